@@ -21,6 +21,7 @@ sender, as a new incarnation.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -61,12 +62,17 @@ class Sent(NamedTuple):
     failure: Failure | None = None
 
 
-@dataclass(eq=False)
+@dataclass(slots=True, eq=False)
 class _Pending:
     batch: Batch
     ended: asyncio.Future[Sent]
-    where: str
-    deadline: asyncio.TimerHandle | None = None
+    topic: str
+    partition: int
+    deadline: float
+
+    @property
+    def where(self) -> str:
+        return f"{self.topic}-{self.partition}"
 
     def settle(
         self,
@@ -75,8 +81,6 @@ class _Pending:
         failure: Failure | None = None,
         base_offset: int = -1,
     ) -> None:
-        if self.deadline is not None:
-            self.deadline.cancel()
         self.batch.withdrawn = True
         if not self.ended.done():
             self.ended.set_result(Sent(outcome, base_offset, error, failure))
@@ -98,8 +102,11 @@ class Sender:
             raise UsageError("transactional.id: mirrortest's producers write no transactions")
         self._config = config
         self._producer: ProducerPort | None = None
-        self._pending: set[_Pending] = set()
-        self._order: dict[tuple[str, int], asyncio.Lock] = {}
+        self._pending: dict[_Pending, None] = {}
+        """In the order of their deadlines."""
+        self._timer: asyncio.TimerHandle | None = None
+        """For the first deadline of those that were pending when it was set."""
+        self._order: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._dead: str | None = None
         self._closed = False
 
@@ -143,15 +150,16 @@ class Sender:
         if self._dead is not None:
             raise SenderDeadError(self._dead)
         loop = asyncio.get_running_loop()
-        pending = _Pending(producer.batch(encoded), loop.create_future(), f"{topic}-{partition}")
-        pending.deadline = loop.call_later(
-            self._config.delivery_timeout_ms / 1000, self._overdue, pending
+        deadline = loop.time() + self._config.delivery_timeout_ms / 1000
+        pending = _Pending(
+            producer.batch(encoded), loop.create_future(), topic, partition, deadline
         )
-        self._pending.add(pending)
-        pending.ended.add_done_callback(lambda _: self._pending.discard(pending))
-        order = self._order.setdefault((topic, partition), asyncio.Lock())
+        self._pending[pending] = None
+        pending.ended.add_done_callback(lambda _: self._pending.pop(pending))
+        if self._timer is None:
+            self._timer = loop.call_at(deadline, self._expire)
         try:
-            async with order:
+            async with self._order[topic, partition]:
                 await self._hand_over(topic, partition, pending)
         except asyncio.CancelledError:
             pending.give_up("the send was cancelled")
@@ -177,6 +185,8 @@ class Sender:
         if self._dead is None:
             await self.flush(timeout)
         self._end("the sender was stopped")
+        if self._timer is not None:
+            self._timer.cancel()
         await self._producer.stop(_STOP_SECONDS)
         left = list(self._pending)
         for pending in left:
@@ -223,6 +233,16 @@ class Sender:
             self._end(f"sending to {addresses(self._config)} broke off: {why}")
         else:
             self._check_failure()
+
+    def _expire(self) -> None:
+        """Give up what is overdue, and wait for the next deadline."""
+        loop, self._timer = asyncio.get_running_loop(), None
+        for pending in list(self._pending):
+            if pending.deadline > loop.time():
+                self._timer = loop.call_at(pending.deadline, self._expire)
+                break
+            if not pending.ended.done():
+                self._overdue(pending)
 
     def _overdue(self, pending: _Pending) -> None:
         """`delivery.timeout.ms` is over for a batch."""

@@ -32,10 +32,13 @@ class BufferPool:
         self._free = size
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def turn(self) -> None:
-        """Wait until it is the caller's turn; it must `take` before it awaits anything else."""
+    async def turn(self) -> bool:
+        """Wait until it is the caller's turn; it must `take` before it awaits anything else.
+
+        Whether it had to wait.
+        """
         if self._free > 0 and not self._waiting:
-            return
+            return False
         mine = asyncio.get_running_loop().create_future()
         self._waiting.append(mine)
         self._call()
@@ -46,6 +49,7 @@ class BufferPool:
             self._call()
             raise
         self._waiting.remove(mine)
+        return True
 
     def take(self, size: int) -> None:
         """Take bytes for a batch; of 0, where the turn brought none."""

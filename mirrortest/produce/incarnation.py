@@ -312,14 +312,15 @@ class Incarnation:
                 self.ledger_writer.starved()
                 await self._wait(lane)
             else:
-                await self._in_turn(recorded)
+                await self._in_turn(recorded, now, available)
 
-    async def _in_turn(self, recorded: RecordedLane) -> None:
+    async def _in_turn(self, recorded: RecordedLane, now: int, available: int) -> None:
         """Send what is due once the partition's memory has room for it."""
         lane = recorded.lane
-        await lane.pool.turn()
-        now = self._clock.now()
-        count = min(lane.pace.available(now), lane.room, lane.most)
+        if await lane.pool.turn():
+            now = self._clock.now()
+            available = lane.pace.available(now)
+        count = min(available, lane.room, lane.most)
         if (exact := lane.exact_batch()) is not None:
             count = exact if count >= exact else 0
         if self._halted or not count:

@@ -181,15 +181,16 @@ class ScheduledPace:
 
     def owed(self, now_ns: int) -> int:
         """See `Pace`."""
+        # Asked several times a tick and lane: `min` and `max` would take as long as the rest.
         due = self._schedule.due(now_ns - self._start_ns)
-        if self.limit is not None:
-            due = min(due, self.limit)
-        return max(0, due - self.position)
+        if self.limit is not None and due > self.limit:
+            due = self.limit
+        return due - self.position if due > self.position else 0
 
     def _refill(self, now_ns: int) -> float:
-        elapsed = max(0, now_ns - self._credited_ns)
-        self._credited_ns += elapsed
-        self._credit = min(self._burst, self._credit + elapsed * self._credit_per_ns)
+        if (elapsed := now_ns - self._credited_ns) > 0:
+            self._credited_ns = now_ns
+            self._credit = min(self._burst, self._credit + elapsed * self._credit_per_ns)
         return self._credit
 
 

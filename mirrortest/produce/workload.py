@@ -163,7 +163,7 @@ class Sending:
         metavar="CODEC",
     )
     linger_ms: int | None = option(
-        None, "Wait this long for a batch to fill up. Default 8.", env=True, minimum=0
+        None, "Wait this long for a batch to fill up. Default 12.", env=True, minimum=0
     )
 
     @classmethod

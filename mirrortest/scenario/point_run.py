@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import secrets
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from mirrortest.config.run import run_id
-from mirrortest.errors import MirrortestError, UsageError, WorkerError
+from mirrortest.errors import LabError, MirrortestError, UsageError, WorkerError
 from mirrortest.lab.observing import observing_table
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
@@ -37,7 +37,7 @@ from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mirrortest.lab.testbed import Lab
@@ -172,8 +172,7 @@ class _Playing:
                 run_command(command, environment, self._home, self._deadline)
             stack.callback(self._tear_down, environment)
             self._observe(stack, lab)
-            for client in self.clients:
-                stack.callback(client.kill)
+            stack.push(self._kill)
             first = [client for client in self.clients if client.name not in later]
             for client in first:
                 client.start()
@@ -197,6 +196,14 @@ class _Playing:
             if injection.errors:  # of a command that ended after the clients
                 raise injection.errors[0]
             self.figures = injection.figures
+
+    def _kill(self, kind: type[BaseException] | None, *_: object) -> None:
+        """End all clients; where something failed before, that is what the user is to see."""
+        try:
+            _at_once(Client.kill, self.clients)
+        except LabError:
+            if kind is None:
+                raise
 
     def _awaited(self, client: Client) -> str:
         """A client that has no figures yet, and why it does not run, which is shown, too."""
@@ -274,7 +281,7 @@ class _Playing:
             self._deadline.check(f"the end of {', '.join(client.name for client in running)}")
             time.sleep(_POLL)
         self.killed = {c.name for c in self.clients if c.state is PartState.DOWN and not c.report}
-        _end([client for client in running if client.alive])
+        _at_once(lambda client: client.terminate(_DRAIN), [c for c in running if c.alive])
         self._show()
 
     def _check(self, lab: Lab | None) -> None:
@@ -302,16 +309,12 @@ def _later(faults: Sequence[Fault]) -> set[str]:
     return {part for part, do in first.items() if do == "start"}
 
 
-def _end(running: Sequence[Client]) -> None:
-    """Ask clients to end, all at once, and wait for them."""
-    threads = [
-        threading.Thread(target=client.terminate, args=(_DRAIN,), name=f"end {client.name}")
-        for client in running
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+def _at_once(do: Callable[[Client], None], those: Sequence[Client]) -> None:
+    """Do something to clients, all at once, and wait; raises the first error then."""
+    with ThreadPoolExecutor(len(those) or 1) as pool:
+        doing = [pool.submit(do, client) for client in those]
+    for each in doing:
+        each.result()
 
 
 def _last_line(part: Part) -> str:

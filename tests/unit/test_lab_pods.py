@@ -126,6 +126,9 @@ def test_what_kubernetes_answers_is_a_client_s_state() -> None:
     ):
         assert state.hopeless
         assert state.reason == 'ImagePullBackOff: Back-off pulling image "x"'
+    lost = answer({"running": {}}, {"terminated": {"exitCode": 1, "reason": "Error"}})
+    assert (lost.started, lost.hopeless) == (True, True)
+    assert "keeps its files ended (exit code 1, Error): does the image have mirror" in lost.reason
     condition = {
         "type": "PodScheduled",
         "status": "False",

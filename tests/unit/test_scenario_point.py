@@ -152,6 +152,35 @@ def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: P
     assert {each.name: each.verdict for each in outcome.clients}["c1"] is None
 
 
+def test_a_client_that_does_not_end_in_order_fails_the_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pod, for example, its files may be lost: that is not to pass for a client's end."""
+
+    def end(client: client_processes.Client, _timeout: float) -> None:
+        client.kill()
+        raise LabError(f"{client.name}: its files are lost")
+
+    monkeypatch.setattr(client_processes.Client, "terminate", end)
+    outcome = play(f"{PRODUCER}[[consume]]\nuntil = 'forever'\n", tmp_path / "out")
+    assert (outcome.exit_code, outcome.reasons) == (1, ["c1: its files are lost"])
+
+
+def test_what_failed_first_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where ending the clients fails, then."""
+    kill = client_processes.Client.kill
+
+    def fail(client: client_processes.Client) -> None:
+        kill(client)
+        raise LabError(f"{client.name}: its files are lost")
+
+    monkeypatch.setattr(client_processes.Client, "kill", fail)
+    outcome = play(f"{PRODUCER}do = 'error'\n", tmp_path / "out")
+    assert outcome.reasons == ["p1 failed: error: no broker answers"]
+    outcome = play(PRODUCER, tmp_path / "other")
+    assert outcome.reasons == ["p1: its files are lost"]
+
+
 def test_a_client_may_be_started_later(tmp_path: Path) -> None:
     """One whose first action is `start` does not run before."""
     start = "[[fault]]\ndo = 'start'\npart = 'late'\nat = '0s'\n"

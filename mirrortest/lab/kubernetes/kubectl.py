@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -42,7 +43,7 @@ class Kubectl:
         if shutil.which("kubectl") is None:
             raise UsageError("there is no kubectl: install it; pods are created by it")
         names = self("config", "get-contexts", "--output=name").split()
-        if not names:
+        if not names and not os.environ.get("KUBERNETES_SERVICE_HOST"):  # in a pod it needs none
             raise UsageError("kubectl has no context: set KUBECONFIG, or create ~/.kube/config")
         if self._context is not None and self._context not in names:
             valid = did_you_mean(self._context, names)

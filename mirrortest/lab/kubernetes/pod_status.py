@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
+from mirrortest import __version__
 from mirrortest.lab.kubernetes.manifest import CLIENT, KEEPER
 
 _HOPELESS = {
@@ -26,7 +27,7 @@ class PodStatus:
         started: the client's container runs, or did.
         exit_code: of the client's container; None before its end.
         reason: why that container ended, or why the pod did, or why it does not start yet.
-        hopeless: it will not start.
+        hopeless: it will not start, or its files cannot be fetched.
     """
 
     started: bool = False
@@ -46,6 +47,14 @@ class PodStatus:
         if ended := client.get("terminated"):
             why = "" if ended.get("reason") in {"Completed", "Error"} else _text(ended)
             return cls(started=True, exit_code=int(ended["exitCode"]), reason=of_pod or why)
+        if lost := keeper.get("terminated"):
+            why = f"exit code {lost['exitCode']}, {_text(lost)}"
+            return cls(
+                started="running" in client,
+                reason=f"the container that keeps its files ended ({why}): does the image have "
+                f"mirrortest {__version__}?",
+                hopeless=True,
+            )
         if of_pod:  # evicted before anything ran, or its node is lost
             return cls(reason=of_pod, hopeless=True)
         if "running" in client:

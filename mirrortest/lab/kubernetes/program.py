@@ -147,7 +147,8 @@ class PodProgram(Program):
         self._status = status
         waited = time.monotonic() - self._began
         if status.hopeless or (not status.started and waited > _START_SECONDS):
-            self._give_up(f"its pod does not start: {status.reason or 'no reason is given'}")
+            what = "cannot go on" if status.started else "does not start"
+            self._give_up(f"its pod {what}: {status.reason or 'no reason is given'}")
         elif status.exit_code is not None and self._begins_to_end():
             self._exit_code = status.exit_code
             threading.Thread(

@@ -27,8 +27,8 @@ from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 from tests.unit.judged_world import never_asked
+from tests.unit.memory_topic import MemoryTopic, following
 from tests.unit.played_cluster import Played
-from tests.unit.test_consume_state_store import MemoryTopic, following
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

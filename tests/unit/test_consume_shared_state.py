@@ -23,7 +23,7 @@ from mirrortest.verify.ledger import LaneRecord, Ledger
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.stream import StreamId
-from tests.unit.test_consume_state_store import SCOPE, MemoryTopic, following
+from tests.unit.memory_topic import SCOPE, MemoryTopic, following
 
 if TYPE_CHECKING:
     from mirrortest.consume.judged_topics import JudgedTopics

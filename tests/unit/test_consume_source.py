@@ -23,7 +23,7 @@ from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.placement import ExpectPartition
 from tests.unit.consuming import consume_options
-from tests.unit.test_consume_state_store import P0, SCOPE, MemoryTopic, following
+from tests.unit.memory_topic import P0, SCOPE, MemoryTopic, following
 
 if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions

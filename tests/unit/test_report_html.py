@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.model.verdict import Verdict
 from mirrortest.report.html import ECHARTS_VERSION, render
 from mirrortest.report.html.breakdown import MOST, MOST_CELLS, first_ids, grid, short
@@ -25,13 +24,12 @@ from mirrortest.report.html.charts import MOST_TOPICS, chart_data
 from mirrortest.report.html.page import page
 from mirrortest.report.html.timeline import from_minutes
 from mirrortest.report.html.tones import Tones
-from mirrortest.report.result import Result, find_result, read_result
+from mirrortest.report.result import Result, read_result
 from mirrortest.report.story import failures
 from mirrortest.results.conditions import details, headline
 from mirrortest.results.summary import Partition
-from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.location import Location
-from tests.made_result import RUN, SCHEMAS, START, Made, failed_run, note_events
+from tests.made_result import RUN, SCHEMAS, Made, failed_run, note_events
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -270,26 +268,6 @@ def test_every_kind_of_finding_is_among_the_first_ids(
     assert ids.attributed
 
 
-def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
-    """As large ones are: the same ids, the same number, and nothing is called absent."""
-    made = Made(minutes=30, wrong={"lost": [(number, 0, 1) for number in range(20)]})
-    place = made.write(tmp_path)
-    whole = read_result(Location.parse(place))
-    before = first_ids(whole), whole.row_count("findings"), whole.absent
-    for name in ("findings", "undelivered"):
-        file = place / f"{name}.parquet"
-        rows = pq.read_table(file)
-        file.unlink()
-        file.mkdir()
-        for at in range(2):
-            pq.write_table(rows.slice(at * 10, 10), file / f"part-{at:05d}.parquet")
-    parts = read_result(Location.parse(place))
-    assert (first_ids(parts), parts.row_count("findings"), parts.absent) == before
-    table = parts.table("findings")
-    assert table is not None
-    assert table.num_rows == 20
-
-
 def test_the_grid_shows_the_gravest_finding(tmp_path: Path) -> None:
     """A cell's state is that of its worst finding; a stream that was seen nowhere has one too.
 
@@ -391,104 +369,6 @@ def test_an_older_result_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
     words = Page(render(read_result(Location.parse(place)))).words
     assert "The result has no table by minute: reconcile again to create it." in words
     assert "the table findings does not exist" in words
-
-
-def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
-    """Nothing there, something else, another version: a line that says what to do."""
-    place = Location.parse(tmp_path)
-    with pytest.raises(UsageError, match="reconcile the run first"):
-        read_result(place)
-    file = tmp_path / "summary.json"
-    for raw in ("[]", "{}", "no json", '{"version": 1}'):
-        file.write_text(raw)
-        with pytest.raises(UsageError, match="not a summary of a reconciliation"):
-            read_result(place)
-    for version, kind in ((2, "reconcile"), (1, "produce")):
-        file.write_text(json.dumps({"version": version, "kind": kind}))
-        with pytest.raises(UsageError, match="use the mirrortest that wrote it"):
-            read_result(place)
-    file.write_text('{"version": 1, "kind": "reconcile", "run": "r1"}')
-    with pytest.raises(UsageError, match="verdict: Field required"):
-        read_result(place)
-
-
-def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """A file that is no Parquet is not passed over."""
-    place = Made(minutes=1).write(tmp_path)
-    (place / "findings.parquet").write_bytes(b"PAR1 and nothing more")
-    with pytest.raises(SequenceLogError, match=r"findings\.parquet: cannot be read"):
-        render(read_result(Location.parse(place)))
-
-
-def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
-    """Without a run there must be one; the answer names those there are."""
-    root = Location.parse(tmp_path)
-    with pytest.raises(UsageError, match="no reconciliation result"):
-        find_result([root], None)
-    place = Made(minutes=1).write(tmp_path)
-    (tmp_path / "run=unjudged").mkdir()
-    assert find_result([root], None).path == str(place)
-    (tmp_path / "run=other" / "result").mkdir(parents=True)
-    (tmp_path / "run=other" / "result" / "summary.json").write_text("{}")
-    with pytest.raises(UsageError, match=f"name one with --run: {RUN}, other"):
-        find_result([root], None)
-    assert find_result([root], "other").path.endswith("/run=other/result")
-
-
-def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
-    """A kill is shaded until its part is up again, to the end where it never was."""
-    place = Made(minutes=10).write(tmp_path, sessions=False)
-    note_events(
-        tmp_path, (1, "kill", "mirror"), (2, "stop", "broker"), (3, "start", "mirror"),
-        (4, "ready", "mirror"), (5, "cable", ""), (99, "too late", ""),
-    )  # fmt: skip
-    result = read_result(Location.parse(place))
-    told = page(result)
-    minutes = [
-        ((mark["at"] / 1000 - START) / 60, (mark["until"] / 1000 - START) / 60, mark["inside"])
-        for mark in told["charts"]["marks"]
-    ]
-    assert minutes == [
-        (1, 4, True), (2, 10, True), (3, 3, True), (4, 4, True), (5, 5, True), (99, 99, False),
-    ]  # fmt: skip
-    labels = [mark["label"] for mark in told["marks"]]
-    assert labels[0] == "mirror: kill, down for 3 min"
-    assert labels[1] == "broker: stop, and did not come up again"
-    assert labels[4] == "cable"
-
-
-def test_a_pause_and_a_cut_last_until_they_are_undone(tmp_path: Path) -> None:
-    """By what undoes them, and not by what undoes another fault; a new start undoes all."""
-    place = Made(minutes=20).write(tmp_path, sessions=False)
-    note_events(
-        tmp_path, (1, "pause", "A1"), (2, "disconnect", "B1"), (3, "continue", "A1"),
-        (4, "unpause", "B1"), (5, "unpause", "A1"), (6, "connect", "B1"), (7, "pause", "A1"),
-        (8, "resume", "A1"), (9, "disconnect", "B1"), (10, "ready", "B1"),
-    )  # fmt: skip
-    marks = page(read_result(Location.parse(place)))["charts"]["marks"]
-    lasting = [
-        ((mark["at"] / 1000 - START) / 60, (mark["until"] / 1000 - START) / 60)
-        for mark in marks
-        if mark["until"] > mark["at"]
-    ]
-    assert lasting == [(1, 5), (2, 6), (7, 8), (9, 10)]
-
-
-def test_a_links_faults_last_until_each_is_healed(tmp_path: Path) -> None:
-    """One alone or all of them; a link is not down meanwhile."""
-    place = Made(minutes=20).write(tmp_path, sessions=False)
-    log = EventLog(tmp_path, RUN)
-    for minute, what, detail in (
-        (1, "delay", "200 ms"), (2, "rate", "1,000 B/s"), (4, "heal", "rate"), (5, "cut", ""),
-        (6, "heal", ""), (7, "reset", ""),
-    ):  # fmt: skip
-        log.note(what, "link-source", detail=detail, time_ns=(START + minute * 60) * 10**9)
-    told = page(read_result(Location.parse(place)))
-    assert [mark["label"] for mark in told["marks"]] == [
-        "link-source: delay 200 ms, for 5 min", "link-source: rate 1,000 B/s, for 2 min",
-        "link-source: heal rate", "link-source: cut, for 1 min", "link-source: heal",
-        "link-source: reset, and was not healed",
-    ]  # fmt: skip
 
 
 def test_a_run_without_latencies_or_minutes_draws_nothing_empty(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from mirrortest.verify.loss import Losses
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
-from tests.unit.test_consume_state_store import MemoryTopic, following
+from tests.unit.memory_topic import MemoryTopic, following
 
 if TYPE_CHECKING:
     from mirrortest.consume.judged_topics import JudgedTopics

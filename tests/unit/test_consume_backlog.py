@@ -1,0 +1,105 @@
+"""What stood in a partition before it was read: it has no latency, or is not read at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.unit.played_cluster import Played, consumer_of
+
+if TYPE_CHECKING:
+    from mirrortest.consume.assigned_partition import JudgedBatch
+    from mirrortest.consume.consumer import Consumer
+from tests.unit.fetched_messages import fetched, read
+
+
+async def _taken_from(played: Played, consumer: Consumer, seq: int, count: int) -> JudgedBatch:
+    """What is judged of messages that are read now."""
+    await read(played, consumer, fetched(seq, count, arrived_ns=9_000))
+    await consumer.batches.judge_all()
+    return played.judged[-1]
+
+
+async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> None:
+    """F17: a consumer that starts late says nothing of the mirror by reading late what was there.
+
+    It is judged all the same, and counted apart; what comes then is measured.
+    """
+    played = Played({"a": 1})
+    played.end = 3
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    [held] = consumer.context.partitions.values()
+    taken = await _taken_from(played, consumer, 0, 5)
+    assert (taken.messages, taken.backlog, taken.backlog_rows) == (5, 3, 1)
+    assert [(row.seq_lo, row.seq_hi) for row in taken.rows] == [(0, 3), (3, 5)]
+    assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [8_000] * 2
+    assert taken.row_index.tolist() == [1, 1]
+    assert held.checker.next_offset == 5
+    assert consumer.context.metrics.backlog == {"a": 3}
+    assert consumer.context.metrics.latency["a"][0].count == 2
+
+
+async def test_each_time_a_partition_is_taken_what_is_in_it_has_no_latency() -> None:
+    """After a rebalance or a restart what waited for a reader waited for us, not for the mirror."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    assert (await _taken_from(played, consumer, 0, 2)).backlog == 0
+    await consumer.assignment._on_revoked([("a", 0)])
+    played.end = 4
+    await consumer.assignment._on_assigned([("a", 0)])
+    taken = await _taken_from(played, consumer, 0, 6)
+    assert (taken.backlog, len(taken.latency_intended)) == (4, 2)
+
+
+async def test_what_comes_late_by_an_outage_has_its_latency() -> None:
+    """The partition is ours all the while: nobody could have read it earlier."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    await _taken_from(played, consumer, 0, 2)
+    played.end = 4
+    await consumer.assignment.recheck()
+    taken = await _taken_from(played, consumer, 2, 2)
+    assert (taken.backlog, len(taken.latency_intended)) == (0, 2)
+
+
+async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
+    """`--include-backlog`: how long it takes to catch up."""
+    played = Played({"a": 1})
+    played.end = 3
+    consumer, topics = consumer_of(played, include_backlog=True)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    taken = await _taken_from(played, consumer, 0, 5)
+    assert (taken.backlog, len(taken.latency_intended)) == (0, 5)
+
+
+async def test_from_latest_what_is_there_before_is_an_unread_range() -> None:
+    """It is in the log and in the judgement, so that what is missing in it is not called lost."""
+    played = Played({"a": 1})
+    played.end = 3
+    consumer, topics = consumer_of(played, from_latest=True)
+    await topics.discover()
+    await consumer.assignment.begin()
+    (held,) = consumer.context.partitions.values()
+    assert played.sought == [("a", 0, 3)]
+    assert played.unread_ranges == [("a", 0, 0, 3)]
+    assert held.checker.unread_offsets.count == 3
+
+
+async def test_from_latest_reads_all_of_a_partition_that_came_later() -> None:
+    """What is in it was written while this consumer ran."""
+    played = Played({"a": 1})
+    played.end = 3
+    consumer, topics = consumer_of(played, from_latest=True)
+    await topics.discover()
+    await consumer.assignment.begin()
+    played.counts["a"] = 2
+    await topics.discover()
+    await consumer.assignment.take_share()
+    assert played.sought[-1] == ("a", 1, 0)
+    assert played.unread_ranges == [("a", 0, 0, 3)]

@@ -1,0 +1,224 @@
+"""What was fetched is judged: in portions, each by its own arrival, and by what is known then."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.model.findings import Finding
+from mirrortest.verify.placement import ExpectPartition
+from mirrortest.wire.lanes import lane_key, partition_of
+from tests.unit.fetched_messages import fetched, read
+from tests.unit.played_cluster import Played, consumer_of
+
+
+@pytest.mark.parametrize("grown", [True, False])
+async def test_what_is_mirrored_since_partitions_were_added_is_judged_by_their_count(
+    grown: bool,
+) -> None:
+    """F9: though the topics were not looked at since. What stands astray anyhow is misrouted."""
+    played = Played({"a": 2})
+    consumer, topics = consumer_of(played, expect_partition=ExpectPartition.MURMUR2)
+    await topics.discover()
+    played.end = 2
+    await consumer.assignment.take_share()
+    lane = next(n for n in range(99) if partition_of(lane_key(n), 2) == 1
+                and partition_of(lane_key(n), 3) == 0)  # fmt: skip
+    played.counts = {"a": 3 if grown else 2}
+    # Planned for one partition, they may stand in that one.
+    await read(played, consumer, fetched(0, 2, arrived_ns=time.time_ns()))
+    await consumer.batches.judge_all()
+    astray = fetched(2, 3, arrived_ns=time.time_ns(), lane=lane, planned=2)
+    await read(played, consumer, astray)
+    await consumer.batches.judge_all()
+    found = [
+        bool(row.findings & Finding.MISROUTED) for taken in played.judged for row in taken.rows
+    ]
+    assert found == [False, not grown]
+    asked = played.asked
+    await read(played, consumer, fetched(5, 1, arrived_ns=1, lane=lane, planned=2))
+    await consumer.batches.judge_all()
+    assert played.asked == asked  # what arrived before is judged by what was told since
+
+
+async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() -> None:
+    """A few messages wait for more; what is told and saved of a partition is what was judged."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    [held] = consumer.context.partitions.values()
+    await read(played, consumer, fetched(0, 2, arrived_ns=5_000))
+    await read(played, consumer, fetched(2, 3, arrived_ns=9_000))
+    assert (held.checker.next_offset, played.judged) == (0, [])
+    await consumer.batches.judge_all()
+    assert held.checker.next_offset == 5
+    [taken] = played.judged
+    assert taken.latency_intended.tolist() == [4_000] * 2 + [8_000] * 3
+
+
+async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P7: its offsets and the reason are named, and what may have stood there is in doubt."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    [held] = consumer.context.partitions.values()
+    logged = []
+    unread = lambda _, lo, hi, __: logged.append((lo, hi))  # noqa: E731
+    monkeypatch.setattr(played, "unread", unread, raising=False)
+    bad = FetchedBatches("a", 0, 2, 5, 5_000, None, 0, unread="too much")
+    batches = [fetched(0, 2, arrived_ns=5_000), bad, replace(bad, fetched_from=5, next_offset=9)]
+    await read(played, consumer, *batches, fetched(9, 2, arrived_ns=5_000))
+    await consumer.batches.judge_all()
+    assert [taken.messages for taken in played.judged] == [2, 2]
+    assert (held.checker.next_offset, logged) == (11, [(2, 5), (5, 9)])
+    assert list(held.checker.unread_offsets.intervals()) == [(2, 9)]
+    assert held.notes == [
+        "a-0: offsets 2 to 4 not read: too much",
+        "a-0: offsets 5 to 8 not read: too much",
+    ]
+    for at in range(11, 99):
+        await read(played, consumer, replace(bad, fetched_from=at, next_offset=at + 1))
+    await consumer.batches.judge_all()
+    assert (len(held.notes), len(logged)) == (20, 90)
+
+
+async def test_what_waits_is_forgotten_with_its_partition() -> None:
+    """Whoever takes it next reads it again, so that it is judged once."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    await read(played, consumer, fetched(0, 2, arrived_ns=5_000))
+    await consumer.assignment._on_revoked([("a", 0)])
+    await consumer.assignment._on_assigned([("a", 0)])
+    assert played.sought[-1] == ("a", 0, 0)
+    await read(played, consumer, fetched(0, 2, arrived_ns=6_000))
+    await consumer.batches.judge_all()
+    [taken] = played.judged
+    assert taken.messages == 2
+
+
+async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_again() -> None:
+    """After an outage, or where it was gone: it may have grown beyond what was read of it.
+
+    What waited to be judged is read again, and nothing is judged twice.
+    """
+    played = Played({"a": 1, "b": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    held = next(held for at, held in consumer.context.partitions.items() if at.topic == "a")
+    await read(played, consumer, fetched(0, 3, arrived_ns=5_000))
+    await consumer.batches.judge_all()
+    await read(played, consumer, fetched(3, 2, arrived_ns=5_000))
+    del played.sought[:]
+    await consumer.assignment.recheck({"b"})
+    assert played.sought == [("b", 0, 0)]
+    played.counts = {"a": 1}
+    await topics.discover()
+    await consumer.assignment.recheck()
+    assert played.sought == [("b", 0, 0), ("a", 0, 2)]
+    await read(played, consumer, fetched(2, 3, arrived_ns=5_000))
+    await consumer.batches.judge_all()
+    assert (held.checker.next_offset, held.identity) == (5, 0)
+    assert [taken.messages for taken in played.judged] == [3, 2]
+
+    await consumer.assignment.recheck()
+    await read(played, consumer, fetched(7, 6, arrived_ns=5_000, offset=4))
+    await consumer.batches.judge_all()
+    assert (held.checker.next_offset, held.identity, played.sought[-1]) == (0, 1, ("a", 0, 0))
+    assert "deleted and made again after offset 5" in held.notes[0]
+
+
+async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
+    """What was judged waits for it in memory, and there is only so much of that."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    await consumer.batches.read(0)
+    assert played.synced == 0
+    played.pending_rows = 1 << 20
+    played.hold.clear()
+    reading = asyncio.create_task(consumer.batches.read(0))
+    await asyncio.wait({reading}, timeout=0.05)
+    assert not reading.done()
+    played.hold.set()
+    await reading
+    assert played.synced == 1
+
+
+async def test_what_arrives_amid_a_round_waits_and_keeps_its_own_arrival() -> None:
+    """A round must find what it began with; behind it, all is judged as it came."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    [held] = consumer.context.partitions.values()
+    for at in (0, 2):
+        played.fetched = [fetched(at, 2, arrived_ns=5_000 + at)]
+        await consumer.batches.buffer_arrived()
+    assert (held.checker.next_offset, played.judged) == (0, [])
+    await consumer.batches.judge_all()
+    [taken] = played.judged
+    assert taken.latency_intended.tolist() == [4_000] * 2 + [4_002] * 2
+
+
+async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory stays bounded however long a round is: what is fetched then stays with the broker."""
+    monkeypatch.setattr("mirrortest.consume.fetch_buffer.ENOUGH_BYTES", 1)
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+    for at in (0, 2):
+        played.fetched = [fetched(at, 2, arrived_ns=5_000)]
+        await consumer.batches.buffer_arrived()
+    assert len(played.fetched) == 1
+
+
+@pytest.mark.parametrize(
+    ("level", "run", "doubted"),
+    [
+        ("read_uncommitted", "r1", True),
+        ("read_uncommitted", "other", False),
+        ("read_committed", "r1", False),
+    ],
+)
+async def test_messages_in_transactions_that_are_read_uncommitted_are_in_doubt(
+    level: str, run: str, doubted: bool
+) -> None:
+    """F8: they may have been aborted, and nobody can tell. Others' transactions do not matter.
+
+    The partition's state carries it on, and the log has it before the state moves.
+    """
+    played = Played({"a": 1})
+    client = ClientConfig.load(
+        bootstrap_server="localhost:1", command_properties=(f"isolation.level={level}",)
+    )
+    consumer, topics = consumer_of(played, ("a",), client=client)
+    await topics.discover()
+    await consumer.assignment.begin()
+    await read(
+        played,
+        consumer,
+        fetched(0, 2, arrived_ns=5_000),
+        fetched(2, 2, arrived_ns=5_000, run=run, transactional=True),
+        fetched(4, 2, arrived_ns=5_000),
+        fetched(6, 2, arrived_ns=5_000, run=run, transactional=True),
+    )
+    await consumer.batches.judge_all()
+    [held] = consumer.context.partitions.values()
+    assert held.checker.next_offset == 8
+    assert len(held.to_state()["notes"]) == doubted
+    assert played.doubted == ({"a"} if doubted else set())
+    assert all("--exactly-once" in note for note in held.notes)

@@ -1,0 +1,70 @@
+"""From the events of a run to the times at which a part was out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirrortest.report.html.page import page
+from mirrortest.report.result import read_result
+from mirrortest.seqlog.events import EventLog
+from mirrortest.seqlog.location import Location
+from tests.made_result import RUN, START, Made, note_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
+    """A kill is shaded until its part is up again, to the end where it never was."""
+    place = Made(minutes=10).write(tmp_path, sessions=False)
+    note_events(
+        tmp_path, (1, "kill", "mirror"), (2, "stop", "broker"), (3, "start", "mirror"),
+        (4, "ready", "mirror"), (5, "cable", ""), (99, "too late", ""),
+    )  # fmt: skip
+    result = read_result(Location.parse(place))
+    told = page(result)
+    minutes = [
+        ((mark["at"] / 1000 - START) / 60, (mark["until"] / 1000 - START) / 60, mark["inside"])
+        for mark in told["charts"]["marks"]
+    ]
+    assert minutes == [
+        (1, 4, True), (2, 10, True), (3, 3, True), (4, 4, True), (5, 5, True), (99, 99, False),
+    ]  # fmt: skip
+    labels = [mark["label"] for mark in told["marks"]]
+    assert labels[0] == "mirror: kill, down for 3 min"
+    assert labels[1] == "broker: stop, and did not come up again"
+    assert labels[4] == "cable"
+
+
+def test_a_pause_and_a_cut_last_until_they_are_undone(tmp_path: Path) -> None:
+    """By what undoes them, and not by what undoes another fault; a new start undoes all."""
+    place = Made(minutes=20).write(tmp_path, sessions=False)
+    note_events(
+        tmp_path, (1, "pause", "A1"), (2, "disconnect", "B1"), (3, "continue", "A1"),
+        (4, "unpause", "B1"), (5, "unpause", "A1"), (6, "connect", "B1"), (7, "pause", "A1"),
+        (8, "resume", "A1"), (9, "disconnect", "B1"), (10, "ready", "B1"),
+    )  # fmt: skip
+    marks = page(read_result(Location.parse(place)))["charts"]["marks"]
+    lasting = [
+        ((mark["at"] / 1000 - START) / 60, (mark["until"] / 1000 - START) / 60)
+        for mark in marks
+        if mark["until"] > mark["at"]
+    ]
+    assert lasting == [(1, 5), (2, 6), (7, 8), (9, 10)]
+
+
+def test_a_links_faults_last_until_each_is_healed(tmp_path: Path) -> None:
+    """One alone or all of them; a link is not down meanwhile."""
+    place = Made(minutes=20).write(tmp_path, sessions=False)
+    log = EventLog(tmp_path, RUN)
+    for minute, what, detail in (
+        (1, "delay", "200 ms"), (2, "rate", "1,000 B/s"), (4, "heal", "rate"), (5, "cut", ""),
+        (6, "heal", ""), (7, "reset", ""),
+    ):  # fmt: skip
+        log.note(what, "link-source", detail=detail, time_ns=(START + minute * 60) * 10**9)
+    told = page(read_result(Location.parse(place)))
+    assert [mark["label"] for mark in told["marks"]] == [
+        "link-source: delay 200 ms, for 5 min", "link-source: rate 1,000 B/s, for 2 min",
+        "link-source: heal rate", "link-source: cut, for 1 min", "link-source: heal",
+        "link-source: reset, and was not healed",
+    ]  # fmt: skip

@@ -1,0 +1,81 @@
+"""A result's directory is found and read, or refused with its name."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.report.html import render
+from mirrortest.report.html.breakdown import first_ids
+from mirrortest.report.result import find_result, read_result
+from mirrortest.seqlog.location import Location
+from tests.made_result import RUN, Made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
+    """As large ones are: the same ids, the same number, and nothing is called absent."""
+    made = Made(minutes=30, wrong={"lost": [(number, 0, 1) for number in range(20)]})
+    place = made.write(tmp_path)
+    whole = read_result(Location.parse(place))
+    before = first_ids(whole), whole.row_count("findings"), whole.absent
+    for name in ("findings", "undelivered"):
+        file = place / f"{name}.parquet"
+        rows = pq.read_table(file)
+        file.unlink()
+        file.mkdir()
+        for at in range(2):
+            pq.write_table(rows.slice(at * 10, 10), file / f"part-{at:05d}.parquet")
+    parts = read_result(Location.parse(place))
+    assert (first_ids(parts), parts.row_count("findings"), parts.absent) == before
+    table = parts.table("findings")
+    assert table is not None
+    assert table.num_rows == 20
+
+
+def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
+    """Nothing there, something else, another version: a line that says what to do."""
+    place = Location.parse(tmp_path)
+    with pytest.raises(UsageError, match="reconcile the run first"):
+        read_result(place)
+    file = tmp_path / "summary.json"
+    for raw in ("[]", "{}", "no json", '{"version": 1}'):
+        file.write_text(raw)
+        with pytest.raises(UsageError, match="not a summary of a reconciliation"):
+            read_result(place)
+    for version, kind in ((2, "reconcile"), (1, "produce")):
+        file.write_text(json.dumps({"version": version, "kind": kind}))
+        with pytest.raises(UsageError, match="use the mirrortest that wrote it"):
+            read_result(place)
+    file.write_text('{"version": 1, "kind": "reconcile", "run": "r1"}')
+    with pytest.raises(UsageError, match="verdict: Field required"):
+        read_result(place)
+
+
+def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """A file that is no Parquet is not passed over."""
+    place = Made(minutes=1).write(tmp_path)
+    (place / "findings.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(SequenceLogError, match=r"findings\.parquet: cannot be read"):
+        render(read_result(Location.parse(place)))
+
+
+def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
+    """Without a run there must be one; the answer names those there are."""
+    root = Location.parse(tmp_path)
+    with pytest.raises(UsageError, match="no reconciliation result"):
+        find_result([root], None)
+    place = Made(minutes=1).write(tmp_path)
+    (tmp_path / "run=unjudged").mkdir()
+    assert find_result([root], None).path == str(place)
+    (tmp_path / "run=other" / "result").mkdir(parents=True)
+    (tmp_path / "run=other" / "result" / "summary.json").write_text("{}")
+    with pytest.raises(UsageError, match=f"name one with --run: {RUN}, other"):
+        find_result([root], None)
+    assert find_result([root], "other").path.endswith("/run=other/result")

@@ -83,7 +83,18 @@ class _Measured:
     chance: float = 1.0
 
     @property
+    def _certain(self) -> Change | None:
+        """What needs no statistics, of a figure that is never by chance."""
+        if not (self.figure.never_by_chance and self.base and self.new):
+            return None
+        if min(self.new) > max(self.base) == 0:
+            return Change.WORSE
+        return Change.BETTER if min(self.base) > max(self.new) == 0 else None
+
+    @property
     def why(self) -> str:
+        if self._certain is not None:
+            return ""
         if not self.base or not self.new:
             return f"not measured in {'the base' if self.new else 'the new runs'}"
         few = f"{number(len(self.base), 'run')} against {len(self.new)}"
@@ -91,6 +102,8 @@ class _Measured:
 
     @property
     def change(self) -> Change:
+        if self._certain is not None:
+            return self._certain
         found = self.difference
         if found is None:
             return Change.UNKNOWN

@@ -51,7 +51,8 @@ class Unit(StrEnum):
 class Figure(NamedTuple):
     """A row of the table. Of several processes, `added` figures are summed up.
 
-    Of all others the greatest counts: the slowest process's.
+    Of all others the greatest counts: the slowest process's. One that is `never_by_chance` is 0
+    unless something was done: repeats that all have some differ from those that have none.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Figure(NamedTuple):
     worse: Worse
     meaning: str
     added: bool = False
+    never_by_chance: bool = False
 
 
 QUANTILES = ("p50", "p90", "p95", "p99", "p99.9")
@@ -148,6 +150,16 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "consume_memory", Unit.BYTES, Worse.HIGHER,
         "greatest resident memory of the consumers", added=True,
+    ),
+    Figure(
+        "produce_throttle", Unit.SECONDS, Worse.HIGHER,
+        "time for which a broker's quota held back a produce request, on average",
+        never_by_chance=True,
+    ),
+    Figure(
+        "fetch_throttle", Unit.SECONDS, Worse.HIGHER,
+        "time for which a broker's quota held back a consumer's fetch request, on average",
+        never_by_chance=True,
     ),
 )  # fmt: skip
 """In the order of all tables."""

@@ -10,33 +10,30 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs
-from pydantic import ValidationError
 
 from mirrortest.compare.comparison import Side
+from mirrortest.compare.observed import Observed, read_observations
 from mirrortest.compare.repeat import ProcessLog, Repeat, repeat
-from mirrortest.compare.settings import RecordedConfigurations
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog.files import SessionFiles, read_session
 from mirrortest.seqlog.interval_log import read_intervals
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.observation import OBSERVATION_FILE, PROFILE_FILE
-from mirrortest.seqlog.observation_files import find_observations
+from mirrortest.seqlog.observation import OBSERVATION_FILE
 from mirrortest.seqlog.session import SESSION_FILE, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Mapping
 
     from mirrortest.seqlog.damage import Damage
-    from mirrortest.seqlog.observation import Observation
 
 KINDS = ("produce", "consume", "reconcile")
 _SCENARIO = "scenario"
 VERSION = 1
-_OF_A_RUN = re.compile("(?:run|role)=.*|result|clients|logs")
+_OF_A_RUN = re.compile("(?:run|role)=.*|result|clients|logs|observations")
 """Directories within a directory of logs: what they contain is of one repeat."""
 _WRITE = "produce, consume and reconcile write one with --report FILE or --json"
 
@@ -50,7 +47,7 @@ class _Found:
     of_logs: list[dict[str, Any]] = field(default_factory=list)
     """Producers' summaries in their logs."""
     logs: list[ProcessLog] = field(default_factory=list)
-    recorded: list[RecordedConfigurations] = field(default_factory=list)
+    observed: list[Observed] = field(default_factory=list)
     written_ns: int = 0
 
     def add(self, place: str, document: dict[str, Any]) -> None:
@@ -69,14 +66,6 @@ class _Found:
             )
 
 
-class _Observed(NamedTuple):
-    """An observation, found in a repeat's directory; `recorded` are the configurations."""
-
-    home: str
-    of: Observation
-    recorded: RecordedConfigurations
-
-
 def read_side(where: str, *, with_logs: bool = False) -> Side:
     """The repeats that an argument names; `with_logs` keeps the rows of their intervals.
 
@@ -88,7 +77,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
     points: dict[str, str] = {}
-    observations: list[_Observed] = []
+    observations: list[Observed] = []
     wrong: list[str] = []
     infos = _files(root)
     folders = {info.path.rpartition("/")[0] for info in infos if info.base_name == SESSION_FILE}
@@ -105,7 +94,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
             rows = read_intervals(SessionFiles(session, place.parent, (), ()), damage)
             found[home, session.run].logs.append(ProcessLog(session, rows))
         elif name == OBSERVATION_FILE:
-            observations += _observations(home, place.parent, wrong)
+            observations += read_observations(home, place.parent, damage, wrong)
         elif name.endswith(".json") or info.path == root.path:
             document = _document(place, required=info.path == root.path)
             if document is None:
@@ -120,8 +109,9 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
             else:
                 of.add(place.shown, document)
     for observed in observations:
-        for each in _observed_by(observed, found):
-            each.recorded.append(observed.recorded)
+        logs = {key: each.logs for key, each in found.items()}
+        for key in observed.of(logs):
+            found[key].observed.append(observed)
     repeats = [
         replace(
             _repeat(root, run, each), point=points.get(run, ""), logs=each.logs if with_logs else ()
@@ -145,38 +135,6 @@ def _files(root: Location) -> list[Any]:
     except (pa.ArrowException, OSError) as error:
         raise SequenceLogError(f"{root.shown}: cannot be listed: {first_line(error)}") from error
     return sorted((each for each in listed if each.is_file), key=lambda each: str(each.path))
-
-
-def _observations(home: str, folder: Location, wrong: list[str]) -> Iterator[_Observed]:
-    """The observation of a folder with what it recorded of configurations; none if damaged."""
-    for found in find_observations(folder, wrong):
-        place = folder.child(PROFILE_FILE)
-        try:
-            with place.filesystem.open_input_file(place.path) as file:
-                recorded = RecordedConfigurations.model_validate_json(file.read())
-        except FileNotFoundError:
-            continue  # of --once, or killed before it began
-        except (OSError, ValidationError):
-            wrong.append(f"{place.shown} is damaged: settings of clusters are not compared")
-            continue
-        yield _Observed(home, found.observation, recorded)
-
-
-def _observed_by(observed: _Observed, found: Mapping[tuple[str, str], _Found]) -> Iterable[_Found]:
-    """The repeats that an observer names, or without a name those that went on meanwhile."""
-    begun, ended, run = observed.of.started_ns, observed.of.ended_ns, observed.of.run
-    if run is not None:
-        own = {home: each for (home, of), each in found.items() if of == run}
-        return [own[observed.home]] if observed.home in own else own.values()
-    return [
-        each
-        for each in found.values()
-        if any(
-            (ended is None or log.session.started_ns < ended)
-            and (log.session.ended_ns is None or log.session.ended_ns > begun)
-            for log in each.logs
-        )
-    ]
 
 
 def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
@@ -209,7 +167,7 @@ def _repeat(root: Location, run: str, found: _Found) -> Repeat:
     if not any(each["kind"] == "produce" for each in documents):
         documents += found.of_logs
     try:
-        return repeat(run, documents, found.logs, found.recorded, started_ns=found.written_ns)
+        return repeat(run, documents, found.logs, found.observed, started_ns=found.written_ns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{root.shown}: a summary of run {run} lacks what each has ({first_line(error)}): "

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mirrortest.compare.settings import RecordedConfigurations, Settings
+    from mirrortest.compare.observed import Observed
+    from mirrortest.compare.settings import Settings
     from mirrortest.seqlog.session import Session
 
 _ALL_TOPICS = "all"
@@ -60,16 +61,15 @@ def repeat(
     run: str,
     documents: Sequence[Mapping[str, Any]],
     logs: Sequence[ProcessLog] = (),
-    recorded: Sequence[RecordedConfigurations] = (),
+    observed: Sequence[Observed] = (),
     *,
     started_ns: int = 0,
 ) -> Repeat:
     """Put a repeat together from the summaries of its commands and the logs of its processes.
 
-    `recorded` are the configurations that observers of the run found. `started_ns` counts where
-    neither has its start. Of latencies and findings, the reconciliation's replace the consumers'
-    own. Raises KeyError, TypeError, ValueError or AttributeError for a summary that lacks what each
-    has.
+    `observed` is what observers of it recorded. `started_ns` counts where neither has its start. Of
+    latencies and findings, the reconciliation's replace the consumers' own. Raises KeyError,
+    TypeError, ValueError or AttributeError for a summary that lacks what each has.
     """
     of = {
         kind: [each for each in documents if _kind(each) == kind]
@@ -84,6 +84,8 @@ def repeat(
         _add(values, _latencies(document))
     for role in Role:
         _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))
+    for each in observed:
+        _add(values, each.throttles(logs))
     begun = [each.session.started_ns for each in logs] or _begun(documents)
     return Repeat(
         run=run,
@@ -101,7 +103,7 @@ def repeat(
         settings=settings_of(
             [each.session for each in logs],
             [each.get("settings", {}) for each in of["produce"]],
-            recorded,
+            [each.recorded for each in observed],
         ),
     )
 

@@ -104,9 +104,15 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
     )
     if pair.thresholds:
         yield _thresholds(pair)
-    judged = [each for each in pair.figures if each.change is not Change.UNKNOWN or each.why]
-    changed = [each for each in judged if each.change is not Change.NONE and each.low is not None]
-    if shown := [each for each in judged if each.base and each.new] if details else changed:
+    both = [each for each in pair.figures if each.base and each.new]
+    # Where the base is 0 there is no interval in per cent.
+    changed = [
+        each
+        for each in both
+        if each.change is not Change.NONE
+        and (each.change is not Change.UNKNOWN or each.low is not None)
+    ]
+    if shown := both if details else changed:
         yield _figures(shown)
     if not details:
         yield from _names(pair, Change.NONE)
@@ -182,12 +188,12 @@ def _figures(figures: Sequence[FigureChange]) -> RenderableType:
         bounded = each.low is not None or each.high is not None
         interval = f"{percent(each.low)} to {percent(each.high)}" if bounded else ""
         made.add_row(
-            _MARKS.get(each.change, each.change.value) if bounded else "",
+            _MARKS.get(each.change, each.change.value),
             escape(each.name),
             *(escape(unit.show(float(np.mean(side)))) for side in (each.base, each.new)),
             percent(each.difference),
             interval,
-            style=COLOURS[each.change] if bounded else None,
+            style=COLOURS[each.change],
         )
     return made
 

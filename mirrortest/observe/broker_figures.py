@@ -250,6 +250,8 @@ def _figure(how: How, before: _Raw | None, now: _Raw, seconds: float) -> float |
         if not isinstance(before, tuple):
             return None
         count, total = (after - earlier for earlier, after in zip(before, now, strict=True))
+        # Kafka adds up whole milliseconds; what is less comes of the mean's last digits.
+        total = round(total, 3)
         return total * _MS / count if count > 0 and total >= 0 else None
     if how is How.RATE:
         if before is None or isinstance(before, tuple) or now < before:

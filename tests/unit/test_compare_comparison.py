@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -186,6 +187,34 @@ def test_verdicts_differ_without_statistics(base: str, new: str, expected: Chang
         Change.WORSE: Verdict.FAILED,
         Change.UNKNOWN: Verdict.INCONCLUSIVE,
     }.get(expected, Verdict.PASSED)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "expected"),
+    [
+        ([0.0], [0.02], Change.WORSE),
+        ([0.02, 0.01], [0.0], Change.BETTER),
+        ([0.0, 0.0, 0.0], [0.02, 0.0, 0.01], Change.NONE),
+        ([0.0], [0.0], Change.UNKNOWN),
+    ],
+)
+def test_a_brokers_quota_is_never_by_chance(
+    base: list[float], new: list[float], expected: Change
+) -> None:
+    """Without a quota nothing is held back, so that a single repeat shows one."""
+    sides = [side(*of("produce_throttle", *values)) for values in (base, new)]
+    assert compare(sides[0], sides[1:]).pairs[0].figures[0].change is expected
+
+
+def test_a_figure_that_was_0_is_shown_where_it_got_worse() -> None:
+    """It has no difference in per cent."""
+    sides = [side(*of("produce_behind", *values)) for values in ([0.0] * 4, [4.0, 4.1, 4.2, 4.3])]
+    found = compare(sides[0], sides[1:])
+    assert found.pairs[0].figures[0].change is Change.WORSE
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(view(found))
+    assert re.search(r"worse +produce_behind +0 ns +4\.15 s", shown.get())
 
 
 def test_settings_that_differ_are_listed() -> None:

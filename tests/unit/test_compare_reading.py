@@ -12,16 +12,19 @@ from mirrortest.compare.reading import read_side
 from mirrortest.compare.repeat import ProcessLog, repeat
 from mirrortest.compare.settings import ASKED
 from mirrortest.errors import UsageError
+from mirrortest.model.observed import REQUEST
 from mirrortest.model.verdict import Verdict
 from mirrortest.seqlog.interval_log import SCHEMA
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
 from tests.compared import consumed, produced, reconciled, write
-from tests.made_observation import write_observation
+from tests.made_observation import at, write_observation
 from tests.made_result import Made
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mirrortest.seqlog.observation import Row
 
 
 def test_a_producers_figures_are_those_of_its_steady_state() -> None:
@@ -268,3 +271,28 @@ def test_damaged_configurations_are_reported(tmp_path: Path) -> None:
     (observation / "profile.json").write_text("{")
     (damage,) = read_side(str(tmp_path)).damage
     assert damage.endswith("profile.json is damaged: settings of clusters are not compared")
+
+
+def _request(begin: float, endpoint: str, request: str, rate: float, throttle: float) -> Row:
+    return at(begin, begin + 1, endpoint=endpoint, request=request) | {
+        "requests_per_second": rate,
+        "throttle_seconds": throttle,
+    }
+
+
+def test_what_quotas_held_back_is_a_figure(tmp_path: Path) -> None:
+    """On average of a broker's requests, of the broker that held back most; while the run was."""
+    place = Made(minutes=1).write(tmp_path)
+    requests = [
+        _request(1, "A1", "Produce", 10, 0.0),
+        _request(2, "A1", "Produce", 30, 0.4),
+        _request(2, "A2", "Produce", 10, 0.1),
+        _request(2, "A1", "FetchConsumer", 10, 0.0),
+        _request(2, "A1", "FetchFollower", 10, 9.0),
+        _request(-100, "A1", "Produce", 1000, 9.0),
+    ]
+    run = place.parent.name.removeprefix("run=")
+    write_observation(tmp_path / "observations", {REQUEST: requests}, run=run)
+    (found,) = read_side(str(tmp_path)).repeats
+    assert found.figures["produce_throttle"] == pytest.approx(0.3)
+    assert found.figures["fetch_throttle"] == 0

@@ -89,6 +89,23 @@ def test_both_usual_sets_of_names_are_read(text: str) -> None:
     assert request["total_p99_seconds"] == pytest.approx(0.050)
 
 
+@pytest.mark.parametrize("count_before", [4, 7])
+def test_a_mean_of_nothing_is_exactly_0(count_before: int) -> None:
+    """The broker's own mean is of all it ever measured, with as many digits as it has."""
+    prefix = "kafka_network_RequestMetrics"
+    before, now = (
+        parse(
+            "".join(
+                f'{prefix}_{which}{{name="ThrottleTimeMs",request="Produce"}} {value}\n'
+                for which, value in (("Count", count), ("Mean", 123 / count))
+            )
+        )
+        for count in (count_before, count_before + 3)
+    )
+    (row,) = rows("b", before, now, 1.0, by_partition=False)[REQUEST]
+    assert row["throttle_seconds"] == 0
+
+
 def test_a_restarted_broker_gives_no_rates() -> None:
     """Its counters begin again: their rise is unknown, not negative."""
     found = rows("b", parse(later(OWN)), parse(OWN), 2.0, by_partition=False)

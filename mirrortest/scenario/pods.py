@@ -25,7 +25,7 @@ from mirrortest.scenario.clients import CLIENTS, LOGS, Place, here, status_file
 from mirrortest.scenario.fields import as_list
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from mirrortest.scenario.specification import KubernetesSetup, Scenario
 
@@ -68,7 +68,8 @@ def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iter
         files=list(files),
         overlay=setup.pod,
     )
-    with Pods(_kubectl(setup), settings, list(files.values())) as pods:
+    kubectl = Kubectl(setup.context, setup.namespace)
+    with Pods(kubectl, settings, list(files.values())) as pods:
 
         def program(name: str) -> PodProgram:
             status = status_file(name)
@@ -80,19 +81,17 @@ def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iter
         yield Place(("mirrortest",), Path(POINT), program)
 
 
-def check_pods(scenario: Scenario, home: Path) -> None:
+def check_pods(scenarios: Iterable[Scenario], home: Path) -> None:
     """Refuse what cannot work, before anything is started.
 
     Raises:
         UsageError: there is no kubectl or no such context, or a file cannot go along.
     """
-    if scenario.kubernetes is not None:
-        _kubectl(scenario.kubernetes).check()
-        _files(scenario, scenario.kubernetes, home)
-
-
-def _kubectl(setup: KubernetesSetup) -> Kubectl:
-    return Kubectl(setup.context, setup.namespace)
+    with_pods = [(each, each.kubernetes) for each in scenarios if each.kubernetes is not None]
+    for context in dict.fromkeys(setup.context for _, setup in with_pods):
+        Kubectl(context).check()
+    for each, setup in with_pods:
+        _files(each, setup, home)
 
 
 def _files(scenario: Scenario, setup: KubernetesSetup, home: Path) -> dict[str, bytes]:

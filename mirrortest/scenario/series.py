@@ -147,9 +147,9 @@ class Series:
             for point in self.points:
                 place = here(self.output, home)
                 clients(point.scenario, sides, "check", self.output, place, self._arguments)
-                check_pods(point.scenario, home)
                 if point.scenario.observe is not None:
                     observer(point.scenario.observe, "check", self.output, home, self._arguments)
+            check_pods((point.scenario for point in self.points), home)
         except UsageError as error:
             raise UsageError(f"{self._document.where}: {error}") from None
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import signal
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ import pytest
 import yaml
 
 from mirrortest.errors import LabError, UsageError
+from mirrortest.lab.kubernetes import keeper
 from mirrortest.lab.kubernetes.kubectl import Kubectl
 from mirrortest.lab.kubernetes.manifest import (
     CLIENT,
@@ -151,11 +154,16 @@ class FakePods:
         self.deleted: list[str] = []
         self.signals: list[int] = []
         self.unreachable = False
+        self.present = PodStatus()
         self.on_signal: Any = lambda _: None
 
     def create(self, name: str, *_: object) -> str:
         self.created.append(f"{name}-{len(self.created)}")
         return self.created[-1]
+
+    def status(self, pod: str) -> PodStatus:
+        assert pod == self.created[-1]
+        return self.present
 
     def delete(self, pod: str) -> None:
         self.deleted.append(pod)
@@ -254,6 +262,17 @@ def test_a_pod_that_does_not_run_yet_is_only_deleted(pods: FakePods, program: Po
         program.send(signal.SIGTERM)
     program.end(signal.SIGTERM, 1)
     assert (pods.signals, pods.deleted, is_down(program)) == ([], ["p1-0"], True)
+
+
+def test_a_pod_that_was_not_seen_to_start_yet_is_asked(
+    pods: FakePods, program: PodProgram, tmp_path: Path
+) -> None:
+    """A client that ran, however shortly, has files."""
+    pods.present = RUNNING
+    pods.on_signal = lambda _: program.update("p1-0", PodStatus(True, 137), ())
+    program.end(signal.SIGKILL, 1)
+    assert pods.signals == [signal.SIGKILL]
+    assert (tmp_path / "fetched").exists()
 
 
 @pytest.mark.parametrize(
@@ -428,3 +447,36 @@ def test_without_kubectl_the_user_is_told_to_install_it(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="there is no kubectl: install it"):
         Kubectl().check()
+
+
+def test_the_keeper_prints_what_is_replaced_until_it_is_killed(tmp_path: Path) -> None:
+    """SIGTERM, which a drained pod gets, does not take the files from whoever fetches them."""
+    file = tmp_path / "status.json"
+    file.write_text("one\n")
+    command = [sys.executable, "-m", keeper.MODULE, "hold", str(tmp_path / "none"), str(file)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            assert json.loads(process.stdout.readline()) == {"file": str(file), "text": "one\n"}
+            process.terminate()
+            file.write_text("two\n")
+            assert json.loads(process.stdout.readline())["text"] == "two\n"
+        finally:
+            process.kill()
+
+
+def test_the_keeper_s_signal_stops_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it returns; a client that has ended is an error of one line."""
+    program = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+    with subprocess.Popen([sys.executable, "-c", program]) as process:
+        try:
+            tasks = Path(f"/proc/{process.pid}/task")
+            until(lambda: len(list(tasks.iterdir())) == 2)
+            monkeypatch.setattr(keeper, "_client", lambda _: process.pid)
+            keeper.main(["signal", str(int(signal.SIGSTOP)), "file"])
+            assert {(task / "stat").read_text().split()[2] for task in tasks.iterdir()} == {"T"}
+        finally:
+            process.kill()
+    monkeypatch.undo()
+    with pytest.raises(SystemExit, match="the client has ended"):
+        keeper.main(["signal", "15", "no process has this argument"])

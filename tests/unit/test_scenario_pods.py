@@ -127,9 +127,9 @@ def test_a_file_that_cannot_go_along_is_refused_before_anything_is_started(
     for name in ("source.properties", "rate.csv", "payloads.txt"):
         (home / name).write_text("")
     (home / "large").write_bytes(bytes((1 << 20) + 1))
-    pods.check_pods(scenario(TEXT, home), home)
+    pods.check_pods([scenario(TEXT, home)], home)
     with pytest.raises(UsageError, match=answer):
-        pods.check_pods(scenario(TEXT.replace(old, new), home), home)
+        pods.check_pods([scenario(TEXT.replace(old, new), home)], home)
 
 
 @pytest.mark.parametrize(

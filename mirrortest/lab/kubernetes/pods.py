@@ -94,6 +94,10 @@ class Pods:
         self._watched[pod] = watched
         return pod
 
+    def status(self, pod: str) -> PodStatus:
+        """How a pod is now. Raises LabError."""
+        return PodStatus.of(json.loads(self._kubectl("get", "pod", pod, "--output=json")))
+
     def delete(self, pod: str) -> None:
         """Delete a pod, which is watched no more. Raises LabError."""
         self._watched.pop(pod, None)
@@ -125,7 +129,7 @@ class Pods:
                 # In this order: all that a container printed is there once it was seen to end.
                 statuses = self._statuses()
                 lines = self._lines(began - since + _MARGIN)
-            except LabError as error:
+            except (LabError, ValueError) as error:
                 self.trouble = str(error)
                 continue
             self.trouble, since = "", began

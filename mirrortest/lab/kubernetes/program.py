@@ -166,6 +166,10 @@ class PodProgram(Program):
         return first
 
     def _ask_to_end(self, number: signal.Signals) -> None:
+        if not self._is_up and self._pod is not None:
+            # It may have started since the last look: then there is something to fetch.
+            with contextlib.suppress(LabError):
+                self._status = self._pods.status(self._pod)
         if not self._is_up:
             self._give_up("")
             return
@@ -198,12 +202,13 @@ class PodProgram(Program):
             self._write([text])
             return
         new = path.with_name(f".{path.name}.new")
-        new.write_text(content)
-        new.replace(path)
+        with contextlib.suppress(OSError):  # what cannot be written here fails when it is fetched
+            new.write_text(content)
+            new.replace(path)
 
     def _write(self, lines: Sequence[str]) -> None:
         if lines and self._log is not None:
-            with self._log.open("a") as log:
+            with contextlib.suppress(OSError), self._log.open("a") as log:
                 log.writelines(f"{line}\n" for line in lines)
 
     def _give_up(self, why: str) -> None:

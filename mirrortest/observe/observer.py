@@ -66,11 +66,16 @@ class Observer:
 
     def rows(self) -> Tables:
         """Rows by table; those without times are of the interval."""
-        found = {
+        return {
             **self._machine.rows(),
             PROCESS: self._processes.rows(),
             **self.log_rows(),
+            **self.endpoint_rows(),
         }
+
+    def endpoint_rows(self) -> Tables:
+        """Rows of the endpoints alone, since the last call."""
+        found: Tables = {}
         for scraper in self._scrapers:
             for table, row in scraper.take():
                 found.setdefault(table, []).append(row)
@@ -79,6 +84,10 @@ class Observer:
     async def ask(self) -> None:
         """Scrape the endpoints, and ask the clusters, until it is cancelled."""
         await asyncio.gather(self.clusters.run(), *(scraper.run() for scraper in self._scrapers))
+
+    async def finish(self) -> None:
+        """Scrape the endpoints, and ask the clusters, a last time."""
+        await asyncio.gather(self.clusters.ask(), *(each.finish() for each in self._scrapers))
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -154,12 +163,12 @@ async def run(
                         break
             finally:
                 asking.cancel()
-            await observer.clusters.ask()
+            await observer.finish()
             drift.look()
             if options.clusters:
                 clusters = {"clusters": observer.clusters.first}
                 recording.write_profile(drift.first | configurations | clusters)
-        write(observer.log_rows(last=True))
+        write({**observer.log_rows(last=True), **observer.endpoint_rows()})
         recording.finish(
             time.time_ns(), left_out=observer.left_out, drift=drift.found if drift else ()
         )

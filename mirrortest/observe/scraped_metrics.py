@@ -61,7 +61,7 @@ class Parser:
         Raises ValueError for what is not of the format, and where nothing is of Kafka.
         """
         found: list[Series] = []
-        before, self._known = self._known, {}
+        before, known = self._known, dict[str, "_Name | None"]()
         for line in text.split("\n"):
             head, _, value = line.rpartition(" ")
             if head not in before:
@@ -69,11 +69,12 @@ class Parser:
                     continue
                 head, value = _split(line)
             name = before[head] if head in before else self._name_of(head)
-            self._known[head] = name
+            known[head] = name
             if name is not None and not math.isnan(number := float(value)):
                 found.append(Series(*name, number))
-        if not self._known:
+        if not known:
             raise ValueError
+        self._known = known
         return found
 
     def _name_of(self, head: str) -> _Name | None:

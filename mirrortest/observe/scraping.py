@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _TIMEOUT = 10.0
+_SHORTEST = 0.5
+"""Seconds of the last interval."""
 _MOST_BYTES = 64 << 20
 
 
@@ -40,6 +42,7 @@ class Scraper:
         self._parser = Parser(broker_figures.keys(by_partition=by_partition))
         self._before: _Scrape | None = None
         self._rows: list[tuple[Observed, dict[str, object]]] = []
+        self._compared = False
         self._failing = ""
 
     async def run(self) -> None:
@@ -66,6 +69,15 @@ class Scraper:
         if before is not None:
             self._compare(before, now)
 
+    async def finish(self) -> None:
+        """Scrape a last time, so that what came since the scrape before has rows, too.
+
+        An interval that is too short to say anything is left out, unless it is the only one.
+        """
+        before = self._before
+        if before is None or time.monotonic() - before.monotonic >= _SHORTEST or not self._compared:
+            await self.scrape()
+
     def take(self) -> list[tuple[Observed, dict[str, object]]]:
         """The rows since the last call, each with its table and its own times."""
         taken, self._rows = self._rows, []
@@ -85,6 +97,7 @@ class Scraper:
         return _Scrape(time.time_ns(), time.monotonic(), reading)
 
     def _compare(self, before: _Scrape, now: _Scrape) -> None:
+        self._compared = True
         times = {"started_ns": before.time_ns, "ended_ns": now.time_ns}
         found = broker_figures.rows(
             self._endpoint.name,

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -19,7 +21,8 @@ from mirrortest.lab import jars
 from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST
 from mirrortest.observe import broker_figures
 from mirrortest.observe.broker_figures import keys
-from mirrortest.observe.options import Endpoint
+from mirrortest.observe.observer import run
+from mirrortest.observe.options import Endpoint, ObserveOptions
 from mirrortest.observe.scraped_metrics import Parser, Series
 from mirrortest.observe.scraping import Scraper
 from tests.work import calls
@@ -232,14 +235,51 @@ class Exporter(BaseHTTPRequestHandler):
         pass
 
 
-async def test_what_fails_is_named_and_scraped_again() -> None:
-    """Rows need two scrapes that follow each other; a failure between is a new beginning."""
-    Exporter.answers = iter([OWN, 503, "{", OWN, later(OWN)])
+@contextmanager
+def exporter(*answers: str | int) -> Iterator[Endpoint]:
+    """An endpoint `b` that gives these answers."""
+    Exporter.answers = iter(answers)
     server = HTTPServer(("127.0.0.1", 0), Exporter)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        endpoint = Endpoint("b", f"http://127.0.0.1:{server.server_port}/metrics")
+        yield Endpoint("b", f"http://127.0.0.1:{server.server_port}/metrics")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+async def test_an_observation_shorter_than_a_scrape_interval_has_its_brokers(
+    tmp_path: Path,
+) -> None:
+    """They are scraped when it begins and when it ends."""
+    with exporter(OWN, later(OWN)) as endpoint:
+        options = ObserveOptions(
+            name="here", output=tmp_path, interval=0.2, duration=0.2, scrape_interval=3600.0,
+            endpoints=(endpoint,), csv=True,
+        )  # fmt: skip
+        report = await run(options, stop=asyncio.Event())
+    with (report.path / "broker.csv").open() as file:
+        (row,) = csv.DictReader(file)
+    assert (row["endpoint"], float(row["under_replicated_partitions"])) == ("b", 2)
+    assert float(row["isr_shrinks_per_second"]) > 0
+
+
+async def test_a_last_interval_that_is_too_short_is_left_out() -> None:
+    """The rates of some milliseconds would be the highest of all."""
+    with exporter(OWN, later(OWN)) as endpoint:
+        scraper = Scraper(endpoint, 10.0, by_partition=False)
+        await scraper.scrape()
+        await scraper.scrape()
+        await scraper.finish()
+    assert scraper.left_out == {}
+    assert len(scraper.take()) == 2
+
+
+async def test_what_fails_is_named_and_scraped_again() -> None:
+    """Rows need two scrapes that follow each other; a failure between is a new beginning."""
+    with exporter(OWN, 503, "{", OWN, later(OWN)) as endpoint:
         scraper = Scraper(endpoint, 10.0, by_partition=False)
         await scraper.scrape()
         assert scraper.left_out == {}
@@ -249,10 +289,6 @@ async def test_what_fails_is_named_and_scraped_again() -> None:
         await scraper.scrape()
         assert scraper.take() == []
         await scraper.scrape()
-    finally:
-        await asyncio.to_thread(server.shutdown)
-        thread.join()
-        server.server_close()
     taken = scraper.take()
     assert {table.name for table, _ in taken} == {"broker", "request"}
     for _, row in taken:

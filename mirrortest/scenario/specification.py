@@ -6,6 +6,7 @@ Keys are spelled as options are, without the dashes. A client's table has the op
 
 from __future__ import annotations
 
+import contextlib
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -14,6 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from mirrortest.config.run import checked_topics
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.threshold import Threshold
+from mirrortest.config.units import parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab.link.condition import LINKS, NO_LINKS
 from mirrortest.lab.mirrors import CommandSettings
@@ -212,6 +214,7 @@ class Scenario(Section):
         for table in self.produce:
             if not {"duration", "num-records", "workload"} & set(table):
                 raise ValueError("a producer has no end: add duration or num-records")
+        self._refuse_short_timeout()
         ids = [name for name, _ in (*self.producers, *self.consumers)]
         if twice := [name for name in ids if ids.count(name) > 1]:
             raise ValueError(f"two clients have the id {twice[0]}: give each table an id")
@@ -229,6 +232,18 @@ class Scenario(Section):
             if self.clusters is not None and fault.topic is not None:
                 raise ValueError(f"fault.{index}: {fault.do} needs [lab]")
         return self
+
+    def _refuse_short_timeout(self) -> None:
+        """A point that cannot end in time is refused before it begins."""
+        for name, table in self.producers:
+            text = table.get("duration")
+            with contextlib.suppress(UsageError):  # the producer's own options refuse it
+                seconds = parse_seconds(text, option="") if isinstance(text, str) else 0.0
+                if self.timeout is not None and seconds > self.timeout:
+                    raise ValueError(
+                        f"timeout is shorter than the duration of {name}, {text}: give the point "
+                        "some minutes more than that"
+                    )
 
     @property
     def topics(self) -> list[str]:

@@ -193,7 +193,11 @@ def test_a_client_may_be_started_later(tmp_path: Path) -> None:
 
 def test_a_point_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     """The error names the clients that still ran."""
-    text = 'timeout = "1ms"\n' + PRODUCER + "until = 'x'\n"
+    text = (
+        'timeout = "1ms"\n'
+        + PRODUCER.replace('duration = "1s"', "num-records = 1")
+        + "until = 'x'\n"
+    )
     outcome = play(text, tmp_path / "out")
     assert outcome.exit_code == 1
     assert "still waiting for" in outcome.reasons[0]

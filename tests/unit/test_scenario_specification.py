@@ -244,7 +244,18 @@ def test_a_lab_has_links_where_something_is_done_to_one(table: str, links: bool)
 
 @pytest.mark.parametrize("shipped", list(catalogue.shipped()), ids=lambda each: each.name)
 def test_what_comes_with_it_can_be_run(shipped: Document, tmp_path: Path) -> None:
-    """Each has a description, and every point's clients are accepted by their commands."""
+    """Each has a description and a timeout, and its clients are accepted by their commands."""
     assert shipped.content["description"].endswith(".")
+    assert shipped.scenario().timeout, "a night must end even if a broker never answers"
     for point in points(shipped):
         assert clients(point.scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
+
+
+@pytest.mark.parametrize("duration", ["31s", "5m"])
+def test_a_timeout_that_a_producer_exceeds_is_refused(duration: str) -> None:
+    """As where only the duration is set to another value."""
+    text = SMALL.replace("[lab]", 'timeout = "30s"\n[lab]')
+    longer = f'[[produce]]\nid = "slow"\ntopics = "t"\nduration = "{duration}"\n'
+    assert document(text).scenario().timeout == 30
+    with pytest.raises(UsageError, match=f"shorter than the duration of slow, {duration}: give"):
+        document(text + longer).scenario()

@@ -91,6 +91,7 @@ class LaneEncoder:
         raw_id = producer_id.encode()
         self._form, self._size = form, size
         self._value_size, fill_size = value_size(len(raw_id), form, size)
+        self._value_sizes = np.array([self._value_size])
         self._fill_size = fill_size or 0
         self._proven = fill_size is not None
         self._seed = descriptors.identity_hash(topic, raw_id)
@@ -155,7 +156,8 @@ class LaneEncoder:
         count = len(intended_ns)
         if not 0 <= seq_lo <= SEQ_LIMIT - count:
             raise ValueError(f"seq {seq_lo} and {count} on are not in [0, {SEQ_LIMIT})")
-        if count and int(intended_ns.min()) < 0:
+        # As a function of numpy's, not of the array: that would call it by two of Python's.
+        if count and np.minimum.reduce(intended_ns) < 0:
             raise ValueError("an intended time is negative")
         value_sizes = self._value_size if sizes is None else self._checked(sizes, count)
         seqs = np.arange(seq_lo, seq_lo + count, dtype=np.uint64)
@@ -178,7 +180,14 @@ class LaneEncoder:
             else:
                 after += proof
         buffer = record_batch.encode_records(
-            self._key, head, window, after, value_sizes, numbers, count, sent_ns // NS_PER_MS
+            self._key,
+            head,
+            window,
+            after,
+            self._value_sizes if sizes is None else value_sizes,
+            numbers,
+            count,
+            sent_ns // NS_PER_MS,
         )
         return EncodedBatch(buffer, count)
 

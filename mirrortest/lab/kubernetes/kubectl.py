@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 60
 """How long one call may take, but for those that copy files."""
+_FETCH_SECONDS = 600
 _PREFIX = re.compile(r'^(error: |Error from server( \(\w+\))?: )?(error when creating "STDIN": )?')
 _END_OF_ARCHIVE = bytes(1024)
 
@@ -97,14 +98,18 @@ class Kubectl:
             *("tar", "--create", "--file=-", f"--directory={directory}", *names),
         ]
         with tempfile.TemporaryFile(dir=into) as file:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.PIPE,
-                check=False,
-                process_group=0,
-            )
+            try:
+                done = subprocess.run(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=subprocess.PIPE,
+                    timeout=_FETCH_SECONDS,
+                    check=False,
+                    process_group=0,
+                )
+            except subprocess.TimeoutExpired:
+                raise LabError(f"kubectl exec: not all came within {_FETCH_SECONDS} s") from None
             if done.returncode:
                 raise LabError(f"kubectl exec: {_reason(done.stderr.decode(errors='replace'))}")
             file.seek(max(0, file.tell() - len(_END_OF_ARCHIVE)))

@@ -3,9 +3,10 @@
 Only this package uses what aiokafka does not promise to keep. It replaces nothing in aiokafka's
 modules: other users of aiokafka in the same process are not affected (`rebinding`).
 
-- **Out**: `ReadyBatch` is what `AIOKafkaProducer.send_batch` asks of a batch, around bytes that
-  are encoded already. It counts how often its bytes were handed over for transmission.
-- **In**: the fetcher keeps a response's bytes and cuts them into complete batches.
+- **Out**: encoded batches are delivered without aiokafka's accumulator and sender (`delivery`).
+  `ReadyBatch` counts how often a batch's bytes were handed over for transmission.
+- **In**: the fetcher keeps a response's bytes, cuts them into complete batches, and waits for one
+  event where aiokafka's waits for many (`fetching`).
 - **Connection**: a produce request is written without joining its batches first, and a fetch's
   answer is received without copying it. Two requests may time out on one connection.
 - **Metadata**: no request creates a missing topic.

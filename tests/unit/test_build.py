@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from mirrortest.cli import compiled
+from mirrortest.errors import InstallationError
 
 ROOT = Path(__file__).parents[2]
 WIRE = "mirrortest/wire"
@@ -120,44 +121,60 @@ def _told(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ("consume", "--bootstrap-server", "127.0.0.1:1", "--topics", "A.t", "--run", "r"),
-        ("produce", "--bootstrap-server", "127.0.0.1:1", "--topics", "t", "--log-dir", "logs"),
-    ],
-    ids=" ".join,
-)
+CONSUME = ("consume", "--bootstrap-server", "127.0.0.1:1", "--topics", "A.t", "--run", "r")
+PRODUCE = ("produce", "--bootstrap-server", "127.0.0.1:1", "--topics", "t", "--log-dir", "logs")
+
+
+def _not_compiled(told: subprocess.CompletedProcess[str]) -> bool:
+    assert (told.returncode, "Traceback" in told.stderr, "make" in told.stderr) == (1, False, True)
+    return "mirrortest.wire is not compiled for this Python" in told.stderr.replace("\n", " ")
+
+
+def _of_another_source(told: subprocess.CompletedProcess[str]) -> bool:
+    return not _not_compiled(told) and "was compiled from another version" in told.stderr.replace(
+        "\n", " "
+    )
+
+
+@pytest.mark.parametrize("command", [CONSUME, PRODUCE], ids=" ".join)
 def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(
     sources: Path, command: tuple[str, ...]
 ) -> None:
-    """Before anything is done; where the source is that which was compiled, all is well."""
-    missing = _told(sources, *command)
-    assert missing.returncode == 1
-    assert "mirrortest.wire is not compiled for this Python" in missing.stderr
+    """Before anything is done."""
+    assert _not_compiled(_told(sources, *command))
     for path in COMPILED:
         shutil.copy(_compiled(path), sources / WIRE)
-    assert "compiled" not in _told(sources, *command).stderr
-    stale = []
+    with (sources / f"{COMPILED[0]}.pyx").open("a") as source:
+        source.write("\n# other\n")
+    assert _of_another_source(_told(sources, *command))
+
+
+def test_what_was_compiled_of_these_sources_is_used_and_nothing_older(sources: Path) -> None:
+    """Not what was compiled before a rename, or before compiled modules named their source."""
     for path in COMPILED:
-        with (sources / f"{path}.pyx").open("a") as source:
-            source.write("\n# other\n")
-        stale.append(_told(sources, *command))
-        shutil.copy(ROOT / f"{path}.pyx", sources / WIRE)
-    # Compiled before something had the name that it has now.
+        shutil.copy(_compiled(path), sources / WIRE)
+    assert "compiled" not in _told(sources, *CONSUME).stderr
     descriptor = sources / WIRE / "descriptor.py"
     written = descriptor.read_text()
     descriptor.write_text(written.replace("ROUND", "ROUNDS"))
-    renamed = _told(sources, *command)
-    assert "is not compiled for this Python" in renamed.stderr
+    assert _not_compiled(_told(sources, *CONSUME))
     descriptor.write_text(written)
-    # As one that was compiled before modules told their source.
     (sources / WIRE / _compiled(COMPILED[0]).name).unlink()
     (sources / f"{COMPILED[0]}.py").touch()
-    older = _told(sources, *command)
-    for told in (*stale, older):
-        assert told.returncode == 1
-        assert "was compiled from another version" in told.stderr.replace("\n", " ")
-    for told in (missing, *stale, renamed, older):
-        assert "Traceback" not in told.stderr
-        assert "make" in told.stderr
+    assert _of_another_source(_told(sources, *CONSUME))
+
+
+@pytest.mark.parametrize("path", COMPILED)
+def test_each_compiled_module_is_compared_with_its_source(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the one next to it; where there is none it is an installation's."""
+    module = importlib.import_module(path.replace("/", "."))
+    source = tmp_path / f"{Path(path).name}.pyx"
+    monkeypatch.setattr(module, "__file__", str(tmp_path / _compiled(path).name))
+    compiled.check()
+    shutil.copy(ROOT / f"{path}.pyx", source)
+    compiled.check()
+    source.write_text(source.read_text() + "\n# other\n")
+    with pytest.raises(InstallationError, match=Path(path).name):
+        compiled.check()

@@ -15,12 +15,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.compare.statistics import FALSE_ALARMS, FEWEST, chance_of
+from mirrortest.compare.statistics import FEWEST, chance_of, welch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
+
+
+_FALSE_ALARMS = 0.02
+"""The chance that is accepted of any false change in a directory without one."""
 
 
 class Split(NamedTuple):
@@ -40,9 +44,9 @@ def changepoints(values: Sequence[float], *, series: int = 1) -> list[Split]:
         if end - start < 2 * FEWEST:
             continue
         at = start + _best(data[start:end])
-        chance = chance_of(data[start:at].tolist(), data[at:end].tolist())
+        chance = chance_of(data[start:at].tolist(), data[at:end].tolist(), welch)
         chance = min(1.0, chance * data.size * series)
-        if chance <= FALSE_ALARMS:
+        if chance <= _FALSE_ALARMS:
             found.append(Split(at, chance))
             waiting += [(start, at), (at, end)]
     return sorted(found)

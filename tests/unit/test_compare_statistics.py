@@ -7,7 +7,15 @@ import pytest
 
 from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.document import Change
-from mirrortest.compare.statistics import adjusted, difference, relative, student, two_sided, welch
+from mirrortest.compare.statistics import (
+    adjusted,
+    difference,
+    relative,
+    student,
+    t_test,
+    two_sided,
+    welch,
+)
 from tests.compared import drawn, recorded
 
 PAIRS = 100
@@ -29,6 +37,14 @@ def test_far_tails_are_not_zero() -> None:
     """They decide among many figures: for two degrees of freedom there is a closed form."""
     t = 1e4
     assert two_sided(t, 2) == pytest.approx(1 - t / (2 + t * t) ** 0.5, rel=1e-3)
+
+
+def test_students_t_is_as_published() -> None:
+    """Of two samples, worked out by hand: together they tell the spread."""
+    # Means 2 and 6, variances 1 and 4 of three values each: pooled 2.5, t = 4/sqrt(2.5 * 2/3).
+    assert t_test([1, 2, 3], [4, 6, 8]) == pytest.approx(two_sided(4 / (5 / 3) ** 0.5, 4))
+    # Of two values against four: pooled (0.5 + 3 * 5/3) / 4, t = 3/sqrt(1.375 * 3/4).
+    assert t_test([1, 2], [3, 4, 5, 6]) == pytest.approx(two_sided(3 / 1.03125**0.5, 4))
 
 
 def test_welch_is_as_published() -> None:
@@ -127,6 +143,20 @@ def test_equal_real_runs_do_not_differ(repeats: int) -> None:
         (pair,) = compare(sides[0], sides[1:]).pairs
         equal += pair.change is Change.NONE
     assert equal >= 95
+
+
+def test_three_repeats_find_a_real_slow_down_more_often_than_not() -> None:
+    """Where what gets slower also spreads more: with Welch's test one time in four."""
+    draws = np.random.default_rng(4)
+    found = 0
+    for _ in range(20):
+        sides = [
+            Side("", [repeats[at] for at in draws.permutation(len(repeats))[:3]])
+            for repeats in (recorded()["base"], recorded()["slow"])
+        ]
+        (pair,) = compare(sides[0], sides[1:]).pairs
+        found += pair.change in {Change.WORSE, Change.BETTER, Change.DIFFERS}
+    assert found >= 11
 
 
 def test_a_real_slow_down_is_found_and_named() -> None:

@@ -19,6 +19,7 @@ from mirrortest.model.observed import (
     MIRROR,
     PROCESS,
     REQUEST,
+    STAGES,
 )
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 _OF = {HOST: "instance", DEVICE: "instance, device", INTERFACE: "instance, interface"}
 """By which labels a table's figures are drawn; of the others by their first key."""
-_STAGES = ("request_queue", "local", "remote", "response_queue", "send")
 
 
 def brokers() -> Dashboard:
@@ -166,15 +166,15 @@ def _requests() -> list[Panel]:
         lines(
             "Time of a produce request, by stage",
             "Means of the slowest broker: waiting for a handler, at the log, waiting for replicas, "
-            "waiting for a network thread, being sent.",
+            "waiting for a network thread, being sent, held back by a quota.",
             "s",
             *(
                 Query(
-                    "max(" + DASHBOARD.one(names.OBSERVED[REQUEST][f"{stage}_seconds"],
+                    "max(" + DASHBOARD.one(names.OBSERVED[REQUEST][f"{stage.name}_seconds"],
                                            request="Produce") + ")",
-                    stage.replace("_", " "),
+                    stage.title,
                 )
-                for stage in _STAGES
+                for stage in STAGES
             ),
             span=8,
         ),

@@ -36,6 +36,14 @@ class Observed(NamedTuple):
         return (*INTERVAL, *self.keys, *self.figures)
 
 
+class Stage(NamedTuple):
+    """A part of a request's time: its figure without the unit, and what charts call it."""
+
+    name: str
+    title: str
+    meaning: str
+
+
 INTERVAL = (
     Column("started_ns", INT, "ns since the epoch", "When the interval began."),
     Column("ended_ns", INT, "ns since the epoch", "When it ended."),
@@ -259,6 +267,19 @@ BROKER = Observed(
     ),
 )
 
+STAGES = (
+    Stage("request_queue", "in the queue", "The mean of it that it waited for a request handler."),
+    Stage("local", "at the log", "The mean of it at the log."),
+    Stage("remote", "in purgatory", "The mean of it in purgatory: for replicas, or for data."),
+    Stage(
+        "response_queue", "response queue",
+        "The mean of it that the response waited for a network thread.",
+    ),
+    Stage("send", "sending", "The mean of it in which the response was sent."),
+    Stage("throttle", "throttled", "The mean of it by quotas."),
+)  # fmt: skip
+"""Into which a request's time is divided, in their order."""
+
 REQUEST = Observed(
     "request",
     (_ENDPOINT, Column("request", TEXT, "", "Produce, FetchConsumer, FetchFollower, Metadata.")),
@@ -266,12 +287,7 @@ REQUEST = Observed(
         _rate("requests", "requests", "Requests."),
         _mean("total", "Mean time of a request in the interval."),
         _mean("total_p99", "99 % of requests were faster, as the broker estimates."),
-        _mean("request_queue", "The mean of it that it waited for a request handler."),
-        _mean("local", "The mean of it at the log."),
-        _mean("remote", "The mean of it in purgatory: for replicas, or for data."),
-        _mean("response_queue", "The mean of it that the response waited for a network thread."),
-        _mean("send", "The mean of it in which the response was sent."),
-        _mean("throttle", "The mean of it by quotas."),
+        *(_mean(each.name, each.meaning) for each in STAGES),
     ),
 )
 

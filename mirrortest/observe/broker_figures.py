@@ -6,7 +6,7 @@ from collections import defaultdict
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST
+from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST, STAGES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -98,16 +98,18 @@ _BROKER: dict[str, Source] = {
     "flush_seconds": _of(How.MEAN, _FLUSH),
     "flush_p99_seconds": _of(How.P99, _FLUSH),
 }
-_STAGES = {
-    "total": "totaltimems", "request_queue": "requestqueuetimems", "local": "localtimems",
-    "remote": "remotetimems", "response_queue": "responsequeuetimems",
-    "send": "responsesendtimems", "throttle": "throttletimems",
-}  # fmt: skip
 _REQUESTS = "kafka_network_requestmetrics_"
+
+
+def _bean(stage: str) -> str:
+    return f"{'responsesend' if stage == 'send' else stage.replace('_', '')}timems"
+
+
 _REQUEST = {
     "requests_per_second": _of(How.RATE, _REQUESTS + "requests"),
     "total_p99_seconds": _of(How.P99, _REQUESTS + "totaltimems"),
-    **{f"{stage}_seconds": _of(How.MEAN, _REQUESTS + name) for stage, name in _STAGES.items()},
+    "total_seconds": _of(How.MEAN, _REQUESTS + "totaltimems"),
+    **{f"{each.name}_seconds": _of(How.MEAN, _REQUESTS + _bean(each.name)) for each in STAGES},
 }
 _KINDS = frozenset({"Produce", "FetchConsumer", "FetchFollower", "Metadata"})
 _PARTITIONS = {

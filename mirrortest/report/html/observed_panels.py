@@ -18,6 +18,7 @@ from mirrortest.model.observed import (
     PAUSES,
     PROCESS,
     REQUEST,
+    STAGES,
     GcKind,
 )
 from mirrortest.report.html.observations import MACHINE, short_names
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 
 _STYLES = ("first", "second", "third", "fourth", "fifth", "sixth")
 MOST_LINES = len(_STYLES)
-_STAGES = {
-    "in the queue": "request_queue", "at the log": "local", "in purgatory": "remote",
-    "response queue": "response_queue", "sending": "send", "throttled": "throttle",
-}  # fmt: skip
 _REQUESTS = ("Produce", "FetchConsumer", "FetchFollower")
 
 
@@ -180,9 +177,9 @@ def broker_panels(found: Observations) -> Drawn:
     def stages(request: str) -> dict[str, Steps]:
         """Means over all brokers, each by its number of requests."""
         return {
-            word: values[request]
-            for word, stage in _STAGES.items()
-            for values in [found.of(REQUEST, f"{stage}_seconds", "request", weight=rate)]
+            stage.title: values[request]
+            for stage in STAGES
+            for values in [found.of(REQUEST, f"{stage.name}_seconds", "request", weight=rate)]
             if request in values and np.nansum(values[request]) > 0
         }
 

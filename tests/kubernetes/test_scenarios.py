@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from tests.kubernetes.kube import Kube
     from tests.kubernetes.outside import Outside
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(600)]
 
 NAMESPACE = "mirrortest-scenario"
 RATE, SECONDS = 200, 14
 SCENARIO = """
 thresholds = ["lost==0"]
-timeout = "4m"
+timeout = "6m"
 
 [clusters]
 source-bootstrap-server = "{source}"
@@ -99,7 +99,7 @@ def test_a_scenario_s_clients_are_pods(
         [sys.executable, "-m", "mirrortest", "run", str(file), "--output", str(output)],
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

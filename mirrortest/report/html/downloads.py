@@ -8,7 +8,7 @@ import io
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
-from mirrortest.report.html.figures import count_rows, fine
+from mirrortest.report.html.key_figures import count_rows, fine
 from mirrortest.report.html.load_panels import load_table
 from mirrortest.report.html.panels import columns, csv_rows
 from mirrortest.results.words import moment

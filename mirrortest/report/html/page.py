@@ -17,7 +17,7 @@ from mirrortest.report.html.charts import (
 )
 from mirrortest.report.html.commands import destination_servers, repeat_commands, show_commands
 from mirrortest.report.html.downloads import downloads, load_download
-from mirrortest.report.html.figures import (
+from mirrortest.report.html.key_figures import (
     count_rows,
     duration,
     fine,

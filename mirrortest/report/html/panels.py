@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mirrortest.config.units import SECOND_NS, format_duration
-from mirrortest.report.html.figures import Row
+from mirrortest.report.html.key_figures import Row
 from mirrortest.results.words import moment
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirrortest.results.summary import Summary
 
 
-class Figure(NamedTuple):
+class KeyFigure(NamedTuple):
     """One number at the head of the page; `rest` says more of it."""
 
     label: str
@@ -43,20 +43,20 @@ class Row(NamedTuple):
     cells: list[str]
 
 
-def head_figures(summary: Summary, tones: Tones) -> list[Figure]:
+def head_figures(summary: Summary, tones: Tones) -> list[KeyFigure]:
     """The numbers that stand at the head of the page."""
     counts = summary.counts
     acked = counts.get("acked", 0)
     figures = [
-        Figure("acknowledged", f"{acked:,}", f"of {counts.get('sent', 0):,} sent"),
-        Figure("delivered", f"{counts.get('delivered', 0):,}", _of(counts, "delivered")),
+        KeyFigure("acknowledged", f"{acked:,}", f"of {counts.get('sent', 0):,} sent"),
+        KeyFigure("delivered", f"{counts.get('delivered', 0):,}", _of(counts, "delivered")),
     ]
     always = ("lost", "duplicated", "reordered")
     found = [name for name in FINDINGS if counts.get(name) or name in always]
     for name in found:
         count = counts.get(name, 0)
         tone = tones.of(name) if count else "plain"
-        figures.append(Figure(readable_name(name), f"{count:,}", _of(counts, name), tone))
+        figures.append(KeyFigure(readable_name(name), f"{count:,}", _of(counts, name), tone))
     latency = summary.latency_seconds.get("all") or next(
         iter(summary.latency_seconds.values()), None
     )
@@ -65,7 +65,7 @@ def head_figures(summary: Summary, tones: Tones) -> list[Figure]:
             if name in latency.quantiles:
                 value = format_duration(round(latency.quantiles[name] * 1e9))
                 tone = "bad" if tones.failed(f"p({name[1:]})") else "plain"
-                figures.append(Figure(f"latency {name}", value, tone=tone))
+                figures.append(KeyFigure(f"latency {name}", value, tone=tone))
     return figures
 
 

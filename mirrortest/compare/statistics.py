@@ -68,7 +68,8 @@ def difference(base: Sequence[float], new: Sequence[float]) -> Difference:
     """The difference with its interval, `FEWEST` values or more on each side."""
     estimate, chance = relative(base, new), chance_of(base, new)
     if chance == 1.0:
-        return Difference(estimate, estimate, estimate, chance)
+        # Less than can be measured: there may be none.
+        return Difference(min(estimate, 0.0), estimate, max(estimate, 0.0), chance)
     low, high = _interval(np.array(base, float), np.array(new, float))
     return Difference(min(low, estimate), estimate, max(high, estimate), chance)
 

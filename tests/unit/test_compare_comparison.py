@@ -81,6 +81,11 @@ def test_each_figure_has_its_direction(name: str, worse: Change, better: Change)
     assert change(name, LOW, LOW) is Change.NONE
 
 
+def test_less_than_a_measures_resolution_is_no_difference() -> None:
+    """However sure its sign is; it is not called a difference that may be chance."""
+    assert change("p(99)", (1.0, 1.0, 1.001), (1.003, 1.003, 1.003)) is Change.NONE
+
+
 @pytest.mark.parametrize("few", [LOW[:1], LOW[:2]])
 def test_one_run_or_two_cannot_be_told(few: tuple[float, ...]) -> None:
     """On either side; that is inconclusive, and never no difference."""

@@ -81,7 +81,9 @@ def test_less_than_a_measures_resolution_is_no_difference() -> None:
     """Percentiles are within 0.4 %: values of one bucket each have no spread at all."""
     found = difference([1.0, 1.0, 1.0], [1.003, 1.003, 1.003])
     assert found.chance == 1.0
-    assert found.low == found.high == pytest.approx(0.003)
+    assert found.low == 0
+    assert found.high == pytest.approx(0.003)
+    assert difference([1.0, 1.0, 1.0], [1.0, 1.0, 1.0])[:3] == (0, 0, 0)
 
 
 def test_something_where_there_was_nothing_is_a_difference() -> None:

@@ -245,10 +245,7 @@ def read(records, rows, like, layout, identity, phase_of, block, digests, index,
                     if lane not in phases:
                         phases[lane] = phase_of(lane)
                     known_lane, phase = lane, phases[lane]
-                zeros = 0
-                if not first_kind:
-                    zeros = <int64_t>((message.content & 0xFFFFFFFF) >> SIZE_BITS)
-                    zeros = min(fill, (fill * zeros * 101 + 5000) // 10_000)  # payload.zeros
+                zeros = 0 if first_kind else _zeros(message.content, fill)
                 start = <int64_t>((message.seq * (step or <uint64_t>length | 1) + phase) & <uint64_t>(period - 1))
                 if not _inside(start, fill, fills.shape[0]):
                     raise IndexError("the block is too short")
@@ -297,6 +294,12 @@ def check_values(
 cdef inline bint _inside(int64_t start, int64_t length, int64_t size) noexcept nogil:
     """Whether a stretch lies in so many bytes."""
     return 0 <= start <= size and 0 <= length <= size - start
+
+
+cdef inline int64_t _zeros(uint64_t content, int64_t fill) noexcept nogil:
+    """How much of a fill is zeros (`payload.zeros`), by the compressibility in the descriptor."""
+    cdef int64_t compressibility = <uint32_t>content >> SIZE_BITS
+    return min(fill, (fill * compressibility * 101 + 5000) // 10_000)
 
 
 cdef inline int64_t _floored(int64_t number, int64_t by) noexcept nogil:

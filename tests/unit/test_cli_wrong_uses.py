@@ -93,6 +93,7 @@ USES = [
 ]
 
 
+@pytest.mark.timeout(20)  # however busy the machine is: no use waits for anything
 @pytest.mark.parametrize(("line", "code", "printed"), USES, ids=[use[0][:60] for use in USES])
 def test_a_wrong_use_gets_one_line_and_an_exit_code(
     tmp_path: Path,

@@ -141,7 +141,7 @@ def test_a_ledger_is_deleted_in_mid_run(
     scene = make_scene("orders.eu")
     scene.create(2)
     direct = ("--ledger-bootstrap-server", lab.source.bootstrap_servers)
-    early = scene.consume("early", *direct)
+    early = scene.consume("early", *direct, "--expect-producers", "ann,bob")
     scene.produce("bob", *LOAD, "--num-records", "300").answer()
     ann = scene.produce("ann", *LOAD, "--num-records", "9000")
     until(lambda: "ann" in scene.senders(), what="ann sends")

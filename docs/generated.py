@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from typer.main import get_command
 
 from mirrortest.cli import main
-from mirrortest.cli.help_layout import BY_ENVIRONMENT, Program, aliases_of
+from mirrortest.cli.help_layout import BY_ENVIRONMENT, Program, aliases_of, group_of
 from mirrortest.compare.document import Comparison
 from mirrortest.compare.figures import FIGURES as COMPARED
 from mirrortest.compare.trend import Trend
@@ -134,14 +134,13 @@ def _command(command: Any, path: list[str]) -> Iterator[str]:
     """A command's section, then those of the commands below it."""
     yield f"\n{'#' * max(len(path), 2)} {' '.join(path)}\n\n"
     yield from _help(command.help or "")
-    panels: dict[str, list[Any]] = {}
+    groups: dict[str, list[Any]] = {}
     for parameter in command.params:
         if "completion" not in parameter.opts[0] and not parameter.hidden:
-            panel = getattr(parameter, "rich_help_panel", None) or "Options"
-            panels.setdefault(panel, []).append(parameter)
-    for panel, parameters in panels.items():
+            groups.setdefault(group_of(parameter), []).append(parameter)
+    for group, parameters in groups.items():
         rows = ((_name(each), _default(each), _meaning(each)) for each in parameters)
-        yield f"\n**{panel}**\n\n" + _table(("option", "default", "meaning"), rows)
+        yield f"\n**{group}**\n\n" + _table(("option", "default", "meaning"), rows)
     for name, below in getattr(command, "commands", {}).items():
         yield from _command(below, [*path, name])
 

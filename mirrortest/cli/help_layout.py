@@ -108,11 +108,7 @@ class _PlainHelp:
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         return [
             "[OPTIONS]",
-            *(
-                name if each.required else f"[{name}]"
-                for each in arguments
-                for name in [_name(each)]
-            ),
+            *(_name(each) if each.required else f"[{_name(each)}]" for each in arguments),
             *(["COMMAND", "..."] if isinstance(self, Verbs) else []),
         ]
 
@@ -124,7 +120,7 @@ class _PlainHelp:
                 if parameter.param_type_name == "argument":
                     groups["Arguments"].append((_name(parameter), record[1]))
                 else:
-                    groups.setdefault(_group(parameter), []).append(record)
+                    groups.setdefault(group_of(parameter), []).append(record)
         for group, records in groups.items():
             if records:
                 with formatter.section(typer.style(group, bold=True)):
@@ -140,7 +136,7 @@ class Verb(_PlainHelp, TyperCommand):
     def __init__(self, *arguments: Any, **how: Any) -> None:
         super().__init__(*arguments, **how)
         self.help = "\n".join(map(_wrapped, _joined(self.help or "")))
-        self.params.sort(key=lambda parameter: _ORDER.index(_group(parameter)))
+        self.params.sort(key=lambda parameter: _ORDER.index(group_of(parameter)))
         for option in self.params:
             if option.param_type_name == "option":
                 _lay_out(option)
@@ -248,13 +244,13 @@ def _filled(line: str) -> str:
     )
 
 
-def _group(parameter: Any) -> str:
+def group_of(parameter: Any) -> str:
+    """The group that help shows an option in."""
     return _GROUP_OF.get(parameter.opts[0], "Options")
 
 
 def _lay_out(option: Any) -> None:
     name = option.opts[0]
-    option.rich_help_panel = _GROUP_OF.get(name)
     option.aliases = [each for each in option.opts[1:] if each.startswith("--")]
     option.opts = [each for each in option.opts if each not in option.aliases]
     if not option.is_flag:

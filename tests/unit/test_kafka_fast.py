@@ -14,6 +14,7 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RequestTimedOutError
+from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirrortest.config.client_config import ClientConfig
@@ -124,6 +125,15 @@ def test_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contract, "_SIGNATURES", ((fetcher.FetchResult.getall, "self"),))
     contract.check_contract.cache_clear()
     with pytest.raises(ClusterError, match=r"FetchResult\.getall takes"):
+        library(CONFIG)
+    contract.check_contract.cache_clear()
+
+
+def test_produce_answers_of_another_version_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a request of that version is sent: its answer would be misread."""
+    monkeypatch.setattr(ProduceRequest, "_CLASSES", ProduceRequest._CLASSES[:-1])
+    contract.check_contract.cache_clear()
+    with pytest.raises(ClusterError, match="ProduceRequest has version 6"):
         library(CONFIG)
     contract.check_contract.cache_clear()
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import signal
-import subprocess
-import sys
-import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
-from mirrortest.errors import LabError, UsageError
-from mirrortest.lab.kubernetes import keeper
-from mirrortest.lab.kubernetes.kubectl import Kubectl
+from mirrortest.errors import LabError
 from mirrortest.lab.kubernetes.manifest import (
     CLIENT,
     IMAGE,
@@ -378,105 +372,3 @@ def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyP
         until(lambda: seen.statuses[-1] is None)
     assert seen.lines == ["one", "one", ""]
     assert kubectl.deleted[-1] == ("pods,secrets", "--selector=mirrortest.run=r1")
-
-
-@pytest.fixture
-def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program of this name, which prints a file and fails as another one says."""
-    script = tmp_path / "bin" / "kubectl"
-    script.parent.mkdir()
-    script.write_text('#!/bin/sh\ncat "$ANSWER"\n[ -z "$SAID" ] || { echo "$SAID" >&2; exit 1; }\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(script.parent), prepend=":")
-    answer = tmp_path / "answer"
-    answer.touch()
-    monkeypatch.setenv("ANSWER", str(answer))
-    monkeypatch.setenv("SAID", "")
-    return answer
-
-
-def archive() -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        for name in ("logs/a", "clients/b"):
-            entry = tarfile.TarInfo(name)
-            entry.size = 3
-            tar.addfile(entry, io.BytesIO(b"abc"))
-    return file.getvalue()
-
-
-def test_files_come_whole_or_not_at_all(kubectl: Path, tmp_path: Path) -> None:
-    """A stream that breaks off between two files looks like an archive that has ended."""
-    into = tmp_path / "into"
-    into.mkdir()
-    kubectl.write_bytes(archive()[:1024])
-    with pytest.raises(LabError, match="only a part"):
-        Kubectl().fetch("p", KEEPER, "/point", ["logs"], into)
-    assert list(into.iterdir()) == []
-    kubectl.write_bytes(archive())
-    Kubectl().fetch("p", KEEPER, "/point", ["logs"], into)
-    assert (into / "clients" / "b").read_bytes() == b"abc"
-
-
-def test_what_kubectl_says_is_the_reason(
-    kubectl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its last line, without its own beginning."""
-    monkeypatch.setenv("SAID", 'Error from server (NotFound): namespaces "x" not found')
-    for call in (
-        lambda: Kubectl().create({}),
-        lambda: Kubectl().fetch("p", KEEPER, "/point", ["logs"], tmp_path),
-    ):
-        with pytest.raises(LabError) as caught:
-            call()
-        assert str(caught.value).partition(": ")[2] == 'namespaces "x" not found'
-
-
-def test_a_context_that_does_not_exist_is_refused_with_what_was_meant(kubectl: Path) -> None:
-    """As is a kubectl that has none, and no kubectl."""
-    with pytest.raises(UsageError, match="kubectl has no context: set KUBECONFIG"):
-        Kubectl().check()
-    kubectl.write_text("staging\nproduction\n")
-    Kubectl("staging").check()
-    with pytest.raises(UsageError, match=r"no context 'stagin': did you mean staging\?"):
-        Kubectl("stagin").check()
-
-
-def test_without_kubectl_the_user_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is started."""
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(UsageError, match="there is no kubectl: install it"):
-        Kubectl().check()
-
-
-def test_the_keeper_prints_what_is_replaced_until_it_is_killed(tmp_path: Path) -> None:
-    """SIGTERM, which a drained pod gets, does not take the files from whoever fetches them."""
-    file = tmp_path / "status.json"
-    file.write_text("one\n")
-    command = [sys.executable, "-m", keeper.MODULE, "hold", str(tmp_path / "none"), str(file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            assert json.loads(process.stdout.readline()) == {"file": str(file), "text": "one\n"}
-            process.terminate()
-            file.write_text("two\n")
-            assert json.loads(process.stdout.readline())["text"] == "two\n"
-        finally:
-            process.kill()
-
-
-def test_the_keeper_s_signal_stops_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it returns; a client that has ended is an error of one line."""
-    program = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
-    with subprocess.Popen([sys.executable, "-c", program]) as process:
-        try:
-            tasks = Path(f"/proc/{process.pid}/task")
-            until(lambda: len(list(tasks.iterdir())) == 2)
-            monkeypatch.setattr(keeper, "_client", lambda _: process.pid)
-            keeper.main(["signal", str(int(signal.SIGSTOP)), "file"])
-            assert {(task / "stat").read_text().split()[2] for task in tasks.iterdir()} == {"T"}
-        finally:
-            process.kill()
-    monkeypatch.undo()
-    with pytest.raises(SystemExit, match="the client has ended"):
-        keeper.main(["signal", "15", "no process has this argument"])

@@ -20,6 +20,9 @@ from aiokafka.protocol import api as _api
 from aiokafka.protocol import fetch as _fetch
 from aiokafka.protocol import metadata as _metadata
 from aiokafka.protocol import offset as _offset
+from aiokafka.protocol import produce as _produce
+
+from mirrortest.kafka.fast.produce_request import NEWEST
 
 _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (
@@ -78,3 +81,6 @@ def check_contract() -> None:
         found = " ".join(inspect.signature(function).parameters)
         if found != expected:
             raise AttributeError(f"{function.__qualname__} takes ({found})")
+    newest = _produce.ProduceRequest._CLASSES[-1].API_VERSION
+    if newest != NEWEST:
+        raise AttributeError(f"ProduceRequest has version {newest}, of which no answer is read")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _OLDEST = ProduceRequest_v3.API_VERSION
 """The first version with record batches of today's format; since Kafka 0.11."""
+NEWEST = 7
+"""The last version whose answers are read here: the next one has errors of single records."""
 _HEADER = struct.Struct(">hhi")  # API key, version, correlation id
 _RULES = struct.Struct(">hi")  # acks, timeout
 _CORRELATION = 4

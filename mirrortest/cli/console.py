@@ -18,7 +18,7 @@ from rich.markup import escape
 from rich.segment import Segment
 
 from mirrortest.config.visible import visible, visible_lines
-from mirrortest.errors import MirrortestError
+from mirrortest.errors import JavaMissingError, MirrortestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -67,15 +67,27 @@ _EXTRAS = {"lab": "jgo", "report": "jinja2", "spark": "pyspark"}
 
 
 def require(*extras: str) -> None:
-    """Fail early, and not minutes later: MirrortestError names what to install.
+    """Fail early, and not minutes later: MirrortestError names all that is to be installed.
 
-    `extras` are those of the package that a verb will need.
+    `extras` are those of the package that a verb will need. The one for Spark brings no Java, that
+    for the lab does; `spark-submit` has one.
     """
+    from mirrortest.reconcile.jvm import spark_java
+    from mirrortest.reconcile.spark_session import given_by_spark_submit
+
     missing = [extra for extra in extras if importlib.util.find_spec(_EXTRAS[extra]) is None]
+    java = ""
+    if "spark" in extras and "lab" not in missing and not given_by_spark_submit():
+        try:
+            spark_java()
+        except JavaMissingError as error:
+            java = str(error)
     if missing:
-        raise MirrortestError(
-            f"an extra is not installed: pip install 'mirrortest[{','.join(missing)}]'"
-        )
+        what = "an extra is" if len(missing) == 1 else "extras are"
+        install = f"{what} not installed: pip install 'mirrortest[{','.join(missing)}]'"
+        raise MirrortestError(f"{install}; {java}" if java else install)
+    if java:
+        raise JavaMissingError(java)
 
 
 def warn(lines: Iterable[str]) -> None:

@@ -103,7 +103,7 @@ def reconcile(
     """
     from mirrortest.cli.spark import spark_session
     from mirrortest.reconcile.plan import plan
-    from mirrortest.report.html import environment_of_templates, render
+    from mirrortest.report.html import render
     from mirrortest.report.result import read_result, write_text
     from mirrortest.report.terminal import run_result
     from mirrortest.seqlog.location import Location
@@ -134,8 +134,7 @@ def reconcile(
         is_directory(text, "--observations", "observations")
     if page is not None and page.local and not Path(page.path).is_relative_to(place.path):
         can_be_written(Path(page.path), "--html")
-    if page is not None:
-        environment_of_templates()  # if Jinja is missing, fail before the work
+    console.require(*(["report"] if page is not None else []), "spark")
     look_up = None
     if bootstrap_server is not None or command_config is not None or command_property:
         client = ClientConfig.load(

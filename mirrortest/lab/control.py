@@ -14,12 +14,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import structlog
+
 from mirrortest.errors import LabError, MirrortestError, UsageError
 from mirrortest.lab.part import FAULTS, inject
 
 if TYPE_CHECKING:
     from mirrortest.lab.testbed import Lab
 
+_log = structlog.get_logger()
+
+_RETRY_SECONDS = 0.1
 _MAX_PATH = 100  # a socket's path has room for 108 bytes
 
 
@@ -114,6 +119,7 @@ class Control:
         self.ending = threading.Event()
         self._lab = lab
         self._path = path
+        self._closed = threading.Event()
         self._listener: socket.socket
 
     def __enter__(self) -> Self:
@@ -130,6 +136,7 @@ class Control:
 
     def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
+        self._closed.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would keep waiting
         self._listener.close()
@@ -138,15 +145,22 @@ class Control:
         while True:
             try:
                 line, _ = self._listener.accept()
-            except OSError:  # closed: the lab ends
-                return
-            with line, line.makefile("rwb") as stream:
-                try:
-                    request = stream.readline()
-                    if request:
-                        stream.write(json.dumps(self._answer(json.loads(request))).encode() + b"\n")
-                except (OSError, ValueError):  # the client left, or sent no JSON
-                    continue
+            except OSError:
+                if self._closed.wait(_RETRY_SECONDS):
+                    return
+                continue  # no descriptor is free, for example
+            with contextlib.suppress(OSError), line, line.makefile("rwb") as stream:
+                if request := stream.readline():
+                    stream.write(json.dumps(self._answered(request)).encode() + b"\n")
+
+    def _answered(self, request: bytes) -> dict[str, Any]:
+        try:
+            return self._answer(json.loads(request))
+        except Exception:  # noqa: BLE001  # whatever it was, later requests are answered
+            _log.exception("a request failed unexpectedly")
+            return {
+                "error": "the request failed unexpectedly: the output of `lab up` has the error"
+            }
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:

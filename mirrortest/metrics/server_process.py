@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
+_RETRY_SECONDS = 1.0
+
 
 class ServerProcess:
     """Serves a collector's metrics, with those of this process, at most a second old.
@@ -97,7 +99,20 @@ class ServerProcess:
             if self._stopped.is_set():
                 return
             _log.warning("the metrics server was killed: it is started again")
-            self._process, self._pipe = self._start()
+            self._start_again()
+
+    def _start_again(self) -> None:
+        """Start it; where the machine has no room for it now, try again until it has."""
+        while not self._stopped.is_set():
+            try:
+                self._process, self._pipe = self._start()
+            except OSError as error:
+                _log.warning(
+                    "the metrics server cannot be started, trying again", reason=str(error)
+                )
+                self._stopped.wait(_RETRY_SECONDS)
+            else:
+                return
 
 
 def serve_apart(

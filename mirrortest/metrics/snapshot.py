@@ -48,15 +48,15 @@ class SnapshotSender:
         """Send a snapshot each second until it is stopped.
 
         A failure to collect is logged, and tried again a second later: metrics are read while they
-        are written.
+        are written. Raises BrokenPipeError where the receiver has ended.
         """
         while not stopped.is_set():
             try:
-                snapshot = Snapshot(list(self._registry.collect()), Probes.of(self._health))
+                send(Snapshot(list(self._registry.collect()), Probes.of(self._health)))
+            except BrokenPipeError:
+                raise
             except Exception:  # noqa: BLE001  # whatever it was, later snapshots must be sent
                 _log.exception("the metrics could not be collected")
-            else:
-                send(snapshot)
             stopped.wait(_SEND_SECONDS)
 
 

@@ -155,6 +155,8 @@ async def run(
             asking = asyncio.ensure_future(observer.ask())
             try:
                 while not await _stopped(stop, _until(began, options)):
+                    if asking.done():  # by an error, or there is nothing to ask
+                        asking.result()
                     write(observer.rows())
                     report.seconds = time.monotonic() - began
                     drift.look_if_due()

@@ -6,7 +6,7 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
-from http import HTTPStatus
+from http.client import HTTPException, responses
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -56,7 +56,7 @@ class Scraper:
         """Scrape once."""
         try:
             now = await asyncio.to_thread(self._read)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             self._before = None
             if not self._failing:
                 self._failing = _why(error)
@@ -108,10 +108,12 @@ class Scraper:
         self._rows += [(table, times | row) for table, rows in found.items() for row in rows]
 
 
-def _why(error: OSError | ValueError) -> str:
+def _why(error: OSError | ValueError | HTTPException) -> str:
     """What failed, in plain words."""
     if isinstance(error, urllib.error.HTTPError):
-        return f"it answers {error.code} {HTTPStatus(error.code).phrase}"
+        return f"it answers {error.code} {responses.get(error.code, '')}".rstrip()
+    if isinstance(error, HTTPException):
+        return "its answer is not HTTP, or it broke off"
     if isinstance(error, ValueError):
         return "its answer has no metrics of Kafka in Prometheus's text format"
     reason = getattr(error, "reason", error)

@@ -144,10 +144,18 @@ class Housekeeping:
         self._grown: dict[str, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Tick for ever."""
+        """Tick for ever; what fails is logged when it begins to, and tried again."""
+        failing = False
         while True:
             await asyncio.sleep(_TICK_SECONDS)
-            self.tick()
+            try:
+                self.tick()
+            except Exception:  # noqa: BLE001  # whatever it was, metrics and probes must go on
+                if not failing:
+                    _log.exception("progress cannot be published, trying again")
+                failing = True
+            else:
+                failing = False
 
     def tick(self) -> None:
         """Look at everything once."""

@@ -6,6 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+import structlog
+
 from mirrortest.errors import LabError, MirrortestError
 from mirrortest.lab.cluster import Broker
 from mirrortest.lab.link.condition import HEAL, detail
@@ -16,6 +18,7 @@ from mirrortest.scenario.catch_up import catch_up_seconds
 from mirrortest.scenario.deadline import run_command
 from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
 from mirrortest.scenario.fields import AFTER_PRODUCERS
+from mirrortest.seqlog.session import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from mirrortest.scenario.deadline import Deadline
     from mirrortest.scenario.fault import Fault
     from mirrortest.seqlog.events import EventLog
+
+_log = structlog.get_logger()
 
 _POLL = 0.1
 _STARTS = ("start", "restart")
@@ -113,11 +118,17 @@ class Injection:
             while moment is not None and self._is_due(fault, moment):
                 self._do(index, fault)
                 moment = None if fault.every is None else moment + fault.every
-        except MirrortestError as error:
-            self.errors.append(error)
+        except Exception as error:  # noqa: BLE001  # a fault that was not done must fail the point
+            self._failed(f"{fault.do} of {fault.subject}", error)
         finally:
             self._starts.discard(index)
             self._ended[index].set()
+
+    def _failed(self, what: str, error: Exception) -> None:
+        if not isinstance(error, MirrortestError):
+            _log.error("an action failed unexpectedly", action=what, exc_info=error)
+            error = MirrortestError(f"{what} failed: {first_line(error)}")
+        self.errors.append(error)
 
     def _first(self, index: int, fault: Fault) -> float | None:
         """When it is first done, in seconds from the start; None where the point ends before."""
@@ -180,8 +191,8 @@ class Injection:
         def measure() -> None:
             try:
                 seconds = catch_up_seconds(lab, self._topics, self._ending)
-            except MirrortestError as error:
-                self.errors.append(error)
+            except Exception as error:  # noqa: BLE001  # as in `_run`
+                self._failed(f"measuring how {part.name} catches up", error)
                 return
             if seconds is not None:
                 name = f"catch_up_seconds.{part.name}"

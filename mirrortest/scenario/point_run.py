@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 _POLL = 0.25
 _FIRST_FIGURES = 300.0
 """Seconds for the first clients to say how far they are, in a scenario without a timeout."""
+_RESTARTS = 3
+"""Of an observer that dies."""
 _DRAIN = 120.0
 """Seconds for a client to end once it is asked to."""
 
@@ -146,6 +148,9 @@ class _Playing:
         self._arguments = arguments
         self._logs = directory / LOGS
         self._deadline = Deadline(None)
+        self._observing: Part | None = None
+        self._restarts = 0
+        """Of the observer."""
 
     def play(self) -> None:
         """Start it all, wait for its end, end it all; raises MirrortestError where that fails."""
@@ -230,6 +235,7 @@ class _Playing:
             "what mirrortest observe writes first",
         )
         observing.check()
+        self._observing = observing
 
     def reconcile(self) -> Summary:
         """Reconcile both sides' logs, and write the report; raises MirrortestError."""
@@ -291,6 +297,20 @@ class _Playing:
         for client in self.clients:
             if client.state is PartState.DEAD and _verdict(client) is None:
                 raise WorkerError(f"{client.name} failed: {_last_line(client)}")
+        self._check_observer()
+
+    def _check_observer(self) -> None:
+        """Start an observer that died again, a few times; a report shows all its observations."""
+        observing = self._observing
+        if observing is None or observing.state is not PartState.DEAD:
+            return
+        if not (code := observing.program.exit_code):  # its duration is over
+            return
+        if self._restarts == _RESTARTS:
+            observing.check()
+        self._restarts += 1
+        self._board.put(observing.name, f"started again, for it died with exit code {code}")
+        observing.spawn()
 
     def _show(self) -> None:
         for client in self.clients:

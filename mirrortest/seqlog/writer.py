@@ -239,7 +239,7 @@ class SequenceLog:
                 self._intervals = JournalWriter(self._directory.path / (INTERVALS_FILE + JOURNAL))
             self._intervals.append([interval])
             self._intervals.sync()
-        except OSError as error:
+        except BaseException as error:  # noqa: BLE001  # as in `_write`: raised by the next call
             self._broken = self._unwritable(error)
         else:
             self._copy(interval)

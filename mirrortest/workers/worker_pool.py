@@ -120,7 +120,7 @@ class Worker:
 
     def _listen(self, on_progress: Callable[[Worker], None]) -> None:
         last: Ended | None = None
-        with contextlib.suppress(EOFError, OSError):
+        try:
             while True:
                 message = self._connection.recv()
                 if isinstance(message, Snapshot):
@@ -129,6 +129,11 @@ class Worker:
                     self._loop.call_soon_threadsafe(self._take, message.progress, on_progress)
                 elif isinstance(message, Ended):
                     last = message
+        except (EOFError, OSError):
+            pass
+        except Exception:  # noqa: BLE001  # whatever it was, its end must not be waited for in vain
+            _log.exception("a worker's message cannot be read: the worker is ended")
+            self._process.kill()
         self._has_ended = True
         self._process.join()
         with contextlib.suppress(RuntimeError):  # the event loop is closed

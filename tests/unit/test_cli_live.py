@@ -16,10 +16,11 @@ import termios
 import time
 from dataclasses import dataclass, field, replace
 from functools import partial
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Self
 
 import pytest
+import structlog
 from rich.text import Text
 
 from mirrortest.cli.console import SafeConsole
@@ -27,6 +28,7 @@ from mirrortest.cli.live import ProgressDisplay, _Screen
 from mirrortest.cli.options import Progress, ProgressMode
 from mirrortest.errors import UsageError
 from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
+from tests.lab.harness import until
 from tests.unit.statuses import consuming, producing_badly
 
 if TYPE_CHECKING:
@@ -255,6 +257,28 @@ def test_a_print_waits_until_the_display_is_written(monkeypatch: pytest.MonkeyPa
         renewing.join()
     shown = Screen().feed(stream.getvalue().replace("\n", "\r\n"))
     assert [line for line in shown.lines if line] == logged
+
+
+def test_a_screen_that_cannot_be_rendered_once_is_rendered_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is renewed by a thread, which an error would end; that is logged."""
+    monkeypatch.setenv("TERM", "xterm")
+    console = SafeConsole(file=io.StringIO(), force_terminal=True, width=80, height=24)
+    failures, shown = list[Exception](), Event()
+
+    def renderable() -> Text:
+        if failures:
+            raise failures.pop()
+        shown.set()
+        return Text("row")
+
+    with structlog.testing.capture_logs() as logged, _Screen(console, renderable):
+        failures += [ZeroDivisionError(), ZeroDivisionError()]
+        until(lambda: not failures)
+        shown.clear()
+        assert shown.wait(60)
+    assert [each["event"] for each in logged] == ["the progress cannot be shown, trying again"]
 
 
 def _lines(mode: ProgressMode | None, seconds: float = 5.0) -> tuple[ProgressDisplay, io.StringIO]:

@@ -1,18 +1,24 @@
-"""What needs a container is refused where there is none."""
+"""What needs a container is refused where there is none; what Docker fails at is tried again."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import docker
 import pytest
+import requests
+import structlog
 
 from mirrortest.errors import LabError
 from mirrortest.lab.control import Control
+from mirrortest.lab.docker import program
+from mirrortest.lab.docker.engine import docker_errors
 from mirrortest.lab.part import Part, inject
 from mirrortest.lab.testbed import Lab
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -39,3 +45,82 @@ def test_a_process_cannot_be_treated_as_a_container(verb: str, tmp_path: Path) -
     assert answer == {
         "error": f"A1 is not a container: {verb} needs `lab up --runtime docker`",
     }
+
+
+class FakeContainer:
+    """Fails at what it is asked for, by `failures`; prints what `chunks` has, from its start."""
+
+    def __init__(self, *failures: Exception | None, chunks: tuple[bytes, ...] = ()) -> None:
+        self.attrs = {"State": {"Status": "running"}}
+        self.failures = list(failures)
+        self.paused = 0
+        self._chunks = chunks
+
+    def reload(self) -> None:
+        """It is as it was."""
+
+    def pause(self) -> None:
+        self.paused += 1
+        if self.failures and (failure := self.failures.pop(0)):
+            raise failure
+
+    def logs(self, *, stream: bool, follow: bool) -> Iterator[bytes]:
+        assert stream
+        assert follow
+        failure = self.failures.pop(0) if self.failures else None
+        yield self._chunks[0]
+        if failure:
+            raise failure
+        yield from self._chunks[1:]
+
+
+def container(found: FakeContainer, monkeypatch: pytest.MonkeyPatch) -> program.Container:
+    monkeypatch.setattr(program, "_RETRY_SECONDS", 0.0)
+    made = program.Container(cast("Any", None), "A1", mounts={})
+    made._container = found
+    return made
+
+
+def refused(text: str) -> docker.errors.APIError:
+    return docker.errors.APIError("500", explanation=text)
+
+
+def test_a_container_that_was_not_frozen_in_time_is_paused_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A few times, and each is logged; another error is final."""
+    busy = refused("cannot pause container: unable to freeze")
+    found = FakeContainer(busy, busy)
+    with structlog.testing.capture_logs() as logged:
+        container(found, monkeypatch).pause()
+    assert (found.paused, len(logged)) == (3, 2)
+    for failures, tries in (([busy] * 4, 3), ([refused("it is paused already")], 1)):
+        found = FakeContainer(*failures)
+        with pytest.raises(LabError, match="Docker cannot pause A1: "):
+            container(found, monkeypatch).pause()
+        assert found.paused == tries
+
+
+def test_a_container_s_output_is_read_on_after_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind what is in the log already. What cannot be read at all is given up, and logged."""
+    monkeypatch.setattr(program, "_RETRY_SECONDS", 0.0)
+    lost = requests.ConnectionError("the engine was restarted")
+    with structlog.testing.capture_logs() as logged:
+        found = FakeContainer(lost, lost, chunks=(b"one\n", b"two\n"))
+        program._follow(found, tmp_path / "log", "A1")
+        assert (tmp_path / "log").read_text() == "one\ntwo\n"
+        program._follow(found, tmp_path / "missing" / "log", "A1")
+    assert [each["event"].split(", ")[1] for each in logged] == (
+        ["trying again"] * 2 + ["trying again"] * 4 + ["giving up"]
+    )
+
+
+def test_an_engine_that_does_not_answer_in_time_is_one_line() -> None:
+    """The SDK raises that as the library below it does."""
+    with (
+        pytest.raises(LabError, match="Docker cannot end A1: read timed out"),
+        docker_errors("end A1"),
+    ):
+        raise requests.ReadTimeout("read timed out")

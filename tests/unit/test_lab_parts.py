@@ -279,6 +279,25 @@ def test_what_cannot_be_done_is_told(served: SimpleNamespace) -> None:
         control.ask(served.path, "dance")
 
 
+def test_a_request_that_fails_unexpectedly_is_answered_and_so_is_the_next(
+    served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else whoever asks waits for ever. A request that is no object is one of these."""
+
+    def broken() -> None:
+        raise KeyError("parts")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(served.lab, "describe", broken)
+        with pytest.raises(LabError, match="unexpectedly: the output of `lab up` has the error"):
+            control.ask(served.path, "status")
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(served.path))
+        line.sendall(b"[]\n")
+        assert b"unexpectedly" in line.makefile("rb").readline()
+    assert control.ask(served.path, "status")["parts"]["A1"]["state"] == "down"
+
+
 def test_one_name_one_lab(served: SimpleNamespace) -> None:
     """A second lab of the name is refused while the first is up."""
     with pytest.raises(LabError, match="up already"), control.Control(served.lab, served.path):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 import yaml
 
 from mirrortest.errors import LabError
@@ -147,7 +148,7 @@ class FakePods:
         self.created: list[str] = []
         self.deleted: list[str] = []
         self.signals: list[int] = []
-        self.unreachable = False
+        self.fetching: Exception | None = None
         self.present = PodStatus()
         self.on_signal: Any = lambda _: None
 
@@ -170,8 +171,8 @@ class FakePods:
 
     def fetch(self, _pod: str, _container: str, _from: str, names: object, into: Path) -> None:
         assert names == ("logs", "clients")
-        if self.unreachable:
-            raise LabError("kubectl exec: the node does not answer")
+        if self.fetching is not None:
+            raise self.fetching
         (into / "fetched").touch()
 
 
@@ -285,11 +286,15 @@ def test_a_pod_that_cannot_go_on_says_why_in_the_client_s_log(
     assert answer in (tmp_path / "log").read_text().splitlines()[-1]
 
 
+@pytest.mark.parametrize("error", [LabError, RuntimeError])
 def test_files_that_cannot_be_fetched_fail_whoever_ended_the_client(
-    pods: FakePods, program: PodProgram, tmp_path: Path
+    error: type[Exception], pods: FakePods, program: PodProgram, tmp_path: Path
 ) -> None:
-    """A client that a fault ends for good has no verdict that would be missed."""
-    pods.unreachable = True
+    """A client that a fault ends for good has no verdict that would be missed.
+
+    Whatever the error is: the client's end is waited for without a limit.
+    """
+    pods.fetching = error("kubectl exec: the node does not answer")
     program.update("p1-0", RUNNING, ())
     pods.on_signal = lambda _: program.update("p1-0", PodStatus(True, 137), ())
     with pytest.raises(LabError, match=r"cannot be fetched from pod p1-0: .*does not answer"):
@@ -324,12 +329,16 @@ class FakeKubectl:
         self.items: list[dict[str, Any]] = []
         self.deleted: list[tuple[str, ...]] = []
         self.failing = False
+        self.answer: str | None = None
+        """In place of the pods."""
 
     def __call__(self, *arguments: str, given: str | None = None) -> str:
         del given
         if self.failing:
             raise LabError("kubectl get: no route to host")
-        return self.printed if arguments[0] == "logs" else json.dumps({"items": self.items})
+        if arguments[0] == "logs":
+            return self.printed
+        return json.dumps({"items": self.items}) if self.answer is None else self.answer
 
     def create(self, _manifest: Mapping[str, Any]) -> str:
         return "pod-1"
@@ -372,3 +381,36 @@ def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyP
         until(lambda: seen.statuses[-1] is None)
     assert seen.lines == ["one", "one", ""]
     assert kubectl.deleted[-1] == ("pods,secrets", "--selector=mirrortest.run=r1")
+
+
+def test_an_answer_of_an_unexpected_form_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a client that cannot take its own in: the pods are looked at again."""
+    monkeypatch.setattr("mirrortest.lab.kubernetes.pods.PAUSE", 0.01)
+    kubectl, seen = FakeKubectl(), Seen()
+    kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
+    update, failures = seen.update, [RuntimeError("can't start new thread")]
+
+    def failing_once(*found: Any) -> None:
+        if failures:
+            raise failures.pop()
+        update(*found)
+
+    monkeypatch.setattr(seen, "update", failing_once)
+    with (
+        structlog.testing.capture_logs() as logged,
+        Pods(kubectl, SETTINGS, []) as pods,  # type: ignore[arg-type]
+    ):
+        pods.create("p1", ["c"], {}, ["k"], seen)
+        until(lambda: seen.statuses)
+        for kubectl.answer in ("{}", "no JSON", '{"items": [{"status": 1}]}', "[]"):
+            until(lambda: pods.trouble.endswith(f"has an unexpected form: {kubectl.answer!r}"))
+        with pytest.raises(LabError, match="unexpected form"):
+            pods.status("pod-1")
+        kubectl.answer, count = None, len(seen.statuses)
+        until(lambda: len(seen.statuses) > count)
+        assert pods.trouble == ""
+    assert [each["event"] for each in logged] == [
+        "what a pod did could not be taken in",
+        "the pods cannot be watched, trying again",
+        "the pods are watched again",
+    ]

@@ -8,8 +8,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+from typing import Any
 
 import psutil
 import pytest
@@ -17,12 +19,17 @@ import structlog
 
 from mirrortest.errors import UsageError
 from mirrortest.lab.free_ports import free_ports
-from mirrortest.metrics import names
+from mirrortest.metrics import names, server_process
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.metrics.health import Health, Probes
 from mirrortest.metrics.server_process import ServerProcess, serve_apart
-from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot, SnapshotPages
+from mirrortest.metrics.snapshot import (
+    LatestSnapshot,
+    Snapshot,
+    SnapshotPages,
+    SnapshotSender,
+)
 from tests.lab.harness import until
 from tests.lifetime import end_with_parent
 from tests.unit.statuses import producing_badly
@@ -105,6 +112,47 @@ def test_a_server_that_is_killed_is_started_again() -> None:
         os.kill(first, signal.SIGKILL)
         until(lambda: server.pid != first)
         assert ask(server.port)[0] == 200
+
+
+def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine may have no room for a process for a while; each try is logged."""
+    monkeypatch.setattr(server_process, "_RETRY_SECONDS", 0.01)
+    popen, refusals = subprocess.Popen, [BlockingIOError(11, "Resource unavailable")] * 2
+
+    def start(*words: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return popen(*words, **options)
+
+    with structlog.testing.capture_logs() as told, serving(Metrics()) as server:
+        first = server.pid
+        with monkeypatch.context() as patched:
+            patched.setattr(subprocess, "Popen", start)
+            os.kill(first, signal.SIGKILL)
+            until(lambda: server.pid != first)
+        assert ask(server.port)[0] == 200
+    assert [each["event"].partition(":")[0] for each in told] == [
+        "the metrics server was killed",
+        *["the metrics server cannot be started, trying again"] * 2,
+    ]
+
+
+def test_metrics_that_could_not_be_sent_once_are_sent_later() -> None:
+    """A worker's pipe takes what can be pickled: what cannot is logged, and the thread goes on."""
+    stopped, sent = threading.Event(), list[Snapshot]()
+    refusals: list[Exception] = [TypeError("cannot be pickled")]
+
+    def send(snapshot: Snapshot) -> None:
+        if refusals:
+            raise refusals.pop()
+        sent.append(snapshot)
+        stopped.set()
+
+    with structlog.testing.capture_logs() as told:
+        SnapshotSender(Metrics(), Health(90)).run(send, stopped)
+    assert len(sent) == len(told) == 1
 
 
 def test_metrics_that_could_not_be_collected_once_are_served_later() -> None:

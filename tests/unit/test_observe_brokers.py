@@ -219,6 +219,9 @@ def test_an_endpoint_that_cannot_be_meant_is_refused(text: str) -> None:
 # -- over HTTP ------------------------------------------------------------------------------------
 
 
+NO_HTTP = "no HTTP"
+
+
 class Exporter(BaseHTTPRequestHandler):
     """Answers with the next of `answers`: a text, or a status."""
 
@@ -226,6 +229,9 @@ class Exporter(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         answer = next(self.answers)
+        if answer == NO_HTTP:
+            self.wfile.write(b"SSH-2.0-x\r\n")
+            return
         self.send_response(answer if isinstance(answer, int) else 200)
         self.end_headers()
         if isinstance(answer, str):
@@ -277,15 +283,33 @@ async def test_a_last_interval_that_is_too_short_is_left_out() -> None:
     assert len(scraper.take()) == 2
 
 
+async def test_an_observer_that_cannot_scrape_any_more_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not foreseen does not leave an observation without its brokers."""
+
+    async def broken(_: Scraper) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Scraper, "run", broken)
+    endpoints = (Endpoint("b", "http://127.0.0.1:1/metrics"),)
+    options = ObserveOptions(
+        name="here", output=tmp_path, interval=0.1, duration=60.0, endpoints=endpoints
+    )
+    with pytest.raises(ZeroDivisionError):
+        await run(options, stop=asyncio.Event())
+
+
 async def test_what_fails_is_named_and_scraped_again() -> None:
     """Rows need two scrapes that follow each other; a failure between is a new beginning."""
-    with exporter(OWN, 503, "{", OWN, later(OWN)) as endpoint:
+    with exporter(OWN, 503, 520, NO_HTTP, "{", OWN, later(OWN)) as endpoint:
         scraper = Scraper(endpoint, 10.0, by_partition=False)
         await scraper.scrape()
         assert scraper.left_out == {}
         await scraper.scrape()
         assert scraper.left_out == {"b": "it answers 503 Service Unavailable"}
-        await scraper.scrape()
+        for _ in range(3):
+            await scraper.scrape()
         await scraper.scrape()
         assert scraper.take() == []
         await scraper.scrape()

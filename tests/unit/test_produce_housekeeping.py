@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+import structlog
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.model.findings import Outcome
@@ -88,6 +90,28 @@ def test_figures_are_of_all_topics(world: World) -> None:
     assert status.outcomes[Outcome.ACKED] == 400
     assert sum(status.latency.all.counts) == 400
     assert sum(status.latency.recent.counts) == 200
+
+
+async def test_a_status_that_cannot_be_published_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Probes and metrics go on; what fails is logged when it begins to."""
+    monkeypatch.setattr("mirrortest.produce.housekeeping._TICK_SECONDS", 0.0)
+    published, grown = asyncio.Event(), iter([None, None])
+
+    def failing() -> dict[str, tuple[int, int]]:
+        for each in grown:
+            return each  # type: ignore[return-value]  # what the next one cannot read
+        published.set()
+        return {}
+
+    world.incarnation.grown = failing
+    with structlog.testing.capture_logs() as logged:
+        running = asyncio.create_task(world.housekeeping.run())
+        await asyncio.wait_for(published.wait(), 60)
+        await asyncio.sleep(0)
+        running.cancel()
+    assert [each["event"] for each in logged] == ["progress cannot be published, trying again"]
 
 
 def test_time_counts_from_the_start_of_sending(world: World) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from mirrortest.errors import LabError
+from mirrortest.lab.link.link import Link
 from mirrortest.scenario.deadline import Deadline
 from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.injection import Injection
@@ -15,6 +17,8 @@ from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
+    import pytest
+
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
 
@@ -154,6 +158,15 @@ def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
     assert noted == ["link-source: delay 200 ms", "link-source: heal delay", "link-source: cut"]
 
 
+class LinkWithoutRelay(Link):
+    """A link that is asked for nothing."""
+
+    alive = True
+
+    def _apply(self, _: object) -> None:
+        """Its condition is nobody's."""
+
+
 class _Link(_Part):
     """Takes note of what a link would be."""
 
@@ -188,17 +201,38 @@ def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
     events = EventLog(tmp_path, "r1")
     part = _Part("A1", events)
 
-    def fail() -> None:
-        raise LabError("A1 did not start")
+    def fail(error: Exception) -> None:
+        raise error
 
-    part.start = fail  # type: ignore[method-assign]
+    part.start = partial(fail, LabError("A1 did not start"))  # type: ignore[method-assign]
+    part.kill = partial(fail, OSError("no descriptor"))  # type: ignore[method-assign]
     faults = [
         fault(do="start", part="A1", at="0s"),
+        fault(do="kill", part="A1", at="0s"),
         fault(do="command", command="echo no such luck; exit 3", at="0s"),
     ]
     with injection(events, faults, part) as running:
-        until(lambda: len(running.errors) == 2)
+        until(lambda: len(running.errors) == 3)
     assert sorted(map(str, running.errors)) == [
         "A1 did not start",
         "echo no such luck; exit 3: exit code 3: no such luck",
+        "kill of A1 failed: no descriptor",
     ]
+
+
+def test_a_measurement_that_fails_is_kept_for_the_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken on a thread of its own, whatever ends that."""
+
+    def fail(*_: object) -> None:
+        raise KeyError("orders")
+
+    monkeypatch.setattr("mirrortest.scenario.injection.catch_up_seconds", fail)
+    events = EventLog(tmp_path, "r1")
+    link = LinkWithoutRelay("link-source", tmp_path, {})
+    cut = fault(do="cut", part="link-source", at="0s", **{"for": "1ms"})
+    with injection(events, [cut], cast("_Part", link), lab=SimpleNamespace()) as running:
+        until(lambda: running.errors)
+    (error,) = running.errors
+    assert str(error) == "measuring how link-source catches up failed: 'orders'"

@@ -41,7 +41,12 @@ if words[0] == "observe":
         pathlib.Path(OBSERVED).write_text("ended in order")
         sys.exit(0)
     signal.signal(signal.SIGTERM, observed)
-    pathlib.Path(OUTPUT).joinpath("x").mkdir(parents=True)
+    output = pathlib.Path(OUTPUT)
+    output.joinpath(str(time.monotonic_ns())).mkdir(parents=True)
+    if "--do=die" in words and len(list(output.iterdir())) < 3:
+        while not list(output.parent.glob("clients/*.status.json")):
+            time.sleep(0.05)
+        sys.exit("error: killed")
     while True:
         time.sleep(0.05)
 value = {word: words[at + 1] for at, word in enumerate(words) if word.startswith("--")
@@ -55,6 +60,10 @@ def end(*_):
 signal.signal(signal.SIGTERM, end)
 pathlib.Path(value["--status-file"]).write_text(json.dumps(
     {"kind": "produce_status", "planned": None, "acked": 1, "acked_per_second": 1.0}))
+if told == "await":
+    while len(list(pathlib.Path(OUTPUT).iterdir())) < 3:
+        time.sleep(0.05)
+    told = "pass"
 if told == "error":
     sys.exit("error: no broker answers")
 if "forever" in words:
@@ -280,6 +289,20 @@ def test_an_observer_lasts_as_long_as_the_clients(tmp_path: Path) -> None:
     outcome = play(f"[observe]\ninterval = '1s'\n{PRODUCER}", tmp_path / "out")
     assert outcome.verdict is Verdict.PASSED
     assert (tmp_path / "out/point-001/observed").read_text() == "ended in order"
+
+
+@pytest.mark.parametrize(("restarts", "reasons"), [(3, []), (1, ["observe died with exit code 1"])])
+def test_an_observer_that_dies_is_started_again(
+    restarts: int, reasons: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few times: then the point fails, for it lacks what was to be observed."""
+    monkeypatch.setattr(point_run, "_RESTARTS", restarts)
+    ended, shown = list[PointOutcome](), list[str]()
+    text = f"[observe]\ndo = 'die'\n{PRODUCER}do = 'await'\n"
+    board = Board(lambda board: shown.append(board.lines.get("observe", "")))
+    series(text, tmp_path / "out").run(board, ended.append)
+    assert [reason.partition(";")[0] for reason in ended[-1].reasons] == reasons
+    assert "started again, for it died with exit code 1" in shown
 
 
 def test_an_interrupt_ends_all_clients(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import structlog
 
+from mirrortest.errors import SequenceLogError
 from mirrortest.model.load import FIGURES, Writer
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.files import find_sessions
@@ -141,6 +142,17 @@ async def test_rows_that_are_counted_are_in_the_log_before(tmp_path: Path) -> No
     assert log.durable_rows == 1
     assert log.pending_rows == 0
     await log.close()
+
+
+async def test_an_interval_that_cannot_be_written_is_an_error_of_the_log(tmp_path: Path) -> None:
+    """Whatever the reason is: nobody waits for that write, so the next call raises it."""
+    log = await SequenceLog.open(tmp_path, session())
+    log.record(cast("pa.RecordBatch", "no batch"))
+    log._writing.submit(lambda: None).result()
+    with pytest.raises(SequenceLogError, match="the log cannot be written"):
+        await log.sync()
+    with pytest.raises(SequenceLogError, match="the log cannot be written"):
+        await log.close()
 
 
 async def test_a_salvage_finishes_the_intervals_of_a_dead_session(tmp_path: Path) -> None:

@@ -143,6 +143,7 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
         ("refuse", ClusterError, "the brokers refuse"),
         ("die", WorkerError, "worker 1 died: ended by SIGKILL"),
         ("leave", WorkerError, "worker 1 died: exit code 7"),
+        ("mumble", WorkerError, "worker 1 died: ended by SIGKILL"),
     ],
 )
 async def test_one_that_fails_is_told_and_ends_all(

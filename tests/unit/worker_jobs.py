@@ -24,6 +24,13 @@ def quiet() -> None:
     """Prepares a worker: nothing to do."""
 
 
+class Unreadable:
+    """Progress that the command's process cannot read."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return int, ("no number",)
+
+
 class AllTold:
     """Hears the workers' progress; `wait` until so many have told theirs."""
 
@@ -67,6 +74,8 @@ async def first_falls(share: str, **told: Any) -> SimpleNamespace:
         os.kill(os.getpid(), signal.SIGKILL)
     if share == "leave":
         os._exit(7)
+    if share == "mumble":
+        told["on_progress"](Unreadable())
     return await until_told(0, **told)
 
 

@@ -33,7 +33,7 @@ def docker_errors(action: str) -> Iterator[None]:
 
     try:
         yield
-    except docker.errors.DockerException as error:
+    except (docker.errors.DockerException, OSError) as error:  # OSError: no answer in time
         reason = getattr(error, "explanation", None) or error
         raise LabError(f"Docker cannot {action}: {reason}") from error
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from typing import TYPE_CHECKING, Any
+
+import structlog
 
 from mirrortest.errors import LabError
 from mirrortest.lab.docker.engine import docker_errors
@@ -17,6 +20,11 @@ if TYPE_CHECKING:
 
     from mirrortest.lab.docker.engine import Engine
 
+_log = structlog.get_logger()
+
+_PAUSES, _FOLLOWS = 3, 5
+"""How often it is tried in a row."""
+_RETRY_SECONDS = 1.0
 _LOG_SECONDS = 10.0
 """How long a dead container's last lines may take to arrive."""
 
@@ -62,7 +70,10 @@ class Container(Program):
             self._container.start()
         self._stopped = False
         self._follower = threading.Thread(
-            target=_follow, args=(self._container, log), name=f"{self._name}-log", daemon=True
+            target=_follow,
+            args=(self._container, log, self._name),
+            name=f"{self._name}-log",
+            daemon=True,
         )
         self._follower.start()
 
@@ -118,9 +129,21 @@ class Container(Program):
         self._stopped = False
 
     def pause(self) -> None:
-        """Freeze the container by the kernel's freezer: no process in it receives a signal."""
-        with docker_errors(f"pause {self._name}"):
-            self._running().pause()
+        """Freeze the container by the kernel's freezer: no process in it receives a signal.
+
+        On a busy machine the freezer may not be done in time: then it is tried again.
+        """
+        for attempt in range(1, _PAUSES + 1):
+            try:
+                with docker_errors(f"pause {self._name}"):
+                    self._running().pause()
+            except LabError as error:
+                if "freeze" not in str(error) or attempt == _PAUSES:
+                    raise
+                _log.warning("a container was not paused, trying again", reason=str(error))
+                time.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     def unpause(self) -> None:
         """Resume it after `pause`."""
@@ -164,8 +187,27 @@ class Container(Program):
             container.remove(force=True, v=True)
 
 
-def _follow(container: Any, log: Path) -> None:
+def _follow(container: Any, log: Path, part: str) -> None:
     """Copy a container's output to its log, until it ends or is removed."""
-    with contextlib.suppress(Exception), log.open("ab", buffering=0) as file:
-        for chunk in container.logs(stream=True, follow=True):
-            file.write(chunk)
+    import docker  # noqa: PLC0415  # an extra
+
+    copied = tries = 0
+    while tries < _FOLLOWS:
+        had = copied
+        try:
+            with log.open("ab", buffering=0) as file:
+                passed = 0
+                for chunk in container.logs(stream=True, follow=True):
+                    new = chunk[max(0, copied - passed) :]
+                    passed += len(chunk)
+                    file.write(new)
+                    copied += len(new)
+        except docker.errors.NotFound:
+            return
+        except Exception as error:  # noqa: BLE001  # whatever it is, the log must not end silently
+            tries = 1 if copied > had else tries + 1
+            again = "trying again" if tries < _FOLLOWS else "giving up"
+            _log.warning(f"a part's output cannot be read, {again}", part=part, reason=str(error))
+            time.sleep(_RETRY_SECONDS)
+        else:
+            return

@@ -7,22 +7,30 @@ import re
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
+
+import structlog
 
 from mirrortest.errors import LabError
 from mirrortest.lab.kubernetes.manifest import OWNER, RUN, client_pod, files_secret
 from mirrortest.lab.kubernetes.pod_status import PodStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
     from mirrortest.lab.kubernetes.kubectl import Kubectl
     from mirrortest.lab.kubernetes.manifest import PodSettings
 
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+
 PAUSE = 1.0
 """Seconds between two looks at all pods."""
+_SHOWN = 80
+"""Characters of an answer that an error has."""
 _MARGIN = 3.0
 """Seconds of logs that are asked for twice: a call may find what was written while it ran."""
 _LINE = re.compile(r"\[pod/(?P<pod>[^/\]]+)/(?P<container>[^\]]+)\] (?P<time>\S+) ?(?P<text>.*)")
@@ -96,7 +104,7 @@ class Pods:
 
     def status(self, pod: str) -> PodStatus:
         """How a pod is now. Raises LabError."""
-        return PodStatus.of(json.loads(self._kubectl("get", "pod", pod, "--output=json")))
+        return self._asked(PodStatus.of, "pod", pod)
 
     def delete(self, pod: str) -> None:
         """Delete a pod, which is watched no more. Raises LabError."""
@@ -127,24 +135,47 @@ class Pods:
             began = time.monotonic()
             try:
                 # In this order: all that a container printed is there once it was seen to end.
-                statuses = self._statuses()
+                statuses = self._asked(_statuses, "pods", self._selector)
                 lines = self._lines(began - since + _MARGIN)
-            except (LabError, ValueError) as error:
-                self.trouble = str(error)
+            except LabError as error:
+                self._note_trouble(str(error))
                 continue
-            self.trouble, since = "", began
+            self._note_trouble("")
+            since = began
             for pod, each in watched.items():
-                each.update(pod, statuses.get(pod), lines.get(pod, ()))
+                self._update(each, pod, statuses.get(pod), lines.get(pod, ()))
+
+    def _note_trouble(self, why: str) -> None:
+        before, self.trouble = self.trouble, why
+        if why and not before:
+            _log.warning("the pods cannot be watched, trying again", reason=why)
+        elif before and not why:
+            _log.info("the pods are watched again")
+
+    def _update(
+        self, watched: Watched, pod: str, status: PodStatus | None, lines: Sequence[LogLine]
+    ) -> None:
+        try:
+            watched.update(pod, status, lines)
+        except Exception:  # noqa: BLE001  # whatever it was, the other pods are watched on
+            _log.exception("what a pod did could not be taken in", pod=pod)
 
     @property
     def _selector(self) -> str:
         return f"--selector={RUN}={self._settings.labels[RUN]}"
 
-    def _statuses(self) -> dict[str, PodStatus]:
-        found: list[dict[str, Any]] = json.loads(
-            self._kubectl("get", "pods", self._selector, "--output=json")
-        )["items"]
-        return {pod["metadata"]["name"]: PodStatus.of(pod) for pod in found}
+    def _asked(self, read: Callable[[Any], T], *which: str) -> T:
+        """What kubectl has of these objects, as `read` has it.
+
+        Raises:
+            LabError: it failed, or its answer has another form.
+        """
+        answer = self._kubectl("get", *which, "--output=json")
+        try:
+            return read(json.loads(answer))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            shown = answer[:_SHOWN]
+            raise LabError(f"kubectl get: its answer has an unexpected form: {shown!r}") from None
 
     def _lines(self, seconds: float) -> dict[str, list[LogLine]]:
         """What was printed in the last seconds, but for what was there the last time."""
@@ -162,3 +193,7 @@ class Pods:
             pod: [line for line in lines if line not in seen.get(pod, ())]
             for pod, lines in found.items()
         }
+
+
+def _statuses(answer: dict[str, Any]) -> dict[str, PodStatus]:
+    return {pod["metadata"]["name"]: PodStatus.of(pod) for pod in answer["items"]}

@@ -225,7 +225,7 @@ class PodProgram(Program):
             self._write([f"its container ended: {status.reason}"])
         try:
             self._fetch(pod)
-        except (LabError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  # whatever it is, its end is waited for
             why = f"what it recorded cannot be fetched from pod {pod}: {error}"
             self._failure = f"{self._name}: {why}"
             self._write([why])

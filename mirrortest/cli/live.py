@@ -6,7 +6,6 @@ import time
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-import structlog
 from rich.live import Live
 from rich.live_render import LiveRender
 from rich.segment import Segment
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from mirrortest.results.progress_view import ProgressView
     from mirrortest.results.status_document import StatusDocument
     from mirrortest.results.windows import Totals, Windows
-
-_log = structlog.get_logger()
 
 _QUIET_SECONDS = 5.0
 _REFRESHES = 2
@@ -99,13 +96,13 @@ class _Screen(Live):
         self._is_failing = False
 
     def refresh(self) -> None:
-        """See rich. What fails is logged once: else it would end rich's thread."""
+        """See rich. What fails is reported once: else it would end rich's thread."""
         try:
             super().refresh()
-        except Exception:  # noqa: BLE001  # whatever it was, the next text may do better
+        except Exception as error:  # noqa: BLE001  # whatever it was, the next text may do better
             if not self._is_failing:
                 self._is_failing = True
-                _log.exception("the progress cannot be shown, trying again")
+                warn([f"the progress cannot be shown, trying again: {error!r}"])
 
     def start(self, refresh: bool = False) -> None:
         """Begin. The cursor stays visible: it is, then, however the process ends."""

@@ -107,8 +107,10 @@ def _register(arguments: Sequence[str]) -> None:
     """Import the verb that is asked for, and nothing that it does not need.
 
     `--version` and `--help` import none. All are there for a shell that completes, which asks by an
-    environment variable.
+    environment variable. What an earlier call in this process asked for is there no more.
     """
+    app.registered_commands.clear()
+    app.registered_groups.clear()
     asked = next((word for word in arguments if not word.startswith("-")), None)
     if asked not in _VERBS and _COMPLETING not in os.environ:
         for verb, summary in _VERBS.items():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from typer.testing import Result
+
 PRODUCE = "produce --bootstrap-server localhost:1 --topics t"
 CONSUME = "consume --bootstrap-server localhost:1 --run r1 --topics t"
 SABOTAGE = (
@@ -35,13 +38,19 @@ SABOTAGE = (
 SYNTH = "synth --log-dir logs --run r2 --messages 100"
 
 
-@pytest.fixture(scope="module")
-def app() -> typer.Typer:
-    """All verbs, as `--help` registers them."""
+@functools.cache
+def program(verb: str) -> typer.Typer:
+    """A program that has this verb alone, below itself: others would be built for each call."""
     made = typer.Typer()
-    for verb in main._VERBS:
-        main.add_verb(made, verb)
+    made.callback()(lambda: None)
+    main.add_verb(made, verb)
     return made
+
+
+def invoke(line: str, **options: Any) -> Result:
+    """Run a command line in this process; an error of ours is raised."""
+    words = shlex.split(line)
+    return CliRunner().invoke(program(words[0]), words, catch_exceptions=False, **options)
 
 
 @pytest.fixture
@@ -129,16 +138,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{SYNTH} --log-dir s3://bucket/logs", "must be a local directory, not a URI"),
     ],
 )
-def test_a_mistake_is_told_before_anything_begins(
-    app: typer.Typer, here: Path, line: str, told: str
-) -> None:
+def test_a_mistake_is_told_before_anything_begins(here: Path, line: str, told: str) -> None:
     """Neither a broker nor a Java process is asked, and nothing is written."""
     if line.startswith("reconcile"):
         logs = "synth --log-dir logs --run r1 --messages 10 --lanes 1"
-        assert CliRunner().invoke(app, shlex.split(logs)).exit_code == 0
+        assert invoke(logs).exit_code == 0
     before = sorted(here.rglob("*"))
     with pytest.raises(UsageError, match=told) as error:
-        CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
+        invoke(line)
     assert "\n" not in str(error.value)
     assert sorted(here.rglob("*")) == before
 
@@ -152,15 +159,15 @@ def test_a_mistake_is_told_before_anything_begins(
         "run demo --output file",
     ],
 )
-def test_a_mistake_that_the_parser_finds(app: typer.Typer, here: Path, line: str) -> None:
+def test_a_mistake_that_the_parser_finds(here: Path, line: str) -> None:
     """It says which option; nothing begins."""
-    result = CliRunner().invoke(app, shlex.split(line))
+    result = invoke(line)
     assert result.exit_code == 2
     assert next(word for word in line.split() if word.startswith("--")) in result.output
 
 
 def test_logs_that_cannot_be_written_are_an_error_in_one_line(
-    app: typer.Typer, here: Path, monkeypatch: pytest.MonkeyPatch
+    here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the operating system says, where no look beforehand could know it."""
 
@@ -169,19 +176,14 @@ def test_logs_that_cannot_be_written_are_an_error_in_one_line(
 
     monkeypatch.setattr("mirrortest.selftest.synthesis.synthesize", refused)
     with pytest.raises(MirrortestError, match="--log-dir logs: No space left on device"):
-        CliRunner().invoke(app, shlex.split(SYNTH), catch_exceptions=False)
+        invoke(SYNTH)
 
 
-def test_the_ledgers_topic_is_the_same_variable_on_both_sides(app: typer.Typer) -> None:
+def test_the_ledgers_topic_is_the_same_variable_on_both_sides() -> None:
     """One environment for producers and consumers must not part them."""
     for line in (PRODUCE, CONSUME):
         with pytest.raises(UsageError, match="--ledger-topic 'no topic'"):
-            CliRunner().invoke(
-                app,
-                shlex.split(line),
-                env={"MIRRORTEST_LEDGER_TOPIC": "no topic"},
-                catch_exceptions=False,
-            )
+            invoke(line, env={"MIRRORTEST_LEDGER_TOPIC": "no topic"})
 
 
 @pytest.mark.parametrize(
@@ -193,11 +195,11 @@ def test_the_ledgers_topic_is_the_same_variable_on_both_sides(app: typer.Typer) 
         f"{PRODUCE} --form headers --use-message-headers --throughput -3",
     ],
 )
-def test_what_the_environment_says_contradicts_nothing(app: typer.Typer, line: str) -> None:
+def test_what_the_environment_says_contradicts_nothing(line: str) -> None:
     """It was said for other calls as well; the next mistake is told."""
     said = {"MIRRORTEST_KAFKA_IMAGE": "x", "MIRRORTEST_FORM": "body"}
     with pytest.raises(UsageError, match=r"--heap 'much'|--throughput '-3': cannot be"):
-        CliRunner().invoke(app, shlex.split(line), env=said, catch_exceptions=False)
+        invoke(line, env=said)
 
 
 def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

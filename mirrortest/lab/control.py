@@ -14,15 +14,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import structlog
-
 from mirrortest.errors import LabError, MirrortestError, UsageError
 from mirrortest.lab.part import FAULTS, inject
 
 if TYPE_CHECKING:
     from mirrortest.lab.testbed import Lab
-
-_log = structlog.get_logger()
 
 _RETRY_SECONDS = 0.1
 _MAX_PATH = 100  # a socket's path has room for 108 bytes
@@ -157,7 +153,9 @@ class Control:
         try:
             return self._answer(json.loads(request))
         except Exception:  # noqa: BLE001  # whatever it was, later requests are answered
-            _log.exception("a request failed unexpectedly")
+            import structlog  # noqa: PLC0415  # the verbs that ask have no log
+
+            structlog.get_logger().exception("a request failed unexpectedly")
             return {
                 "error": "the request failed unexpectedly: the output of `lab up` has the error"
             }

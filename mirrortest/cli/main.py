@@ -162,7 +162,10 @@ def in_our_words(error: Any) -> str:
         text = f"there is no option {unknown}" + (f"; did you mean {meant}?" if meant else "")
     elif extra := _EXTRA.fullmatch(text):
         text = f"unexpected argument {extra[1]}: lists are written with commas, without spaces"
-    path = error.ctx.command_path if error.ctx is not None else "mirrortest"
+    asked = next((word for word in sys.argv[1:] if word in _VERBS), None)
+    path = " ".join(["mirrortest", *([asked] if asked else [])])
+    if error.ctx is not None:
+        path = error.ctx.command_path
     return f"{text[:1].lower()}{text[1:]} ({path} --help lists what there is)"
 
 

@@ -81,6 +81,8 @@ def report(
     from mirrortest.report.terminal import run_result
     from mirrortest.seqlog.location import Location
 
+    for each in log_dir or ():
+        is_directory(each, "--log-dir")
     logs = [Location.parse(place) for place in log_dir or ()]
     for each in observations or ():
         is_directory(each, "--observations", "observations")

@@ -23,7 +23,7 @@ from mirrortest.seqlog.files import SessionFiles, read_session
 from mirrortest.seqlog.interval_log import read_intervals
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.observation import OBSERVATION_FILE
-from mirrortest.seqlog.session import SESSION_FILE, first_line
+from mirrortest.seqlog.session import SESSION_FILE, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -133,7 +133,7 @@ def _files(root: Location) -> list[Any]:
         selected = fs.FileSelector(root.path, recursive=True)
         listed = root.filesystem.get_file_info(selected)
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{root.shown}: cannot be listed: {first_line(error)}") from error
+        raise SequenceLogError(f"{root.shown}: cannot be listed: {reason_of(error)}") from error
     return sorted((each for each in listed if each.is_file), key=lambda each: str(each.path))
 
 
@@ -143,7 +143,7 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
         with place.filesystem.open_input_file(place.path) as file:
             raw = file.read()
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {first_line(error)}") from error
+        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
     try:
         document = json.loads(raw)
     except ValueError:
@@ -170,6 +170,6 @@ def _repeat(root: Location, run: str, found: _Found) -> Repeat:
         return repeat(run, documents, found.logs, found.observed, started_ns=found.written_ns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
-            f"{root.shown}: a summary of run {run} lacks what each has ({first_line(error)}): "
+            f"{root.shown}: a summary of run {run} lacks what each has ({reason_of(error)}): "
             "use the mirrortest that wrote it"
         ) from error

@@ -28,6 +28,7 @@ _WHOLE = re.compile(rf"(?:{_NUMBER}(?:ns|us|ms|s|m|h|d))+")
 _SIZED = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
 _COUNTED = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}}))?([kMG]?)")
 _THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
+_LEAST_HEAP = 1 << 20
 _HEAP = re.compile(r"[1-9][0-9]{0,11}[kKmMgGtT]?")
 SECOND_NS = 1_000_000_000
 MILLISECOND_NS = 1_000_000
@@ -121,6 +122,8 @@ def checked_heap(text: str, *, option: str) -> str:
     """Return the size of a Java heap in Java's notation; else UsageError with `option`."""
     if _HEAP.fullmatch(text) is None:
         raise UsageError(f"{option} {text!r}: must be in Java's notation, for example 2g or 512m")
+    if text.isdecimal() and int(text) < _LEAST_HEAP:
+        raise UsageError(f"{option} {text!r}: that is in bytes; did you mean {text}g?")
     return text
 
 

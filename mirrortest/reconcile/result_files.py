@@ -17,6 +17,7 @@ from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -35,7 +36,9 @@ def written(place: Location) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:
-        raise SequenceLogError(f"{place.shown}: the result cannot be written: {error}") from error
+        raise SequenceLogError(
+            f"{place.shown}: the result cannot be written: {reason_of(error)}"
+        ) from error
 
 
 def write_table(table: pa.Table, place: Location) -> None:

@@ -21,7 +21,7 @@ from mirrortest.seqlog.files import LogFile, read_file
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import Marked
-from mirrortest.seqlog.session import first_line
+from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,7 +87,7 @@ class Reading(NamedTuple):
                     yield from compactor.add(batch)
             except (ArithmeticError, LookupError, ValueError, pa.ArrowException) as error:
                 # Nothing that was written is like that: no digest has held it off.
-                what = f"its rows make no sense: {first_line(error)}"
+                what = f"its rows make no sense: {reason_of(error)}"
                 damage.append(Damage(DamageKind.UNREADABLE, place.location.shown, what))
             for each in damage:
                 origin = {"session": file.session, "task": task}

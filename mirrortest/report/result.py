@@ -25,6 +25,7 @@ from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
 from mirrortest.seqlog.files import SessionFiles, find_sessions
 from mirrortest.seqlog.observation_files import ObservationFiles, find_observations
 from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +93,7 @@ class Result:
                 return [place] if kind is fs.FileType.File else []
             inside = place.filesystem.get_file_info(fs.FileSelector(place.path))
         except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+            raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
         return [place.child(each.base_name) for each in sorted(inside, key=lambda e: str(e.path))]
 
     def _read(self, place: Location, what: Callable[[pq.ParquetFile], Any]) -> Any:
@@ -113,7 +114,7 @@ def _parquet(place: Location) -> Iterator[pq.ParquetFile]:
         ):
             yield parquet
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
 
 
 def read_result(
@@ -206,7 +207,9 @@ def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
                 fs.FileSelector(logdir.path, recursive=False, allow_not_found=True)
             )
         except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(f"{logdir.shown}: cannot be listed: {error}") from error
+            raise SequenceLogError(
+                f"{logdir.shown}: cannot be listed: {reason_of(error)}"
+            ) from error
         for name in sorted(info.base_name for info in infos):
             place = logdir.child(name, RESULT_FOLDER)
             if name.startswith("run=") and _exists(place.child(SUMMARY_FILE)):
@@ -237,7 +240,7 @@ def result_at(place: Location) -> Location:
         if not _exists(place.child(SUMMARY_FILE)) and _exists(below.child(SUMMARY_FILE)):
             return below
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
     return place
 
 
@@ -252,7 +255,7 @@ def _summary(place: Location) -> Summary:
             "(mirrortest reconcile LOGDIR --run RUN)"
         ) from None
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{file.shown}: cannot be read: {error}") from error
+        raise SequenceLogError(f"{file.shown}: cannot be read: {reason_of(error)}") from error
     try:
         document = json.loads(raw)
         version = document["version"], document["kind"]
@@ -307,4 +310,4 @@ def write_text(place: Location, text: str) -> None:
         with place.filesystem.open_output_stream(place.path) as sink:
             sink.write(text.encode())
     except (pa.ArrowException, OSError) as error:
-        raise MirrortestError(f"{place.shown}: cannot be written: {error}") from error
+        raise MirrortestError(f"{place.shown}: cannot be written: {reason_of(error)}") from error

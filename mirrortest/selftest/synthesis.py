@@ -26,7 +26,7 @@ from mirrortest.selftest.synthetic_run import BEGAN, RANDOM_IDS, SECOND, Synthet
 from mirrortest.seqlog.batches import positions
 from mirrortest.seqlog.journal import frame, sync_directory
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.session import PARQUET, Session, Topic, file_name, first_line, session_id
+from mirrortest.seqlog.session import PARQUET, Session, Topic, file_name, reason_of, session_id
 from mirrortest.seqlog.session_directory import SessionDirectory, write_synced
 from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
 from mirrortest.verify.placement import ExpectPartition
@@ -132,7 +132,7 @@ def _write_truth(run: SyntheticRun, path: Path, stop: Event) -> dict[str, int]:
                 writer.write_batch(batch)
                 counts[label] = counts.get(label, 0) + batch.num_rows
     except OSError as error:
-        raise SequenceLogError(f"{path}: cannot be written: {first_line(error)}") from error
+        raise SequenceLogError(f"{path}: cannot be written: {reason_of(error)}") from error
     return dict(sorted(counts.items()))
 
 
@@ -175,7 +175,7 @@ def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
             )
     except OSError as error:
         raise SequenceLogError(
-            f"{directory.path}: cannot be written: {first_line(error)}"
+            f"{directory.path}: cannot be written: {reason_of(error)}"
         ) from error
     finally:
         directory.release()

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,7 +90,9 @@ class EventLog:
             with files.open_append_stream(self.place.path) as sink:
                 sink.write(event.line().encode() + b"\n")
         except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(f"{self.place.shown}: cannot be written: {error}") from error
+            raise SequenceLogError(
+                f"{self.place.shown}: cannot be written: {reason_of(error)}"
+            ) from error
         return event
 
 
@@ -109,7 +112,7 @@ class Events:
         except FileNotFoundError:
             return cls([], [])
         except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+            raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
         events, damage = list[Event](), list[str]()
         for number, line in enumerate(lines, start=1):
             if not line.strip():

@@ -23,7 +23,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import open_parquet, read_groups
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name, first_line
+from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name, reason_of
 from mirrortest.seqlog.session import digest as digest_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
             fs.FileSelector(top.path, recursive=True, allow_not_found=True)
         )
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{top.shown}: cannot be listed: {first_line(error)}") from error
+        raise SequenceLogError(f"{top.shown}: cannot be listed: {reason_of(error)}") from error
     directories: dict[str, dict[str, int]] = {}
     for info in infos:
         if info.is_file:
@@ -145,7 +145,7 @@ def read_session(directory: Location) -> Session:
         with place.filesystem.open_input_file(place.path) as file:
             raw = file.read()
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {first_line(error)}") from error
+        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
     return Session.decode(raw, place.shown)
 
 
@@ -219,7 +219,7 @@ def read_file(
             return
     except (pa.ArrowException, OSError, ValueError) as error:
         kind = DamageKind.MISSING if isinstance(error, FileNotFoundError) else DamageKind.UNREADABLE
-        damage.append(Damage(kind, place.shown, first_line(error), file.rows))
+        damage.append(Damage(kind, place.shown, reason_of(error), file.rows))
         return
     for batch in read_frames(data, place.shown, damage):
         yield conform(batch, columns)
@@ -270,7 +270,7 @@ def _read_parquet(
                 present += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
-            what = first_line(error)
+            what = reason_of(error)
             damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, _lost(total - present)))
         else:
             if present != total:

@@ -22,7 +22,7 @@ from mirrortest import __version__
 from mirrortest.errors import SequenceLogError
 from mirrortest.model.observed import INTERVAL, TABLES
 from mirrortest.seqlog.journal import JournalWriter
-from mirrortest.seqlog.session import JOURNAL, first_line
+from mirrortest.seqlog.session import JOURNAL, reason_of
 from mirrortest.seqlog.session_directory import BusyError, lock_directory, replace, seal
 from mirrortest.seqlog.table_files import conformed, csv_line, schema_of, utc, write_table
 
@@ -259,4 +259,4 @@ def _cell(value: object) -> object:
 
 
 def _failed(path: Path, error: Exception) -> SequenceLogError:
-    return SequenceLogError(f"{path}: cannot write the observation here: {first_line(error)}")
+    return SequenceLogError(f"{path}: cannot write the observation here: {reason_of(error)}")

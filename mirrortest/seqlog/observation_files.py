@@ -10,7 +10,7 @@ from pyarrow import fs
 from pydantic import ValidationError
 
 from mirrortest.seqlog.observation import OBSERVATION_FILE, SCHEMAS, Observation
-from mirrortest.seqlog.session import first_line
+from mirrortest.seqlog.session import reason_of
 from mirrortest.seqlog.table_files import read_table
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def find_observations(base: Location, wrong: list[str]) -> list[ObservationFiles
             [folder.child(OBSERVATION_FILE).path for folder in folders]
         )
     except (pa.ArrowException, OSError) as error:
-        wrong.append(f"{base.shown}: cannot be read: {first_line(error)}")
+        wrong.append(f"{base.shown}: cannot be read: {reason_of(error)}")
         return []
     found = []
     for folder, note in zip(folders, notes, strict=True):

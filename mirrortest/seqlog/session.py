@@ -8,6 +8,7 @@ whether a byte of a finished file has changed since it was written.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 from datetime import UTC, datetime
@@ -44,8 +45,10 @@ def file_name(number: int, suffix: str) -> str:
     return f"{number:06d}{suffix}"
 
 
-def first_line(error: BaseException) -> str:
-    """An error's first line, for a message of one line."""
+def reason_of(error: BaseException) -> str:
+    """Why, for a message of one line: the system's reason without its number, or the first line."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

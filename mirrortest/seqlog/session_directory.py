@@ -32,7 +32,7 @@ from mirrortest.seqlog.session import (
     DigestingFile,
     FileNote,
     Session,
-    first_line,
+    reason_of,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ class SessionDirectory:
         try:
             path = _create_durably(base, session.folders)
         except OSError as error:
-            raise SequenceLogError(f"{base}: cannot write a sequence log here: {error}") from error
+            raise SequenceLogError(
+                f"{base}: cannot write a sequence log here: {reason_of(error)}"
+            ) from error
         created = cls(path, target, session)
         try:
             created.revise(lambda new: new.model_copy(update={"spooled": created.away}))
@@ -100,7 +102,7 @@ class SessionDirectory:
         try:
             replace(file, session.encode())
         except OSError as error:
-            raise SequenceLogError(f"{file}: cannot be written: {first_line(error)}") from error
+            raise SequenceLogError(f"{file}: cannot be written: {reason_of(error)}") from error
         if self.away:
             upload(file, self.target.child(SESSION_FILE))
         self.session = session
@@ -197,7 +199,7 @@ def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -
             directory.session = read_session(Location.parse(path))
             _finish_all(directory)
         except (OSError, pa.ArrowException) as error:
-            raise SequenceLogError(f"{path}: {first_line(error)}") from error
+            raise SequenceLogError(f"{path}: {reason_of(error)}") from error
         finally:
             directory.release()
         saved.append(directory.session)
@@ -270,7 +272,7 @@ def upload(file: Path, target: Location) -> None:
         )
         there = target.filesystem.get_file_info(target.path).size
     except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{target.shown}: cannot be written: {first_line(error)}") from error
+        raise SequenceLogError(f"{target.shown}: cannot be written: {reason_of(error)}") from error
     if there != size:
         raise SequenceLogError(f"{target.shown}: {there} of {size} bytes arrived")
 

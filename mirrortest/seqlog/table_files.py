@@ -14,7 +14,7 @@ from mirrortest.config.units import SECOND_NS
 from mirrortest.model.load import COUNTS, INTS
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
-from mirrortest.seqlog.session import JOURNAL, PARQUET, digest, first_line
+from mirrortest.seqlog.session import JOURNAL, PARQUET, digest, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -113,9 +113,9 @@ def read_table(
         return conformed(pq.read_table(pa.BufferReader(data)), schema)
     except FileNotFoundError as error:
         if note is not None:
-            damage.append(Damage(DamageKind.MISSING, place.shown, first_line(error), note.rows))
+            damage.append(Damage(DamageKind.MISSING, place.shown, reason_of(error), note.rows))
     except (pa.ArrowException, OSError, ValueError) as error:
-        damage.append(Damage(DamageKind.UNREADABLE, place.shown, first_line(error)))
+        damage.append(Damage(DamageKind.UNREADABLE, place.shown, reason_of(error)))
     return schema.empty_table()
 
 

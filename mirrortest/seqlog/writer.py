@@ -24,7 +24,7 @@ from mirrortest.seqlog.interval_log import csv_lines
 from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Detail
-from mirrortest.seqlog.session import INTERVALS_FILE, JOURNAL, file_name, first_line
+from mirrortest.seqlog.session import INTERVALS_FILE, JOURNAL, file_name, reason_of
 from mirrortest.seqlog.session_directory import SessionDirectory, salvage
 
 if TYPE_CHECKING:
@@ -256,13 +256,13 @@ class SequenceLog:
             _log.warning(
                 "the CSV file cannot be written any more; the figures are in the log",
                 file=str(self._csv),
-                reason=first_line(error),
+                reason=reason_of(error),
             )
             self._csv = None
 
     def _unwritable(self, error: BaseException) -> SequenceLogError:
         return SequenceLogError(
-            f"{self._directory.path}: the log cannot be written: {first_line(error)}"
+            f"{self._directory.path}: the log cannot be written: {reason_of(error)}"
         )
 
     def _batches(self, items: list[Row | Columns]) -> Iterator[pa.RecordBatch]:
@@ -347,7 +347,7 @@ class SequenceLog:
             yield
         except (OSError, pa.ArrowException, SequenceLogError) as error:
             raise SequenceLogError(
-                f"{first_line(error)}; what was written so far is in {self._directory.path}"
+                f"{reason_of(error)}; what was written so far is in {self._directory.path}"
             ) from error
 
 

@@ -326,6 +326,8 @@ def test_what_numbers_and_names_may_be() -> None:
             checked_topic(wrong, option="--x")
     for heap in ("2g", "512M", "1T", "1073741824"):
         assert checked_heap(heap, option="--heap") == heap
+    with pytest.raises(UsageError, match="--heap '4': that is in bytes; did you mean 4g"):
+        checked_heap("4", option="--heap")
     for heap in ("", "0", "-1g", "2gb", "2 g"):
         with pytest.raises(UsageError, match="--heap"):
             checked_heap(heap, option="--heap")

@@ -108,7 +108,7 @@ def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
         report()
     with pytest.raises(UsageError, match="leave out --run"):
         report(result=str(place), run=RUN)
-    with pytest.raises(UsageError, match="no reconciliation result"):
+    with pytest.raises(UsageError, match="nowhere: there is no such directory"):
         report(log_dir=[str(tmp_path / "nowhere")])
     with pytest.raises(UsageError, match="there is no directory"):
         report(result=str(place), output=str(tmp_path / "no" / "such" / "r.html"))

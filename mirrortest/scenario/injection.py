@@ -18,7 +18,7 @@ from mirrortest.scenario.catch_up import catch_up_seconds
 from mirrortest.scenario.deadline import run_command
 from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
 from mirrortest.scenario.fields import AFTER_PRODUCERS
-from mirrortest.seqlog.session import first_line
+from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -127,7 +127,7 @@ class Injection:
     def _failed(self, what: str, error: Exception) -> None:
         if not isinstance(error, MirrortestError):
             _log.error("an action failed unexpectedly", action=what, exc_info=error)
-            error = MirrortestError(f"{what} failed: {first_line(error)}")
+            error = MirrortestError(f"{what} failed: {reason_of(error)}")
         self.errors.append(error)
 
     def _first(self, index: int, fault: Fault) -> float | None:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError
-from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.produce import ProduceResponse_v7
 
 from mirrortest.kafka.error_table import Code, RequestError
-from mirrortest.kafka.fast.delivery import Delivery, ReadyBatch, WithdrawnError
+from mirrortest.kafka.fast.delivery import Delivery, ProducerNumbers, ReadyBatch, WithdrawnError
 from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -113,8 +112,8 @@ class Sending:
         self.client = Client()
         self.numbers = None
         if idempotent:
-            self.numbers = TransactionManager(None, 60_000)
-            self.numbers.set_pid_and_epoch(77, 3)
+            self.numbers = ProducerNumbers()
+            self.numbers.producer_id, self.numbers.epoch = 77, 3
         self.delivery = Delivery(
             self.client,  # type: ignore[arg-type]  # it plays one
             self.numbers,
@@ -186,6 +185,13 @@ async def test_a_batch_that_is_sent_again_has_its_number_and_is_not_overtaken(co
     assert sending.batches["a1"].handed_over == 2
     assert sending.reported == {"a1": [100], "b1": [101], "b2": [100]}
     assert sending.client.updates == (1 if code == Code.NOT_LEADER_OR_FOLLOWER else 0)
+
+
+def test_sequence_numbers_wrap_as_brokers_expect() -> None:
+    """After 2^31 - 1 comes 0, for each partition by itself."""
+    numbers = ProducerNumbers()
+    assert [numbers.take(A, count) for count in (2**31 - 2, 5, 1)] == [0, 2**31 - 2, 3]
+    assert numbers.take(B, 1) == 0
 
 
 async def test_a_new_leader_gets_what_the_old_one_refused() -> None:

@@ -13,14 +13,13 @@ from functools import partial
 from typing import Any
 
 from aiokafka.errors import KafkaConnectionError
-from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.produce import ProduceResponse_v7
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.error_table import Code
-from mirrortest.kafka.fast.delivery import Delivery, ReadyBatch
+from mirrortest.kafka.fast.delivery import Delivery, ProducerNumbers, ReadyBatch
 from mirrortest.kafka.sender import Sender, SenderDeadError, Sent
 from mirrortest.model.findings import Outcome
 from mirrortest.model.topic_partition import TopicPartition
@@ -274,9 +273,9 @@ class History:
         self.brokers = Brokers(tape, loop)
         self.client = Client(self.brokers)
         self.idempotent = not tape.one_in(4)
-        numbers = TransactionManager(None, 60_000) if self.idempotent else None
+        numbers = ProducerNumbers() if self.idempotent else None
         if numbers is not None:
-            numbers.set_pid_and_epoch(77, 0)
+            numbers.producer_id, numbers.epoch = 77, 0
         config = replace(
             ClientConfig(bootstrap_servers=("broker:9092",)),
             delivery_timeout_ms=int(DELIVERY_SECONDS * 1000),

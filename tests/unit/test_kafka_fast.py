@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from types import SimpleNamespace
 from typing import Any
 
 import aiokafka
 import pytest
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.client import ConnectionGroup
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RequestTimedOutError
+from aiokafka.errors import OffsetOutOfRangeError, RequestTimedOutError
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
@@ -24,7 +23,6 @@ from mirrortest.kafka.fast.connection import Client
 from mirrortest.kafka.fast.delivery import ReadyBatch
 from mirrortest.kafka.fast.fetching import Fetcher, ReadState
 from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.fast.sending import abandon, correct
 from mirrortest.kafka.fetched import FetchedBatches, Unreadable
 from mirrortest.kafka.library import SERIES, library
 
@@ -201,88 +199,6 @@ async def test_a_ready_batch_without_a_producer_id_is_sealed_once() -> None:
     ready.data()
     ready.data()
     assert encoded.sealed == [(-1, -1, -1)]
-
-
-def built(producer: AIOKafkaProducer) -> Any:
-    """A batch of a record, as aiokafka builds them."""
-    builder = producer.create_batch()
-    builder.append(timestamp=None, key=b"k", value=b"v")
-    builder.close()
-    return builder
-
-
-async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """All futures of an abandoned producer fail, those queued and those not yet."""
-    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
-    accumulator = producer._message_accumulator
-    future = await accumulator.add_batch(built(producer), TP, 1)
-    with caplog.at_level(logging.WARNING):
-        abandon(producer, "as asked")
-        with pytest.raises(KafkaError, match="as asked"):
-            await future
-        with pytest.raises(KafkaError, match="as asked"):
-            await accumulator.add_batch(built(producer), TP, 1)
-    await producer.stop()
-    assert not caplog.records
-
-
-async def test_sequence_numbers_wrap_as_brokers_expect() -> None:
-    """After 2^31 - 1 comes 0; aiokafka alone would send a negative number."""
-    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    correct(producer)
-    manager = producer._txn_manager
-    manager.increment_sequence_number(TP, 2**31 - 2)
-    manager.increment_sequence_number(TP, 5)
-    assert manager.sequence_number(TP) == 3
-    await producer.stop()
-
-
-async def test_delivery_that_fails_fails_no_transaction_where_there_is_none() -> None:
-    """Aiokafka alone would raise in a callback, and asyncio print a traceback."""
-    plain = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    with pytest.raises(AttributeError):
-        plain._txn_manager.fatal_error(KafkaError())
-    ours = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    correct(ours)
-    reported: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: reported.append(context))
-    failed: asyncio.Future[None] = loop.create_future()
-    failed.add_done_callback(ours._sender._fail_all)
-    failed.set_exception(KafkaError("over"))
-    await asyncio.sleep(0)
-    loop.set_exception_handler(None)
-    assert not reported
-    with pytest.raises(KafkaError, match="over"):
-        await ours._message_accumulator.add_batch(built(ours), TP, 1)
-    for producer in (plain, ours):
-        await producer.stop()
-
-
-@pytest.mark.parametrize("mended", [False, True])
-async def test_a_batch_that_waits_to_be_sent_again_may_fail_there(mended: bool) -> None:
-    """Aiokafka alone would raise in a callback, and asyncio print a traceback."""
-    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
-    if mended:
-        correct(producer)
-    accumulator = producer._message_accumulator
-    reported: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: reported.append(context))
-    future = await accumulator.add_batch(built(producer), TP, 1)
-    batch = accumulator._pop_batch(TP)
-    assert batch in accumulator._pending_batches
-    accumulator.reenqueue(batch)
-    abandon(producer, "too late")
-    with pytest.raises(KafkaError, match="too late"):
-        await future
-    await asyncio.sleep(0)
-    loop.set_exception_handler(None)
-    assert bool(reported) is not mended
-    assert not accumulator._pending_batches
-    await producer.stop()
 
 
 async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:

@@ -3,8 +3,8 @@
 Only this package uses what aiokafka does not promise to keep. It replaces nothing in aiokafka's
 modules: other users of aiokafka in the same process are not affected (`rebinding`).
 
-- **Out**: encoded batches are delivered without aiokafka's accumulator and sender (`delivery`).
-  `ReadyBatch` counts how often a batch's bytes were handed over for transmission.
+- **Out**: batches, of messages or of single records, are delivered without aiokafka's producer
+  (`delivery`). `ReadyBatch` counts how often a batch's bytes were handed over for transmission.
 - **In**: the fetcher keeps a response's bytes, cuts them into complete batches, and waits for one
   event where aiokafka's waits for many (`fetching`).
 - **Connection**: a produce request is written without joining its batches first, and a fetch's

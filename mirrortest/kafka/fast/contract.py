@@ -13,14 +13,12 @@ from aiokafka import cluster as _cluster
 from aiokafka import conn as _conn
 from aiokafka.consumer import fetcher as _fetcher
 from aiokafka.consumer import subscription_state as _subscriptions
-from aiokafka.producer import message_accumulator as _accumulator
-from aiokafka.producer import sender as _sender
-from aiokafka.producer import transaction_manager as _transactions
 from aiokafka.protocol import api as _api
 from aiokafka.protocol import fetch as _fetch
 from aiokafka.protocol import metadata as _metadata
 from aiokafka.protocol import offset as _offset
 from aiokafka.protocol import produce as _produce
+from aiokafka.protocol import transaction as _transaction
 
 from mirrortest.kafka.fast.produce_request import NEWEST
 
@@ -38,12 +36,6 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (_fetcher.Fetcher._update_fetch_positions, "self assignment node_id tps"),
     (_fetcher.Fetcher.fetched_records, "self partitions timeout max_records"),
     (_subscriptions.SubscriptionState.wait_for_assignment, "self"),
-    (_accumulator.MessageBatch.failure, "self exception"),
-    (_accumulator.MessageAccumulator.fail_all, "self exception"),
-    (_sender.Sender.close, "self"),
-    (_transactions.TransactionManager.sequence_number, "self tp"),
-    (_transactions.TransactionManager.increment_sequence_number, "self tp increment"),
-    (_transactions.TransactionManager.fatal_error, "self exc"),
     (_client.AIOKafkaClient.send, "self node_id request group"),
     (_client.AIOKafkaClient.ready, "self node_id group"),
     (_client.AIOKafkaClient.force_metadata_update, "self"),
@@ -58,6 +50,7 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
         "self max_wait_time min_bytes max_bytes isolation_level topics rack_id",
     ),
     (_metadata.MetadataRequest.__init__, "self topics allow_auto_topic_creation"),
+    (_transaction.InitProducerIdRequest.__init__, "self transactional_id transaction_timeout_ms"),
     (_offset.OffsetRequest.__init__, "self replica_id isolation_level topics"),
     (_api.Request.prepare, "self versions"),
     (_api.RequestStruct.build_request_header, "self correlation_id client_id"),

@@ -1,8 +1,8 @@
 """Brings encoded batches to their partitions' leaders, in order, and reports how each ended.
 
-In place of aiokafka's accumulator and sender, which serve single records and transactions, too: a
-batch passes a dozen of their coroutines, futures and tasks. As there, a broker has one request at
-a time, with one batch of a partition at most, so that a batch that is sent again is not overtaken.
+In place of aiokafka's accumulator and sender, where a batch passes a dozen coroutines, futures and
+tasks. As there, a broker has one request at a time, with one batch of a partition at most, so that
+a batch that is sent again is not overtaken.
 Where sends are idempotent, a batch is sent again until it is stored.
 """
 
@@ -39,12 +39,11 @@ from mirrortest.model.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from aiokafka.producer.transaction_manager import TransactionManager
-
     from mirrortest.kafka.fast.connection import Client, Connection
     from mirrortest.kafka.ports import Encoded, OnDelivery
 
 _NO_LEADER = (None, -1)
+_MAX_SEQUENCE = 2**31 - 1
 
 
 class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
@@ -93,6 +92,20 @@ class ReadyBatch:
         return self._encoded.buffer
 
 
+class ProducerNumbers:
+    """An idempotent producer's id and epoch, and the number of each partition's next record."""
+
+    def __init__(self) -> None:
+        self.producer_id = self.epoch = -1
+        self._next: dict[TopicPartition, int] = {}
+
+    def take(self, at: TopicPartition, count: int) -> int:
+        """The first of the next so many numbers; after 2^31 - 1 comes 0, as brokers expect."""
+        first = self._next.get(at, 0)
+        self._next[at] = (first + count) & _MAX_SEQUENCE
+        return first
+
+
 @dataclass(slots=True, eq=False)
 class _Queued:
     batch: ReadyBatch
@@ -106,15 +119,15 @@ class _Queued:
 class Delivery:
     """Delivers batches by a client's connections; everything happens on the event loop.
 
-    `numbers` are the producer's id and sequence numbers where sends are idempotent. `seconds` is
-    how long a broker may take, and how long a batch may wait for a leader, or, where sends are not
-    idempotent, be sent again; `backoff` how long it waits in between.
+    `numbers` is given where sends are idempotent. `seconds` is how long a broker may take, and how
+    long a batch may wait for a leader, or, where sends are not idempotent, be sent again; `backoff`
+    how long it waits in between.
     """
 
     def __init__(
         self,
         client: Client,
-        numbers: TransactionManager | None,
+        numbers: ProducerNumbers | None,
         *,
         acks: int,
         seconds: float,
@@ -157,6 +170,7 @@ class Delivery:
     async def answered(self, seconds: float) -> None:
         """Wait until no request is underway, so many seconds at most."""
         deadline = self._loop.time() + seconds
+        await asyncio.sleep(0)  # until what was queued just now is underway
         while self._busy and (left := deadline - self._loop.time()) > 0:
             await asyncio.wait(self._busy.values(), timeout=left)
 
@@ -256,9 +270,7 @@ class Delivery:
     def _data(self, at: TopicPartition, queued: _Queued) -> bytearray | memoryview:
         batch, numbers = queued.batch, self._numbers
         if numbers is not None and not batch.sealed and not batch.withdrawn:
-            first = numbers.sequence_number(at)
-            numbers.increment_sequence_number(at, batch.count)
-            batch.seal(numbers.producer_id, numbers.producer_epoch, first)
+            batch.seal(numbers.producer_id, numbers.epoch, numbers.take(at, batch.count))
         return batch.data()
 
     # -- its answer -------------------------------------------------------------------------------

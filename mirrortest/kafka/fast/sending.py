@@ -4,114 +4,164 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, NoError, for_code
+from aiokafka.protocol.transaction import InitProducerIdRequest
 
+from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fast.connection import Client
-from mirrortest.kafka.fast.delivery import Delivery, ReadyBatch
-from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.public.connection import request_errors, stopped_in_order
-from mirrortest.kafka.public.sending import PublicProducer, no_partition
+from mirrortest.kafka.fast.delivery import Delivery, ProducerNumbers, ReadyBatch
+from mirrortest.kafka.public.connection import arguments, request_errors, stopped_in_order
+from mirrortest.kafka.public.sending import no_partition
 from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.wire import record_batch
+from mirrortest.wire.single_records import write_records
 
 if TYPE_CHECKING:
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import Encoded, OnDelivery
+    from mirrortest.wire.single_records import Row
 
-_MAX_SEQUENCE = 2**31 - 1
 _ENDLESS = 1 << 62
+_NO_TRANSACTIONS = (None, 2**31 - 1)
+"""The transactional id, and how long a transaction may take, ms."""
+_FRAMING = 32
+"""Bytes of a record besides its key and value, at most: there are no headers."""
 
 
-class _InFlight(set[Any]):
-    """Batches in flight: one that went back to wait, and failed there, is not among them."""
+class GatheredRecords:
+    """Records that share a batch; more may join until it is sealed or given up.
 
-    def remove(self, batch: Any) -> None:
-        """Forget a batch, if it is one of them."""
-        self.discard(batch)
-
-
-def correct(producer: AIOKafkaProducer) -> None:
-    """Correct what aiokafka does to producers whose batches fail, or that number for years.
-
-    A batch that was to be sent again, and ran out of time before, is looked for among those on
-    their way: aiokafka fails where it is missing. Where sends are idempotent, sequence
-    numbers go on at 0 after 2^31 - 1, as brokers expect; aiokafka goes negative. And where its
-    delivery fails, no transaction fails with it: aiokafka fails where there is none.
+    See `ports.Encoded`.
     """
-    accumulator = producer._message_accumulator
-    accumulator._pending_batches = _InFlight(accumulator._pending_batches)
-    manager = producer._txn_manager
-    if manager is None:
-        return
-    numbers = manager._sequence_numbers
 
-    def increment(tp: Any, increment: int) -> None:
-        numbers[tp] = (numbers[tp] + increment) & _MAX_SEQUENCE
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._written: list[asyncio.Future[int | None]] = []
+        self._size = 0
+        self._open = True
+        self.buffer = bytearray()
 
-    manager.increment_sequence_number = increment
-    manager.fatal_error = lambda _: None
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return len(self._rows)
+
+    def has_room(self, size: int, most: int) -> bool:
+        """Whether a record of this size may join, in a batch of so many bytes at most."""
+        return self._open and self._size + size <= most
+
+    def add(self, key: bytes, value: bytes | None, size: int) -> asyncio.Future[int | None]:
+        """Add a record; the future of its offset."""
+        written: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
+        self._rows.append((len(self._rows), time.time_ns() // 1_000_000, key, value, ()))
+        self._written.append(written)
+        self._size += size
+        return written
+
+    def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Encode the batch: nothing joins any more."""
+        self._open = False
+        self.buffer = write_records(self._rows)
+        record_batch.seal(self.buffer, producer_id, epoch, base_sequence)
+
+    def end(self, offset: int | None, error: RequestError | None) -> None:
+        """The batch has its outcome: so have those who wait for its records."""
+        self._open = False
+        for index, written in enumerate(self._written):
+            if written.done():
+                continue  # nobody waits for it any more
+            if error is not None:
+                written.set_exception(error)
+            else:
+                written.set_result(offset + index if offset is not None and offset >= 0 else None)
 
 
-def abandon(producer: AIOKafkaProducer, reason: str) -> None:
-    """Take up no batch any more; once those on their way are answered, all other futures fail."""
-    task = producer._sender.sender_task
-    accumulator = producer._message_accumulator
-
-    def fail_rest(_: object) -> None:
-        waiting = [batch for queue in accumulator._batches.values() for batch in queue]
-        accumulator.fail_all(KafkaError(reason))
-        for batch in waiting:
-            # Otherwise asyncio reports an exception that nobody asked for.
-            if batch._drain_waiter.done():
-                batch._drain_waiter.exception()
-
-    if task is None or task.done():
-        fail_rest(None)
-        return
-    task.add_done_callback(fail_rest)
-    task.cancel()
-
-
-class _Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka is untyped
-    __init__ = rebound(AIOKafkaProducer.__init__, AIOKafkaClient=Client)
-
-
-class FastProducer(PublicProducer):
+class FastProducer:
     """See `ports.ProducerPort`."""
 
-    client_type = _Producer
-
     def __init__(self, config: ClientConfig, batch_bytes: int | None = None) -> None:
-        super().__init__(config, batch_bytes)
-        self._abandoned = "the producer was stopped"
-        """Why what is queued is not delivered."""
-        correct(self.client)
+        self._client = Client(**arguments(config))
+        self._numbers = ProducerNumbers() if config.enable_idempotence else None
+        self._backoff = config.retry_backoff_ms / 1000
         self._delivery = Delivery(
-            self.client.client,
-            self.client._txn_manager,
+            self._client,
+            self._numbers,
             acks=config.acks,
             seconds=config.request_timeout_ms / 1000,
-            backoff=config.retry_backoff_ms / 1000,
+            backoff=self._backoff,
         )
+        self._batch_bytes = batch_bytes or 0
+        self._max_request_size = config.max_request_size
+        self._gathered: dict[TopicPartition, GatheredRecords] = {}
+        """By partition, the newest ones."""
+        self._abandoned = "the producer was stopped"
+        """Why what is queued is not delivered."""
 
-    def _batch_options(self, config: ClientConfig) -> dict[str, Any]:  # noqa: ARG002  # encoded
-        return {}
+    async def start(self) -> None:
+        """See `ports.ClientPort`."""
+        with request_errors():
+            await self._client.bootstrap()
+            if self._numbers is not None:
+                while not await self._identified(self._numbers):
+                    await asyncio.sleep(self._backoff)
+                    await self._client.force_metadata_update()
 
-    def batch(self, encoded: Encoded) -> Any:
+    async def _identified(self, numbers: ProducerNumbers) -> bool:
+        """Ask any broker for a producer id; False where another try may help."""
+        request = InitProducerIdRequest(*_NO_TRANSACTIONS)
+        try:
+            answer = await self._client.send(self._client.get_random_node(), request)
+        except KafkaError:
+            return False
+        error = for_code(answer.error_code)
+        if error is NoError:
+            numbers.producer_id, numbers.epoch = answer.producer_id, answer.producer_epoch
+        elif not error.retriable:
+            raise error()
+        return error is NoError
+
+    def batch(self, encoded: Encoded) -> ReadyBatch:
         """See `ports.ProducerPort`."""
         return ReadyBatch(encoded)
 
     async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         """See `ports.ProducerPort`."""
-        client, at = self.client.client, TopicPartition(topic, partition)
-        if client.cluster.leader_for_partition(at) is None:
-            with request_errors():
-                partitions = await client._wait_on_metadata(topic)
-            if partition not in partitions:
-                raise no_partition()
+        at = TopicPartition(topic, partition)
+        await self._found(at)
         self._delivery.queue(batch, at, on_delivery)
+
+    async def write(
+        self, topic: str, partition: int, key: bytes, value: bytes | None
+    ) -> int | None:
+        """See `ports.ProducerPort`; records that wait for the same request share a batch."""
+        at = TopicPartition(topic, partition)
+        await self._found(at)
+        size = len(key) + len(value or b"") + _FRAMING
+        if size + record_batch.HEADER_SIZE > self._max_request_size:
+            why = f"the record takes {size} bytes, more than max.request.size permits"
+            raise RequestError(Code.MESSAGE_TOO_LARGE, why)
+        records = self._gathered.get(at)
+        if records is None or not records.has_room(size, self._batch_bytes):
+            records = GatheredRecords()
+            self._delivery.queue(ReadyBatch(records), at, records.end)
+            self._gathered[at] = records
+        return await records.add(key, value, size)
+
+    async def _found(self, at: TopicPartition) -> None:
+        """Wait until a partition is in the metadata."""
+        if self._client.cluster.leader_for_partition(at) is None:
+            with request_errors():
+                partitions = await self._client._wait_on_metadata(at.topic)
+            if at.partition not in partitions:
+                raise no_partition()
+
+    def partition_count(self, topic: str) -> int:
+        """See `ports.ProducerPort`."""
+        return len(self._client.cluster.partitions_for_topic(topic) or ())
 
     def numbers_left(self, topic: str, partition: int) -> int:  # noqa: ARG002  # they begin anew
         """See `ports.ProducerPort`."""
@@ -129,10 +179,8 @@ class FastProducer(PublicProducer):
     async def stop(self, seconds: float) -> None:
         """See `ports.ClientPort`; answers are waited for as long as that, too."""
         await self._delivery.answered(seconds)
-        if not await stopped_in_order(self.client.stop, seconds):
-            await self.client.client.close()
+        await stopped_in_order(self._client.close, seconds)
         self._delivery.abandon(self._abandoned)
-        abandon(self.client, self._abandoned)
 
     async def wait_closed(self) -> None:
         """Nothing is sent once it was abandoned."""

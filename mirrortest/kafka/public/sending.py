@@ -59,7 +59,11 @@ class PublicProducer:
             "enable_idempotence": config.enable_idempotence,
         }
         if batch_bytes is None:
-            options |= self._batch_options(config)
+            codec = str(config.compression_type)
+            options |= {
+                "max_batch_size": _LARGEST_BATCH,
+                "compression_type": None if codec == "none" else codec,
+            }
         else:
             options |= {
                 "max_batch_size": batch_bytes,
@@ -69,13 +73,6 @@ class PublicProducer:
         self._numbered: dict[tuple[str, int], int] = {}
         self._failure: str | None = None
         self._stopping: asyncio.Future[None] | None = None
-
-    def _batch_options(self, config: ClientConfig) -> dict[str, Any]:
-        codec = str(config.compression_type)
-        return {
-            "max_batch_size": _LARGEST_BATCH,
-            "compression_type": None if codec == "none" else codec,
-        }
 
     async def start(self) -> None:
         """See `ports.ClientPort`."""

@@ -1,0 +1,220 @@
+"""Single records share batches, in order, and who waits for one learns how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka.errors import NodeNotReadyError
+
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.fast import sending
+from mirrortest.kafka.fast.sending import FastProducer
+from mirrortest.wire.batch_header import PRODUCER, PRODUCER_AT
+from mirrortest.wire.record_batch import decode_records
+from tests.unit import test_kafka_delivery as played
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+CONFIG = ClientConfig(
+    bootstrap_servers=("broker:9092",), acks=-1, enable_idempotence=True, retry_backoff_ms=1
+)
+OK, DUPLICATE = played.OK, played.DUPLICATE
+SMALL = 1000
+"""Bytes of a batch."""
+
+
+class Connection(played.Connection):
+    """Notes the records of each request to partition 0: keys and values, and the batches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[bytes] = []
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        ((_, ((_, data),)),) = request._topics
+        self.batches.append(bytes(data))
+        request._topics = [("t", [(0, b"")])]
+        return super().send(request, expect_response)
+
+    def records(self, number: int) -> list[tuple[bytes | None, bytes | None]]:
+        records = decode_records(self.batches[number])
+        return [(records.key(index), records.value(index)) for index in range(len(records.offsets))]
+
+
+class Client(played.Client):
+    """One broker, which numbers producers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = self.brokers[1] = Connection()
+        self.identities: list[tuple[int, int, int] | Exception] = [(OK, 77, 3)]
+        """Error, id and epoch, for one request after the other."""
+        self.closed = False
+
+    async def bootstrap(self) -> None:
+        """Nothing to be done."""
+
+    def get_random_node(self) -> int:
+        return 1
+
+    async def send(self, node: int, request: Any) -> Any:
+        answer = self.identities.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(
+            error_code=answer[0], producer_id=answer[1], producer_epoch=answer[2]
+        )
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+async def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    made = Client()
+    monkeypatch.setattr(sending, "Client", lambda **_: made)
+    return made
+
+
+async def started() -> FastProducer:
+    producer = FastProducer(CONFIG, batch_bytes=SMALL)
+    await producer.start()
+    return producer
+
+
+async def requested(client: Client, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(client.broker.requests) < count:  # noqa: ASYNC110  # nobody tells of requests
+            await asyncio.sleep(0)
+
+
+async def failure(written: Awaitable[Any]) -> int:
+    with pytest.raises(RequestError) as caught:
+        await written
+    return caught.value.code
+
+
+async def test_records_written_at_the_same_time_share_a_request(client: Client) -> None:
+    """Those written while it is underway share the next; each has the offset of its place."""
+    producer = await started()
+    first = asyncio.gather(producer.write("t", 0, b"a", b"1"), producer.write("t", 0, b"b", None))
+    await requested(client, 1)
+    then = asyncio.gather(*(producer.write("t", 0, b"c", b"%d" % number) for number in range(3)))
+    await asyncio.sleep(0)
+    client.broker.answer(OK, first=40)
+    one, other = await first
+    assert (one, other) == (40, 41)
+    await requested(client, 2)
+    client.broker.answer(OK, first=50)
+    assert await then == [50, 51, 52]
+    assert client.broker.records(0) == [(b"a", b"1"), (b"b", None)]
+    assert client.broker.records(1) == [(b"c", b"0"), (b"c", b"1"), (b"c", b"2")]
+    assert [PRODUCER.unpack_from(batch, PRODUCER_AT) for batch in client.broker.batches] == [
+        (77, 3, 0),
+        (77, 3, 2),
+    ]
+
+
+async def test_a_batch_of_records_has_a_size(client: Client) -> None:
+    """What does not fit waits its turn in the next batch, in order; a large record has its own."""
+    producer = await started()
+    values = [b"x" * 400, b"y" * 400, b"z" * 400, b"l" * 5 * SMALL, b"s"]
+    writes = asyncio.gather(*(producer.write("t", 0, b"k", value) for value in values))
+    for number, expected in enumerate((values[:2], values[2:3], values[3:4], values[4:])):
+        await requested(client, number + 1)
+        assert [value for _, value in client.broker.records(number)] == expected
+        client.broker.answer(OK, first=10 * number)
+    assert await writes == [0, 1, 10, 20, 30]
+
+
+async def test_a_record_above_the_limit_of_requests_is_refused(client: Client) -> None:
+    """Before anything of it is queued."""
+    producer = await started()
+    too_large = producer.write("t", 0, b"k", bytes(CONFIG.max_request_size))
+    assert await failure(too_large) == Code.MESSAGE_TOO_LARGE
+    assert not client.broker.requests
+
+
+async def test_who_gives_up_waiting_takes_nothing_from_the_others(client: Client) -> None:
+    """Its record is written with theirs."""
+    producer = await started()
+    one, other = (asyncio.ensure_future(producer.write("t", 0, key, b"")) for key in (b"a", b"b"))
+    await requested(client, 1)
+    one.cancel()
+    client.broker.answer(OK, first=7)
+    assert await other == 8
+    assert one.cancelled()
+
+
+async def test_an_error_reaches_all_who_wait_for_the_batch(client: Client) -> None:
+    """What is written after it has a batch of its own."""
+    producer = await started()
+    writes = [asyncio.ensure_future(producer.write("t", 0, key, b"")) for key in (b"a", b"b")]
+    await requested(client, 1)
+    client.broker.answer(Code.INVALID_PRODUCER_EPOCH)
+    assert {await failure(written) for written in writes} == {Code.INVALID_PRODUCER_EPOCH}
+    later = asyncio.ensure_future(producer.write("t", 0, b"c", b""))
+    await requested(client, 2)
+    client.broker.answer(OK)
+    assert await later == 100
+
+
+async def test_the_offset_of_an_old_repetition_is_unknown(client: Client) -> None:
+    """The broker has it already, but has forgotten where."""
+    producer = await started()
+    written = asyncio.ensure_future(producer.write("t", 0, b"a", b""))
+    await requested(client, 1)
+    client.broker.answer(DUPLICATE)
+    assert await written is None
+
+
+async def test_once_abandoned_no_record_is_taken(client: Client) -> None:
+    """What waits fails at once; what is underway gets its answer until it is stopped."""
+    producer = await started()
+    underway = asyncio.ensure_future(producer.write("t", 0, b"a", b""))
+    await requested(client, 1)
+    waiting = asyncio.ensure_future(producer.write("t", 0, b"b", b""))
+    await asyncio.sleep(0)
+    producer.abandon("as asked")
+    assert await failure(waiting) == Code.BROKE_OFF
+    assert await failure(producer.write("t", 0, b"c", b"")) == Code.BROKE_OFF
+    stopped = asyncio.ensure_future(producer.stop(60))
+    await asyncio.sleep(0)
+    assert not client.closed
+    client.broker.answer(OK)
+    assert await underway == 100
+    await stopped
+    assert client.closed
+
+
+async def test_what_was_written_before_a_stop_is_still_sent(client: Client) -> None:
+    """Also what waits for the answer to another request."""
+    producer = await started()
+    one = asyncio.ensure_future(producer.write("t", 0, b"a", b""))
+    await requested(client, 1)
+    other = asyncio.ensure_future(producer.write("t", 0, b"b", b""))
+    await asyncio.sleep(0)
+    stopped = asyncio.ensure_future(producer.stop(60))
+    client.broker.answer(OK)
+    await requested(client, 2)
+    client.broker.answer(OK)
+    await stopped
+    assert [await one, await other] == [100, 100]
+
+
+async def test_a_producer_id_is_asked_for_until_a_broker_has_one(client: Client) -> None:
+    """A coordinator that loads and a broker that is away are tried again."""
+    client.identities = [(14, -1, -1), NodeNotReadyError(), (OK, 5, 0)]
+    await started()
+    assert client.updates == 2
+
+
+async def test_a_refused_producer_id_is_reported(client: Client) -> None:
+    """Another try would not help."""
+    client.identities = [(Code.CLUSTER_AUTHORIZATION_FAILED, -1, -1)]
+    assert await failure(started()) == Code.CLUSTER_AUTHORIZATION_FAILED

@@ -115,7 +115,7 @@ class Writers:
             size += _size(taken[-1][0])
         batch = self._encoded([content for content, _ in taken])
         topic, partition = at
-        sent = await (await self._sender.send(topic, partition, batch))
+        sent = await self._sender.send(topic, partition, batch)
         self._record(at, taken, batch.count, sent)
         self._bytes -= size
         self._progress.set()

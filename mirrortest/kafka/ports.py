@@ -45,6 +45,8 @@ class Batch(Protocol):
 
     withdrawn: bool
     """Whether it was given up: then its bytes are not sent any more, where that is possible."""
+    queued: bool
+    """Whether it was taken up for delivery: only then may it have got sequence numbers."""
 
     @property
     def handed_over(self) -> int:
@@ -67,8 +69,8 @@ class ProducerPort(ClientPort, Protocol):
     def batch(self, encoded: Encoded) -> Batch:
         """Wrap a batch for `send`."""
 
-    async def send(self, batch: Batch, topic: str, partition: int, on_delivery: OnDelivery) -> None:
-        """Queue a batch. If it raises, nothing was queued, and `on_delivery` is not called."""
+    def send(self, batch: Batch, topic: str, partition: int, on_delivery: OnDelivery) -> None:
+        """Queue a batch, behind those of its partition that came before."""
 
     async def write(
         self, topic: str, partition: int, key: bytes, value: bytes | None

@@ -21,7 +21,6 @@ sender, as a new incarnation.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -106,7 +105,6 @@ class Sender:
         """In the order of their deadlines."""
         self._timer: asyncio.TimerHandle | None = None
         """For the first deadline of those that were pending when it was set."""
-        self._order: defaultdict[tuple[str, int], asyncio.Lock] = defaultdict(asyncio.Lock)
         self._dead: str | None = None
         self._closed = False
 
@@ -136,8 +134,8 @@ class Sender:
         await start(config, producer, "starting a producer", seconds=seconds)
         self._producer = producer
 
-    async def send(self, topic: str, partition: int, encoded: Encoded) -> asyncio.Future[Sent]:
-        """Hand a batch over for sending; returns once it is the next of its partition.
+    def send(self, topic: str, partition: int, encoded: Encoded) -> asyncio.Future[Sent]:
+        """Hand a batch over for sending.
 
         The future always gets a result, never an exception.
 
@@ -158,12 +156,7 @@ class Sender:
         pending.ended.add_done_callback(lambda _: self._pending.pop(pending))
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._expire)
-        try:
-            async with self._order[topic, partition]:
-                await self._hand_over(topic, partition, pending)
-        except asyncio.CancelledError:
-            pending.give_up("the send was cancelled")
-            raise
+        producer.send(pending.batch, topic, partition, partial(self._delivered, pending))
         return pending.ended
 
     def partition_count(self, topic: str) -> int:
@@ -202,18 +195,6 @@ class Sender:
 
     # -- one batch ------------------------------------------------------------------------------
 
-    async def _hand_over(self, topic: str, partition: int, pending: _Pending) -> None:
-        if pending.ended.done():
-            return
-        try:
-            await self._started.send(
-                pending.batch, topic, partition, partial(self._delivered, pending)
-            )
-        except RequestError as error:
-            # It was not queued, and a batch that was not queued is not sent.
-            pending.give_up(f"{pending.where}: {error}", error.row.failure)
-            self._check_failure()
-
     def _delivered(self, pending: _Pending, offset: int | None, error: RequestError | None) -> None:
         if pending.ended.done():
             return
@@ -229,7 +210,7 @@ class Sender:
         refused = tries == 1 and error.row.unwritten
         outcome = Outcome.FAILED if refused or not tries else Outcome.UNKNOWN
         pending.settle(outcome, why, error.row.failure)
-        if self._config.enable_idempotence:
+        if self._config.enable_idempotence and pending.batch.queued:
             self._end(f"sending to {addresses(self._config)} broke off: {why}")
         else:
             self._check_failure()

@@ -7,8 +7,6 @@ and a batch costs about the same whatever it holds.
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import TYPE_CHECKING
 
 from mirrortest.produce.lane import MAX_IN_FLIGHT
@@ -16,6 +14,7 @@ from mirrortest.produce.lane import MAX_IN_FLIGHT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mirrortest.produce.lane import Lane
     from mirrortest.produce.topic_plan import TopicPlan
 
 TURN_BYTES = 64 << 10
@@ -30,29 +29,27 @@ class BufferPool:
 
     def __init__(self, size: int) -> None:
         self._free = size
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: dict[Lane, None] = {}
+        """In the order of their turns."""
 
-    async def turn(self) -> bool:
-        """Wait until it is the caller's turn; it must `take` before it awaits anything else.
+    def turn(self, lane: Lane) -> bool:
+        """Whether it is the lane's turn: then it must `take`, else it is notified when it may be.
 
-        Whether it had to wait.
+        A lane that waits keeps its place until its turn, or until it leaves.
         """
-        if self._free > 0 and not self._waiting:
-            return False
-        mine = asyncio.get_running_loop().create_future()
-        self._waiting.append(mine)
+        if self._free > 0 and next(iter(self._waiting), lane) is lane:
+            self._waiting.pop(lane, None)
+            return True
+        self._waiting[lane] = None
+        return False
+
+    def leave(self, lane: Lane) -> None:
+        """A lane has nothing to send any more."""
+        self._waiting.pop(lane, None)
         self._call()
-        try:
-            await mine
-        except asyncio.CancelledError:
-            self._waiting.remove(mine)
-            self._call()
-            raise
-        self._waiting.remove(mine)
-        return True
 
     def take(self, size: int) -> None:
-        """Take bytes for a batch; of 0, where the turn brought none."""
+        """Take bytes for a batch."""
         self._free -= size
         self._call()
 
@@ -62,9 +59,8 @@ class BufferPool:
         self._call()
 
     def _call(self) -> None:
-        # Who is called stays first in the queue until it runs: nobody comes before it.
-        if self._waiting and self._free > 0 and not self._waiting[0].done():
-            self._waiting[0].set_result(None)
+        if self._waiting and self._free > 0:
+            next(iter(self._waiting)).notify()
 
 
 class BufferPools:

@@ -1,9 +1,9 @@
-"""One incarnation at work: a task for each lane, one for the books, and an orderly end.
+"""One incarnation at work: its lanes, a task for the books, and an orderly end.
 
-A lane's task makes one batch at a time of what is due, or of as many messages as the batch must
-have exactly, as far as numbers are reserved, while fewer than `MAX_IN_FLIGHT` of its batches are
-underway and its partition's memory has room. So a slow cluster shows as lag against the schedule,
-never as a growing queue.
+Lanes have no tasks. Those that a tick or an event concerns are visited together, in one pass. A
+lane sends what is due, or as many messages as its next batch must have exactly, as far as numbers
+are reserved, while fewer than `MAX_IN_FLIGHT` of its batches are underway and its partition's
+memory has room. So a slow cluster shows as lag against the schedule, never as a growing queue.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Sends(Protocol):
     def dead(self) -> str | None:
         """Why no more can be sent; None while all is well."""
 
-    async def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Sent]:
+    def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Sent]:
         """Hand a batch over; raises SenderDeadError where it was not sent for the sender ended."""
 
     def partition_count(self, topic: str) -> int:
@@ -127,8 +127,18 @@ class Incarnation:
         """Whether the schedule was ended before its time."""
         self._idle = asyncio.Event()
         self._idle.set()
-        self._sleeping: dict[int, list[Lane]] = {}
-        """When lanes are to be woken, monotonic ns."""
+        self._unfinished = len(recorded)
+        """Lanes that may still send something."""
+        self._ended = asyncio.Event()
+        """Set when no lane sends anything more."""
+        self._sleeping: dict[int, list[RecordedLane]] = {}
+        """When lanes are to be visited, monotonic ns."""
+        self._waiting: set[RecordedLane] = set()
+        """Those that are to be visited when something happened."""
+        self._due: list[RecordedLane] = []
+        """Those to be visited in the next pass."""
+        for each in recorded:
+            each.lane.notify = partial(self._notified, each)
         self._underway = 0
         self._steps = 0
         self._failure: Exception | None = None
@@ -195,17 +205,15 @@ class Incarnation:
             ClusterError: outcomes or end marks could not be written in time.
         """
         ledger_writer = asyncio.create_task(self.ledger_writer.run())
-        drivers = [asyncio.create_task(self._drive(recorded)) for recorded in self._recorded]
         stopped = asyncio.create_task(stop.wait())
-        through: asyncio.Future[Any] = asyncio.gather(*drivers)
+        ended = asyncio.create_task(self._ended.wait())
         try:
-            first: set[asyncio.Future[Any]] = {ledger_writer, stopped, through}
+            self._due = list(self._recorded)
+            self._visit_due()
+            first: set[asyncio.Future[Any]] = {ledger_writer, stopped, ended}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             self.stopped = stop.is_set()
-            await self._drain(drivers, ledger_writer, stop)
-            for driver in drivers:
-                if not driver.cancelled():
-                    driver.result()
+            await self._drain(ledger_writer, stop)
             self._raise_failure()
             if ledger_writer.done():
                 ledger_writer.result()
@@ -213,14 +221,14 @@ class Incarnation:
             await self._finish(stop)
         except Exception:
             # What is known is true: it goes into the log, and without end marks to the ledger.
-            await self._settle(drivers)
+            await self._settle()
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(self._rules.drain_seconds):
                     await self.ledger_writer.finish(ended=False)
             raise
         finally:
             self.halt()
-            await cancelled(ledger_writer, stopped, through, *drivers)
+            await cancelled(ledger_writer, stopped, ended)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -229,24 +237,18 @@ class Incarnation:
     def halt(self) -> None:
         """No lane makes another batch."""
         self._halted = True
-        for recorded in self._recorded:
-            recorded.lane.wake.set()
+        self._ended.set()
 
     # -- the end --------------------------------------------------------------------------------
 
-    async def _drain(
-        self,
-        drivers: list[asyncio.Task[None]],
-        ledger_writer: asyncio.Task[None],
-        stop: asyncio.Event,
-    ) -> None:
+    async def _drain(self, ledger_writer: asyncio.Task[None], stop: asyncio.Event) -> None:
         """Bring everything underway to its outcome, and after a stop not too late."""
         stopped = asyncio.create_task(stop.wait())
-        idle = asyncio.create_task(self._all_idle(drivers))
+        idle = asyncio.create_task(self._idle.wait())
         try:
             if not ledger_writer.done():
                 # Lanes that are through wait for their last outcomes as long as it takes.
-                if all(driver.done() for driver in drivers):
+                if self._ended.is_set() and self._failure is None:
                     await asyncio.wait(
                         {idle, stopped, ledger_writer}, return_when=asyncio.FIRST_COMPLETED
                     )
@@ -258,20 +260,13 @@ class Incarnation:
                 )
         finally:
             await cancelled(stopped, idle)
-        await self._settle(drivers)
+        await self._settle()
 
-    async def _settle(self, drivers: list[asyncio.Task[None]]) -> None:
+    async def _settle(self) -> None:
         """Give up what is still underway: it is unknown, or failed if it was never handed over."""
         self.halt()
-        for driver in drivers:
-            driver.cancel()
-        await asyncio.gather(*drivers, return_exceptions=True)
         self.died = self.died or self._sender.dead
         await self._sender.stop()
-        await self._idle.wait()
-
-    async def _all_idle(self, drivers: list[asyncio.Task[None]]) -> None:
-        await asyncio.gather(*drivers, return_exceptions=True)
         await self._idle.wait()
 
     async def _finish(self, stop: asyncio.Event) -> None:
@@ -285,11 +280,32 @@ class Incarnation:
                 "unknown; the sequence log is complete"
             )
 
-    # -- one lane -------------------------------------------------------------------------------
+    # -- the lanes ------------------------------------------------------------------------------
 
-    async def _drive(self, recorded: RecordedLane) -> None:
-        lane, pace, most = recorded.lane, recorded.lane.pace, recorded.lane.most
-        linger_ns = self._rules.linger_ns
+    def _notified(self, recorded: RecordedLane) -> None:
+        """Something happened that the lane may wait for."""
+        if recorded in self._waiting:
+            self._waiting.discard(recorded)
+            if not self._due:
+                asyncio.get_running_loop().call_soon(self._visit_due)
+            self._due.append(recorded)
+
+    def _wake(self, moment: int) -> None:
+        self._due += self._sleeping.pop(moment)
+        self._visit_due()
+
+    def _visit_due(self) -> None:
+        due, self._due = self._due, []
+        try:
+            for recorded in due:
+                self._visit(recorded)
+        except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it
+            self._failure = self._failure or error
+            self.halt()
+
+    def _visit(self, recorded: RecordedLane) -> None:
+        """Send what is to be sent now, and see when the lane is to be visited next."""
+        lane, pace, linger_ns = recorded.lane, recorded.lane.pace, self._rules.linger_ns
         while not self._halted:
             now = self._clock.now()
             available = pace.available(now)
@@ -298,37 +314,48 @@ class Incarnation:
             if available < least:
                 at = pace.next_ns(now, least)
                 if at is None:
-                    return
-                if exact is None:
-                    at = last_tick(at + linger_ns, linger_ns)
-                await self._sleep(lane, now, at)
-            elif (exact is None and available < most) and (
+                    self._finished(lane)
+                else:
+                    at = at if exact is not None else last_tick(at + linger_ns, linger_ns)
+                    self._sleep(recorded, now, at)
+                return
+            if (exact is None and available < lane.most) and (
                 (ripe := last_tick(pace.ripe_ns(now, linger_ns), linger_ns)) > now
             ):
-                await self._sleep(lane, now, ripe)
-            elif len(lane.flights) >= MAX_IN_FLIGHT:
-                await self._wait(lane)
-            elif lane.room < least:
-                self.ledger_writer.starved()
-                await self._wait(lane)
-            else:
-                await self._in_turn(recorded, now, available)
+                self._sleep(recorded, now, ripe)
+                return
+            if not self._may_send(lane, least):
+                self._waiting.add(recorded)
+                return
+            self._send(recorded, exact or min(available, lane.room, lane.most), now)
 
-    async def _in_turn(self, recorded: RecordedLane, now: int, available: int) -> None:
-        """Send what is due once the partition's memory has room for it."""
-        lane = recorded.lane
-        if await lane.pool.turn():
-            now = self._clock.now()
-            available = lane.pace.available(now)
-        count = min(available, lane.room, lane.most)
-        if (exact := lane.exact_batch()) is not None:
-            count = exact if count >= exact else 0
-        if self._halted or not count:
-            lane.pool.take(0)
-            return
-        await self._send(recorded, count, now)
+    def _may_send(self, lane: Lane, least: int) -> bool:
+        """Whether a lane may send so many messages now; if not, it is notified."""
+        if len(lane.flights) >= MAX_IN_FLIGHT:
+            return False
+        if lane.room < least:
+            self.ledger_writer.starved()
+            return False
+        return lane.pool.turn(lane)
 
-    async def _send(self, recorded: RecordedLane, count: int, now: int) -> None:
+    def _finished(self, lane: Lane) -> None:
+        """A lane has nothing more to send."""
+        lane.pool.leave(lane)
+        self._unfinished -= 1
+        if not self._unfinished:
+            self._ended.set()
+
+    def _sleep(self, recorded: RecordedLane, now: int, until: int) -> None:
+        """Visit a lane then, or before; lanes of one tick share its timer."""
+        until = min(until, now + _MAX_SLEEP_NS)
+        if (sleeping := self._sleeping.get(until)) is None:
+            sleeping = self._sleeping[until] = []
+            # uvloop rounds to milliseconds: rounded up, or it wakes too early, and then again.
+            seconds = -(-max(0, until - now) // _MILLISECOND) / 1000
+            asyncio.get_running_loop().call_later(seconds, self._wake, until)
+        sleeping.append(recorded)
+
+    def _send(self, recorded: RecordedLane, count: int, now: int) -> None:
         lane = recorded.lane
         index = lane.pace.position
         sizes, payloads = (None, None) if lane.sizes is None else lane.sizes.fitting(index, count)
@@ -345,16 +372,12 @@ class Incarnation:
         self._steps += 1
         self._idle.clear()
         try:
-            future = await self._sender.send(lane.stream.topic, lane.partition, encoded)
+            future = self._sender.send(lane.stream.topic, lane.partition, encoded)
         except SenderDeadError:
             # It was not sent: its numbers and its place in the schedule are free again.
             lane.recall(flight)
             self._landed()
             self.halt()
-        except asyncio.CancelledError:
-            why = "given up at the end of the drain"
-            self._land(recorded, flight, Sent(Outcome.UNKNOWN, -1, why, Failure.WITHDRAWN))
-            raise
         except BaseException as error:
             # Whatever it is: who waits for all that is underway must not wait for ever.
             self._land(recorded, flight, Sent(Outcome.UNKNOWN, -1, repr(error), Failure.OTHER))
@@ -393,23 +416,3 @@ class Incarnation:
         self._steps += 1
         if not self._underway:
             self._idle.set()
-
-    async def _sleep(self, lane: Lane, now: int, until: int) -> None:
-        """Sleep, at most until the lane is woken; lanes of one tick share its timer."""
-        until = min(until, now + _MAX_SLEEP_NS)
-        if (sleeping := self._sleeping.get(until)) is None:
-            sleeping = self._sleeping[until] = []
-            # uvloop rounds to milliseconds: rounded up, or it wakes too early, and then again.
-            seconds = -(-max(0, until - now) // _MILLISECOND) / 1000
-            asyncio.get_running_loop().call_later(seconds, self._wake, until)
-        sleeping.append(lane)
-        await self._wait(lane)
-
-    def _wake(self, moment: int) -> None:
-        for lane in self._sleeping.pop(moment):
-            lane.wake.set()
-
-    @staticmethod
-    async def _wait(lane: Lane) -> None:
-        await lane.wake.wait()
-        lane.wake.clear()

@@ -7,7 +7,6 @@ a crash what was reserved and has no outcome is unknown: so blocks are as short 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -130,6 +129,10 @@ class Reservation:
         self._asked_ns = now_ns
 
 
+def _ignored() -> None:
+    """Nobody sends in this lane yet."""
+
+
 class Lane:
     """The state of one stream; everything happens on the event loop."""
 
@@ -161,8 +164,8 @@ class Lane:
         self.sizes = sizes
         self.next_seq = 0
         self.flights: set[Flight] = set()
-        self.wake = asyncio.Event()
-        """Set when something that the lane may wait for has happened."""
+        self.notify: Callable[[], None] = _ignored
+        """Is called when something has happened that the lane may wait for."""
         self.dirty = True
         """Whether the ledger does not know yet all that is known here."""
         self.end: int | None = None
@@ -208,7 +211,7 @@ class Lane:
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """A batch has its outcome."""
         if len(self.flights) >= MAX_IN_FLIGHT:
-            self.wake.set()
+            self.notify()
         self.flights.discard(flight)
         self.pool.give(flight.wire_bytes)
         self._numbers[outcome].add(flight.seq_lo, flight.seq_hi)

@@ -43,7 +43,7 @@ class Log(Protocol):
         """Make all rows appended so far durable. Raises SequenceLogError."""
 
 
-@dataclass
+@dataclass(eq=False)
 class RecordedLane:
     """A lane and what records it."""
 
@@ -120,7 +120,7 @@ class LedgerWriter:
         self._view.check_fence(self.registration)
         for lane, mark in marks:
             lane.reservation.grant(mark)
-            lane.wake.set()
+            lane.notify()
         if due:
             await self._view.refresh(now)
 

@@ -52,7 +52,7 @@ class Pace(Protocol):
         """When `available` will be `count`, if it is less now; None: never again."""
 
     def ripe_ns(self, now_ns: int, linger_ns: int) -> int:
-        """When the oldest of the messages that are due will have waited for `linger_ns`."""
+        """When the oldest message that is due (there is one) will have waited for `linger_ns`."""
 
     def take(self, count: int, now_ns: int) -> NDArray[np.int64]:
         """Take so many messages: their intended times."""
@@ -145,14 +145,14 @@ class ScheduledPace:
         """See `Pace`."""
         if self.limit is not None and self.position + count > self.limit:
             return None
-        if self.owed(now_ns) < count:
-            return self._start_ns + self._due_ns(self.position + count - 1)
+        if (due_ns := self._start_ns + self._due_ns(self.position + count - 1)) > now_ns:
+            return due_ns
         missing = max(0.0, count - self._refill(now_ns))
         return now_ns + int(missing / self._credit_per_ns) + 1
 
-    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:
+    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:  # noqa: ARG002  # it is fixed
         """See `Pace`."""
-        return now_ns - self.lag_ns(now_ns) + linger_ns
+        return self._start_ns + self._due_ns(self.position) + linger_ns
 
     def take(self, count: int, now_ns: int) -> NDArray[np.int64]:
         """See `Pace`."""

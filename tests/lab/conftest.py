@@ -107,7 +107,7 @@ async def send(config: ClientConfig) -> AsyncIterator[Callable[..., Any]]:
             for count in counts:
                 now = time.time_ns()
                 batch = encoder.encode(0, np.full(count, now), now)
-                sent = await (await sender.send(topic, partition, batch))
+                sent = await sender.send(topic, partition, batch)
                 assert sent.error is None
 
         yield batches

@@ -70,7 +70,7 @@ async def send(config: ClientConfig, topic: str, *counts: int) -> None:
         for count in counts:
             now = time.time_ns()
             batch = encoder.encode(0, np.full(count, now), now)
-            assert (await (await sender.send(topic, 0, batch))).error is None
+            assert (await sender.send(topic, 0, batch)).error is None
 
 
 async def read_to(reader: Reader, offset: int) -> FetchedBatches:

@@ -145,7 +145,7 @@ async def test_batches_stand_in_the_topic_as_they_were_sent(
     await admin.create_topic(topic, 1)
     settings = replace(config, acks=acks, enable_idempotence=acks == -1)
     async with Sender(settings) as sender:
-        ends = [await sender.send(topic, 0, messages(topic, at, 50)) for at in range(0, 500, 50)]
+        ends = [sender.send(topic, 0, messages(topic, at, 50)) for at in range(0, 500, 50)]
         sent = [await end for end in ends]
         assert await sender.flush(10)
     assert [s.base_offset for s in sent] == list(range(0, 500, 50))
@@ -168,7 +168,7 @@ async def test_compressed_batches_are_taken_by_the_broker(
     small = plain if config.portable else plain.compressed(*by)
     async with Sender(replace(config, compression_type=Compression(codec))) as sender:
         for batch in (small, messages(topic, 100, 100)):
-            assert (await (await sender.send(topic, 0, batch))).outcome is Outcome.ACKED
+            assert (await sender.send(topic, 0, batch)).outcome is Outcome.ACKED
     assert len(await values(config, topic, 200)) == 200
 
 
@@ -181,7 +181,7 @@ async def test_nothing_is_known_without_acknowledgements(
     await admin.create_topic(topic, 1)
     settings = replace(config, acks=0, enable_idempotence=False)
     async with Sender(settings) as sender:
-        sent = await (await sender.send(topic, 0, messages(topic, 0, 10)))
+        sent = await sender.send(topic, 0, messages(topic, 0, 10))
         assert (sent.outcome, sent.base_offset) == (Outcome.UNKNOWN, -1)
         assert len(await values(config, topic, 10)) == 10
 
@@ -197,13 +197,13 @@ async def test_a_refused_batch_has_failed_and_ends_the_sender(
     topic = topic_name()
     await admin.create_topic(topic, 1, configs={"max.message.bytes": "1000"})
     async with Sender(config) as sender:
-        sent = await (await sender.send(topic, 0, messages(topic, 0, 100)))
+        sent = await sender.send(topic, 0, messages(topic, 0, 100))
         assert sent.outcome is (Outcome.UNKNOWN if config.portable else Outcome.FAILED)
         assert "MESSAGE_SIZE_TOO_LARGE" in (sent.error or "")
         with pytest.raises(SenderDeadError):
-            await sender.send(topic, 0, messages(topic, 100, 1))
+            sender.send(topic, 0, messages(topic, 100, 1))
     async with Sender(config) as sender:
-        again = await (await sender.send(topic, 0, messages(topic, 0, 1)))
+        again = await sender.send(topic, 0, messages(topic, 0, 1))
         assert (again.outcome, again.base_offset) == (Outcome.ACKED, 0)
 
 
@@ -220,13 +220,13 @@ async def test_outcomes_are_true_when_a_broker_freezes(
     broker = lab.destination.brokers[0]
     sender = Sender(replace(config, delivery_timeout_ms=5000))
     await sender.start()
-    acked = await (await sender.send(topic, 0, messages(topic, 0, 10)))
+    acked = await sender.send(topic, 0, messages(topic, 0, 10))
     broker.stop()
     try:
         await frozen(broker)
-        on_its_way = await sender.send(topic, 0, messages(topic, 10, 10))
+        on_its_way = sender.send(topic, 0, messages(topic, 10, 10))
         await asyncio.wait({on_its_way}, timeout=0.2)
-        behind = await sender.send(topic, 0, messages(topic, 20, 10))
+        behind = sender.send(topic, 0, messages(topic, 20, 10))
         assert (await on_its_way).outcome is Outcome.UNKNOWN
         kept_back = Outcome.UNKNOWN if config.portable else Outcome.FAILED
         assert (await behind).outcome is kept_back
@@ -236,7 +236,7 @@ async def test_outcomes_are_true_when_a_broker_freezes(
         broker.cont()
     assert acked.outcome is Outcome.ACKED
     async with Sender(config) as fresh:
-        last = await (await fresh.send(topic, 0, messages(topic, 30, 10)))
+        last = await fresh.send(topic, 0, messages(topic, 30, 10))
     assert last.outcome is Outcome.ACKED
     read = await values(config, topic, last.base_offset + 10)
     seqs = [int(value.split(b";")[1]) for value in read]
@@ -252,16 +252,16 @@ async def test_a_broker_that_comes_back_is_waited_for(
     await admin.create_topic(topic, 1)
     broker = lab.destination.brokers[0]
     async with Sender(replace(config, retry_backoff_ms=200)) as sender:
-        ends = [await sender.send(topic, 0, messages(topic, 0, 10))]
+        ends = [sender.send(topic, 0, messages(topic, 0, 10))]
         await ends[0]
         broker.kill()
         try:
-            later = asyncio.create_task(sender.send(topic, 0, messages(topic, 10, 10)))
+            later = sender.send(topic, 0, messages(topic, 10, 10))
             await asyncio.wait({later}, timeout=0.5)
         finally:
             await asyncio.to_thread(broker.start)
             await asyncio.to_thread(broker.wait_ready)
-        ends += [await later, await sender.send(topic, 0, messages(topic, 20, 10))]
+        ends += [later, sender.send(topic, 0, messages(topic, 20, 10))]
         assert [(await end).outcome for end in ends] == [Outcome.ACKED] * 3
     read = await values(config, topic, 30)
     assert [int(value.split(b";")[1]) for value in read] == list(range(30))

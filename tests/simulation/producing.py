@@ -56,6 +56,7 @@ class SimulatedProducer:
         self.broken: BaseException | None = None
         self._numbers: dict[tuple[str, int], int] = {}
         self._queues: dict[tuple[str, int], list[_Item]] = {}
+        self._sending: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._workers: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.abandoned: str | None = None
 
@@ -86,15 +87,35 @@ class SimulatedProducer:
         """See `ports.ProducerPort`."""
         return ReadyBatch(encoded)
 
-    async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
+    def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         """See `ports.ProducerPort`."""
+        at = (topic, partition)
+        before = self._sending.get(at)
+        self._sending[at] = asyncio.create_task(self._send(before, batch, at, on_delivery))
 
+    async def _send(
+        self,
+        before: asyncio.Task[None] | None,
+        batch: ReadyBatch,
+        at: tuple[str, int],
+        on_delivery: OnDelivery,
+    ) -> None:
         def report(future: asyncio.Future[int]) -> None:
             error = future.exception()
             assert error is None or isinstance(error, RequestError)
             on_delivery(future.result() if error is None else None, error)
 
-        (await self._queue(topic, partition, batch=batch)).add_done_callback(report)
+        if before is not None:
+            await asyncio.wait({before})
+        if batch.withdrawn:
+            return
+        try:
+            queued = await self._queue(*at, batch=batch)
+        except RequestError as error:
+            on_delivery(None, error)
+        else:
+            batch.queued = True
+            queued.add_done_callback(report)
 
     async def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
         """See `ports.ProducerPort`."""

@@ -151,10 +151,9 @@ class MemorySender:
     held: list[asyncio.Future[Sent]] = field(default_factory=list)
     before: Callable[[str, int, EncodedBatch], object] | None = None
 
-    async def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Any]:
+    def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Any]:
         if self.dead is not None:
             raise SenderDeadError(self.dead)
-        await asyncio.sleep(0)
         if self.before is not None:
             self.before(topic, partition, encoded)
         self.sent.append((topic, partition, encoded.count))

@@ -240,7 +240,7 @@ class Producer:
     def batch(self, encoded: Any) -> ReadyBatch:
         return ReadyBatch(encoded)
 
-    async def send(self, batch: ReadyBatch, topic: str, partition: int, on_delivery: Any) -> None:
+    def send(self, batch: ReadyBatch, topic: str, partition: int, on_delivery: Any) -> None:
         self._delivery.queue(batch, TopicPartition(topic, partition), on_delivery)
 
     def numbers_left(self, topic: str, partition: int) -> int:
@@ -309,7 +309,7 @@ class History:
             await asyncio.sleep(0.01 * self.tape.below(50))
             self.queued.setdefault(at, []).append(name)
             try:
-                ended = await self.sender.send(
+                ended = self.sender.send(
                     at.topic, at.partition, Encoded(name, 1 + self.tape.below(3))
                 )
             except SenderDeadError:

@@ -110,11 +110,18 @@ def sender(producer: Producer, **changes: Any) -> Sender:
     return made
 
 
+async def queued(producer: Producer) -> asyncio.Future[Any]:
+    """The first batch that was queued, once it is."""
+    while not producer.queued:  # noqa: ASYNC110  # nobody tells of it
+        await asyncio.sleep(0)
+    return producer.queued[0]
+
+
 async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> None:
     """The broker's word counts."""
     made = sender(producer)
-    ended = await made.send("t", 0, messages())
-    producer.queued[0].set_result(RecordMetadata("t", 0, None, 42, -1, 0, 0))
+    ended = made.send("t", 0, messages())
+    (await queued(producer)).set_result(RecordMetadata("t", 0, None, 42, -1, 0, 0))
     sent = await ended
     assert (sent.outcome, sent.base_offset, sent.error) == (Outcome.ACKED, 42, None)
 
@@ -123,8 +130,8 @@ async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> 
 async def test_a_refusal_proves_nothing(producer: Producer, error: type[Exception]) -> None:
     """Nobody tells whether it was the answer to the first try."""
     made = sender(producer)
-    ended = await made.send("t", 0, messages())
-    producer.queued[0].set_exception(error())
+    ended = made.send("t", 0, messages())
+    (await queued(producer)).set_exception(error())
     assert (await ended).outcome is Outcome.UNKNOWN
     assert made.dead is not None
 
@@ -133,7 +140,7 @@ async def test_what_was_not_queued_has_failed(producer: Producer) -> None:
     """The call that queues it says so by raising."""
     made = sender(producer, acks=1, enable_idempotence=False)
     producer.refusal = errors.KafkaTimeoutError()
-    sent = await (await made.send("t", 0, messages()))
+    sent = await made.send("t", 0, messages())
     assert sent.outcome is Outcome.FAILED
     assert made.dead is None
 
@@ -142,19 +149,45 @@ async def test_what_may_have_been_queued_is_unknown(producer: Producer) -> None:
     """Given up while it waits for room: unknown. Behind it, never tried: failed."""
     made = sender(producer, delivery_timeout_ms=1)
     producer.room.clear()
-    first, second = (asyncio.create_task(made.send("t", 0, messages())) for _ in range(2))
+    first, second = (made.send("t", 0, messages()) for _ in range(2))
     while made.dead is None:  # noqa: ASYNC110  # the timeout is not ours to hear of
         await asyncio.sleep(0)
     producer.room.set()
-    assert (await (await first)).outcome is Outcome.UNKNOWN
-    assert (await (await second)).outcome is Outcome.FAILED
+    await queued(producer)
+    assert (await first).outcome is Outcome.UNKNOWN
+    assert (await second).outcome is Outcome.FAILED
     assert len(producer.queued) == 1
+
+
+async def test_batches_of_a_partition_keep_their_order(producer: Producer) -> None:
+    """However long aiokafka takes to queue one; other partitions do not wait for it."""
+    queued: list[tuple[int, Any]] = []
+    room = asyncio.Event()
+
+    async def send_batch(builder: Any, topic: str, *, partition: int) -> Any:
+        if not partition:
+            await room.wait()
+        queued.append((partition, builder))
+        return asyncio.get_running_loop().create_future()
+
+    producer.send_batch = send_batch  # type: ignore[method-assign]  # what is played may change
+    made = sender(producer)
+    for partition in (0, 0, 0, 1):
+        made.send("t", partition, messages())
+    while not queued:  # noqa: ASYNC110  # nobody tells of it
+        await asyncio.sleep(0)
+    assert [partition for partition, _ in queued] == [1]
+    room.set()
+    while len(queued) < 4:  # noqa: ASYNC110  # nobody tells of it
+        await asyncio.sleep(0)
+    builders = [pending.batch.builder for pending in made._pending]  # type: ignore[attr-defined]
+    assert [builder for _, builder in queued] == [builders[3], *builders[:3]]
 
 
 async def test_a_stop_leaves_nothing_open(producer: Producer) -> None:
     """A producer that does not end in time is left to itself; what it had is unknown."""
     made = sender(producer)
-    ended = await made.send("t", 0, messages())
+    ended = made.send("t", 0, messages())
     await made.stop()
     assert (await ended).outcome is Outcome.UNKNOWN
     assert not made._pending
@@ -168,8 +201,10 @@ async def test_a_stop_leaves_nothing_open(producer: Producer) -> None:
 async def test_a_delivery_that_broke_off_ends_the_sender(producer: Producer) -> None:
     """Also one that is not idempotent: aiokafka delivers nothing more."""
     made = sender(producer, acks=1, enable_idempotence=False)
-    ended = await made.send("t", 0, messages())
-    producer.queued[0].set_exception(errors.KafkaError("Unexpected error during batch delivery"))
+    ended = made.send("t", 0, messages())
+    (await queued(producer)).set_exception(
+        errors.KafkaError("Unexpected error during batch delivery")
+    )
     assert (await ended).outcome is Outcome.UNKNOWN
     assert made.dead is not None
 
@@ -179,11 +214,11 @@ async def test_used_up_sequence_numbers_need_a_new_producer(producer: Producer) 
     made = sender(producer)
     ours = made._started
     assert isinstance(ours, PublicProducer)
-    await made.send("t", 0, messages(3))
+    made.send("t", 0, messages(3))
     ours._numbered["t", 0] = 2**31 - 3
-    await made.send("t", 0, messages(3))
+    made.send("t", 0, messages(3))
     with pytest.raises(SenderDeadError, match="used up"):
-        await made.send("t", 0, messages(1))
+        made.send("t", 0, messages(1))
 
 
 async def test_a_record_is_never_written_behind_a_later_one(

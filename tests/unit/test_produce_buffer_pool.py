@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -13,79 +12,89 @@ from hypothesis import strategies as st
 from mirrortest.produce.buffer_pool import TURN_BYTES, BufferPool, BufferPools
 from mirrortest.produce.topic_plan import TopicPlan
 
+if TYPE_CHECKING:
+    from mirrortest.produce.lane import Lane
+
 SIZE = 100
 
 
-@dataclass
-class _Seen:
-    """What the lanes of a test did, in order."""
+class _Lane:
+    """Asks for a turn whenever it is notified, and holds what it then takes."""
 
-    asked: list[int] = field(default_factory=list)
-    began: list[int] = field(default_factory=list)
-    underway: int = 0
-    most: int = 0
-    largest: int = 0
+    def __init__(self, pool: BufferPool, number: int, size: int, began: list[int]) -> None:
+        self.pool, self.number, self.size, self._began = pool, number, size, began
+        self.notified = self.underway = False
+
+    def notify(self) -> None:
+        self.notified = True
+
+    def visit(self) -> None:
+        self.notified = False
+        if self.pool.turn(cast("Lane", self)):
+            self.pool.take(self.size)
+            self.underway = True
+            self._began.append(self.number)
+
+    def leave(self) -> None:
+        self.notified = False
+        self.pool.leave(cast("Lane", self))
+
+    def end(self) -> None:
+        self.underway = False
+        self.pool.give(self.size)
 
 
 @given(
     sizes=st.lists(st.integers(0, 150), min_size=1, max_size=12),
-    cancelled=st.sets(st.integers(0, 11)),
+    leaving=st.sets(st.integers(0, 11)),
     seed=st.integers(0, 1 << 16),
 )
 def test_batches_begin_in_the_order_they_came_and_stay_within_the_memory(
-    sizes: list[int], cancelled: set[int], seed: int
+    sizes: list[int], leaving: set[int], seed: int
 ) -> None:
     """Whatever the sizes, whoever gives up: the rest begin in order, one batch beyond at most.
 
     At the end all is given back.
     """
-
-    async def run() -> None:
-        pool, seen, chance = BufferPool(SIZE), _Seen(), random.Random(seed)
-
-        async def lane(number: int, size: int) -> None:
-            seen.asked.append(number)
-            await pool.turn()
-            pool.take(size)
-            seen.began.append(number)
-            seen.underway += size
-            seen.most = max(seen.most, seen.underway)
-            seen.largest = max(seen.largest, size)
-            for _ in range(chance.randrange(5)):
-                await asyncio.sleep(0)
-            seen.underway -= size
-            pool.give(size)
-
-        tasks = [asyncio.create_task(lane(*each)) for each in enumerate(sizes)]
-        for _ in range(chance.randrange(4)):
-            await asyncio.sleep(0)
-        for number in cancelled & set(range(len(tasks))):
-            if number in seen.asked and number not in seen.began:
-                tasks[number].cancel()
-        async with asyncio.timeout(10):
-            ended = await asyncio.gather(*tasks, return_exceptions=True)
-        for number, outcome in enumerate(ended):
-            assert (number in seen.began) == (outcome is None)
-            assert outcome is None or isinstance(outcome, asyncio.CancelledError)
-        assert seen.began == sorted(seen.began)
-        assert seen.most <= SIZE + seen.largest
-        assert pool._free == SIZE
-
-    asyncio.run(run())
+    pool, began, chance = BufferPool(SIZE), list[int](), random.Random(seed)
+    lanes = [_Lane(pool, *each, began) for each in enumerate(sizes)]
+    coming, left = list(lanes), set[int]()
+    while True:
+        steps = [lane.visit for lane in lanes if lane.notified]
+        steps += [lane.end for lane in lanes if lane.underway]
+        if coming:
+            steps.append(coming[0].visit)
+        waiting = [lane for lane in lanes if lane not in coming and lane.number not in began]
+        steps += [each.leave for each in waiting if each.number in leaving - left]
+        if not steps:
+            break
+        step = chance.choice(steps)
+        lane: _Lane = step.__self__  # type: ignore[attr-defined]  # bound methods
+        if coming and step == coming[0].visit:
+            coming.pop(0)
+        elif step == lane.leave:
+            left.add(lane.number)
+        step()
+        underway = [lane.size for lane in lanes if lane.underway]
+        assert sum(underway) <= SIZE + max(underway, default=0)
+    assert began == sorted(began)
+    assert set(began) | left == set(range(len(sizes)))
+    assert pool._free == SIZE
 
 
-async def test_a_turn_that_brings_no_batch_is_passed_on() -> None:
-    """Who has nothing to send any more, by the time it is called, holds up nobody."""
-    pool = BufferPool(SIZE)
-    await pool.turn()
-    pool.take(SIZE)
-    waiting = [asyncio.create_task(pool.turn()) for _ in range(2)]
-    await asyncio.sleep(0)
-    pool.give(SIZE)
-    await waiting[0]
-    assert not waiting[1].done()
-    pool.take(0)
-    await waiting[1]
+def test_a_lane_that_leaves_passes_its_turn_on() -> None:
+    """Who has nothing to send any more, by the time it is notified, holds up nobody."""
+    pool, began = BufferPool(SIZE), list[int]()
+    first, second, third = (_Lane(pool, number, SIZE, began) for number in range(3))
+    for lane in (first, second, third):
+        lane.visit()
+    first.end()
+    assert second.notified
+    assert not third.notified
+    second.leave()
+    assert third.notified
+    third.visit()
+    assert began == [0, 2]
 
 
 def plan(topic: str, source: int, destination: int) -> TopicPlan:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from mirrortest.seqlog.writer import SequenceLog
+    from mirrortest.wire.batch import EncodedBatch
 
 
 class Cluster:
@@ -53,11 +54,13 @@ class Cluster:
                 if cluster.deadly:
                     del cluster.deadly[0]
 
-            async def send(self, *batch: Any) -> asyncio.Future[Any]:
+            def send(
+                self, topic: str, partition: int, encoded: EncodedBatch
+            ) -> asyncio.Future[Any]:
                 if len(self.sent) == batches:
                     self.dead = "it died"
                     cluster.away = True
-                return await super().send(*batch)
+                return super().send(topic, partition, encoded)
 
         return Made()
 

@@ -62,6 +62,7 @@ class ReadyBatch:
         self._sealed = False
         self.handed_over = 0
         self.withdrawn = False
+        self.queued = False
 
     @property
     def count(self) -> int:
@@ -156,6 +157,7 @@ class Delivery:
         if self._over is not None:
             raise RequestError(Code.BROKE_OFF, self._over)
         queued = _Queued(batch, on_delivery, self._loop.time() + self._seconds)
+        batch.queued = True
         self._waiting.setdefault(at, deque()).append(queued)
         self._schedule()
 

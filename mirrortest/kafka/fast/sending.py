@@ -98,6 +98,9 @@ class FastProducer:
         self._max_request_size = config.max_request_size
         self._gathered: dict[TopicPartition, GatheredRecords] = {}
         """By partition, the newest ones."""
+        self._unfound: dict[TopicPartition, list[tuple[ReadyBatch, OnDelivery]]] = {}
+        """Batches of partitions that are not in the metadata yet."""
+        self._finding: set[asyncio.Task[None]] = set()
         self._abandoned = "the producer was stopped"
         """Why what is queued is not delivered."""
 
@@ -128,11 +131,35 @@ class FastProducer:
         """See `ports.ProducerPort`."""
         return ReadyBatch(encoded)
 
-    async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
+    def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         """See `ports.ProducerPort`."""
         at = TopicPartition(topic, partition)
-        await self._found(at)
-        self._delivery.queue(batch, at, on_delivery)
+        if at in self._unfound:
+            self._unfound[at].append((batch, on_delivery))
+        elif self._client.cluster.leader_for_partition(at) is None:
+            self._unfound[at] = [(batch, on_delivery)]
+            finding = asyncio.create_task(self._find(at))
+            self._finding.add(finding)
+            finding.add_done_callback(self._finding.discard)
+        else:
+            self._queue(batch, at, on_delivery)
+
+    def _queue(self, batch: ReadyBatch, at: TopicPartition, on_delivery: OnDelivery) -> None:
+        try:
+            self._delivery.queue(batch, at, on_delivery)
+        except RequestError as error:
+            on_delivery(None, error)
+
+    async def _find(self, at: TopicPartition) -> None:
+        """Queue what waits for a partition's metadata, once they have come."""
+        try:
+            await self._found(at)
+        except RequestError as error:
+            for _, on_delivery in self._unfound.pop(at):
+                on_delivery(None, error)
+        else:
+            for batch, on_delivery in self._unfound.pop(at):
+                self._queue(batch, at, on_delivery)
 
     async def write(
         self, topic: str, partition: int, key: bytes, value: bytes | None
@@ -178,6 +205,8 @@ class FastProducer:
 
     async def stop(self, seconds: float) -> None:
         """See `ports.ClientPort`; answers are waited for as long as that, too."""
+        for finding in self._finding:
+            finding.cancel()
         await self._delivery.answered(seconds)
         await stopped_in_order(self._client.close, seconds)
         self._delivery.abandon(self._abandoned)

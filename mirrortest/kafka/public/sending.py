@@ -8,6 +8,7 @@ unknown. A producer that is given up cannot be stopped from sending.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaProducer, errors
@@ -20,6 +21,7 @@ from mirrortest.kafka.public.connection import (
     request_errors,
     stop,
 )
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire.record_batch import decode_records, parse_headers
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ class BuiltBatch:
         self.count = count
         self.handed_over = 0
         self.withdrawn = False
+        self.queued = False
 
 
 class PublicProducer:
@@ -71,6 +74,9 @@ class PublicProducer:
             }
         self.client = self.client_type(**options)
         self._numbered: dict[tuple[str, int], int] = {}
+        self._waiting: dict[TopicPartition, deque[tuple[Any, OnDelivery]]] = {}
+        """Batches behind one for which aiokafka has no room yet, or no metadata."""
+        self._sending: set[asyncio.Task[None]] = set()
         self._failure: str | None = None
         self._stopping: asyncio.Future[None] | None = None
 
@@ -94,22 +100,44 @@ class PublicProducer:
         builder.close()
         return BuiltBatch(builder, encoded.count)
 
-    async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
+    def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         """See `ports.ProducerPort`."""
+        at = TopicPartition(topic, partition)
+        self._numbered[at] = self._numbered.get(at, 0) + batch.count
+        if at in self._waiting:
+            self._waiting[at].append((batch, on_delivery))
+            return
+        self._waiting[at] = deque([(batch, on_delivery)])
+        sending = asyncio.create_task(self._send_waiting(at))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    async def _send_waiting(self, at: TopicPartition) -> None:
+        waiting = self._waiting[at]
+        while waiting:
+            batch, on_delivery = waiting.popleft()
+            if not batch.withdrawn:
+                await self._send(batch, at, on_delivery)
+        del self._waiting[at]
+
+    async def _send(self, batch: Any, at: TopicPartition, on_delivery: OnDelivery) -> None:
         batch.handed_over = _PERHAPS
         try:
-            delivered = await self._queue(batch.builder, topic, partition)
-        except Exception as error:
+            delivered = await self._queue(batch.builder, *at)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the batch was not queued
             batch.handed_over = 0
-            self._note(error)
-            raise
+            self._numbered[at] -= batch.count
+            refusal = error if isinstance(error, RequestError) else request_error(error)
+            self._note(refusal)
+            on_delivery(None, refusal)
+            return
 
         def report(future: asyncio.Future[Any]) -> None:
             offset, error = delivery(future)
             self._note(error)
             on_delivery(offset, error)
 
-        self._numbered[topic, partition] = self._numbered.get((topic, partition), 0) + batch.count
+        batch.queued = True
         delivered.add_done_callback(report)
 
     async def _queue(self, builder: Any, topic: str, partition: int) -> asyncio.Future[Any]:
@@ -154,6 +182,8 @@ class PublicProducer:
 
     async def stop(self, seconds: float) -> None:
         """See `ports.ClientPort`."""
+        for sending in self._sending:
+            sending.cancel()
         self._stopping = await stop(self.client, seconds)
 
     async def wait_closed(self) -> None:

@@ -73,21 +73,6 @@ class _Pending:
     def where(self) -> str:
         return f"{self.topic}-{self.partition}"
 
-    def settle(
-        self,
-        outcome: Outcome,
-        error: str | None = None,
-        failure: Failure | None = None,
-        base_offset: int = -1,
-    ) -> None:
-        self.batch.withdrawn = True
-        if not self.ended.done():
-            self.ended.set_result(Sent(outcome, base_offset, error, failure))
-
-    def give_up(self, error: str, failure: Failure = Failure.WITHDRAWN) -> None:
-        """Settle without an answer; once withdrawn, what was not handed over never will be."""
-        self.settle(Outcome.UNKNOWN if self.batch.handed_over else Outcome.FAILED, error, failure)
-
 
 class Sender:
     """Sends encoded batches to one cluster, as an async context manager.
@@ -153,7 +138,6 @@ class Sender:
             producer.batch(encoded), loop.create_future(), topic, partition, deadline
         )
         self._pending[pending] = None
-        pending.ended.add_done_callback(lambda _: self._pending.pop(pending))
         if self._timer is None:
             self._timer = loop.call_at(deadline, self._expire)
         producer.send(pending.batch, topic, partition, partial(self._delivered, pending))
@@ -183,7 +167,7 @@ class Sender:
         await self._producer.stop(_STOP_SECONDS)
         left = list(self._pending)
         for pending in left:
-            pending.give_up(self._dead or "")
+            self._give_up(pending, self._dead or "")
         if left:
             await asyncio.wait([pending.ended for pending in left])
 
@@ -195,21 +179,38 @@ class Sender:
 
     # -- one batch ------------------------------------------------------------------------------
 
+    def _settle(
+        self,
+        pending: _Pending,
+        outcome: Outcome,
+        error: str | None = None,
+        failure: Failure | None = None,
+        base_offset: int = -1,
+    ) -> None:
+        pending.batch.withdrawn = True
+        del self._pending[pending]
+        pending.ended.set_result(Sent(outcome, base_offset, error, failure))
+
+    def _give_up(self, pending: _Pending, why: str, failure: Failure = Failure.WITHDRAWN) -> None:
+        """Settle without an answer; once withdrawn, what was not handed over never will be."""
+        outcome = Outcome.UNKNOWN if pending.batch.handed_over else Outcome.FAILED
+        self._settle(pending, outcome, why, failure)
+
     def _delivered(self, pending: _Pending, offset: int | None, error: RequestError | None) -> None:
-        if pending.ended.done():
+        if pending not in self._pending:
             return
         if error is None:
             if offset is None:
                 why = "acknowledgements are switched off (acks=0)"
-                pending.settle(Outcome.UNKNOWN, why, Failure.NO_ACKS)
+                self._settle(pending, Outcome.UNKNOWN, why, Failure.NO_ACKS)
             else:
-                pending.settle(Outcome.ACKED, base_offset=offset)
+                self._settle(pending, Outcome.ACKED, base_offset=offset)
             return
         why = f"{pending.where}: {error}"
         tries = pending.batch.handed_over
         refused = tries == 1 and error.row.unwritten
         outcome = Outcome.FAILED if refused or not tries else Outcome.UNKNOWN
-        pending.settle(outcome, why, error.row.failure)
+        self._settle(pending, outcome, why, error.row.failure)
         if self._config.enable_idempotence and pending.batch.queued:
             self._end(f"sending to {addresses(self._config)} broke off: {why}")
         else:
@@ -222,14 +223,14 @@ class Sender:
             if pending.deadline > loop.time():
                 self._timer = loop.call_at(pending.deadline, self._expire)
                 break
-            if not pending.ended.done():
+            if pending in self._pending:
                 self._overdue(pending)
 
     def _overdue(self, pending: _Pending) -> None:
         """`delivery.timeout.ms` is over for a batch."""
         seconds = self._config.delivery_timeout_ms / 1000
         why = f"{pending.where}: no acknowledgement within {seconds:g} s"
-        pending.give_up(why, Failure.TIMEOUT)
+        self._give_up(pending, why, Failure.TIMEOUT)
         # Others wait behind it in the queue: the queue ends with it.
         self._end(f"sending to {addresses(self._config)} broke off: {why}")
 
@@ -250,5 +251,5 @@ class Sender:
         for pending in list(self._pending):
             pending.batch.withdrawn = True
             if not pending.batch.handed_over:
-                pending.give_up(why)
+                self._give_up(pending, why)
         self._started.abandon(why)

@@ -368,9 +368,10 @@ class Incarnation:
             encoded = self._rules.compress(encoded)
         flight = Flight(lane.next_seq, index, intended, now, offset, encoded.size, sizes)
         lane.depart(flight)
+        if not self._underway:
+            self._idle.clear()
         self._underway += 1
         self._steps += 1
-        self._idle.clear()
         try:
             future = self._sender.send(lane.stream.topic, lane.partition, encoded)
         except SenderDeadError:
@@ -396,11 +397,9 @@ class Incarnation:
     def _land(self, recorded: RecordedLane, flight: Flight, sent: Sent) -> None:
         outcome, reason, failure = sent.outcome, sent.error, sent.failure
         try:
-            # After a log that failed the ledger never has this; the writer's next round raises.
-            with contextlib.suppress(SequenceLogError):
-                recorded.recorder.ended(
-                    flight, outcome, sent.base_offset, self._clock.now(), failure
-                )
+            recorded.recorder.ended(flight, outcome, sent.base_offset, self._clock.now(), failure)
+        except SequenceLogError:
+            pass  # the ledger never has this: the writer's next round raises
         except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it
             # Nor may it vouch for what is in no log.
             outcome, reason = Outcome.UNKNOWN, repr(error)

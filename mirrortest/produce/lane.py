@@ -193,9 +193,10 @@ class Lane:
 
     def depart(self, flight: Flight) -> None:
         """Give the next numbers to messages; they count as underway from here on."""
-        if flight.seq_lo != self.next_seq or flight.seq_hi > self.reservation.granted:
+        seq_hi = flight.seq_hi
+        if flight.seq_lo != self.next_seq or seq_hi > self.reservation.granted:
             raise AssertionError(f"{self.stream}: numbers that are used or not reserved")
-        self.next_seq = flight.seq_hi
+        self.next_seq = seq_hi
         self.flights.add(flight)
         self.pool.take(flight.wire_bytes)
 

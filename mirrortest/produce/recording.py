@@ -157,10 +157,12 @@ class LaneRecorder:
             first = intended.item(0)
             # Intended times never fall: where the ends are the same, all are.
             latency = ended - (first if first == intended.item(-1) else intended)
-            self._count(flight, lo, intended, latency, outcome, ended)
+            steady = flight.index_lo + lo >= self._warmup
+            tally = self._numbers.steady if steady else self._numbers.warm
+            self._count(tally, flight, lo, intended, latency, outcome, ended)
             if failure is not None:
-                self._tally(flight, lo).failures[failure] += hi - lo
-            self._log(flight, lo, intended, latency, outcome, base_offset, ended)
+                tally.failures[failure] += hi - lo
+            self._log(tally, flight, lo, intended, latency, outcome, base_offset, ended)
 
     def close_row(self) -> None:
         """Hand the open row to the log."""
@@ -180,6 +182,7 @@ class LaneRecorder:
 
     def _count(
         self,
+        tally: Tally,
         flight: Flight,
         lo: int,
         intended: NDArray[np.int64],
@@ -189,7 +192,6 @@ class LaneRecorder:
     ) -> None:
         """Count messages; their latencies from the intended times are counted with their row."""
         count, from_sent = len(intended), ended - flight.sent
-        tally = self._tally(flight, lo)
         tally.outcomes[outcome] += count
         tally.span(intended.item(0), ended)
         tally.schedule_lag.add(latency - from_sent, count)
@@ -205,6 +207,7 @@ class LaneRecorder:
 
     def _log(
         self,
+        tally: Tally,
         flight: Flight,
         lo: int,
         intended: NDArray[np.int64],
@@ -217,7 +220,7 @@ class LaneRecorder:
         sent_wall, ended_wall = flight.sent + wall, self._clock.wall(ended)
         first, last = intended.item(0) + wall, intended.item(-1) + wall
         offset = base_offset + lo if base_offset >= 0 else -1
-        steady = self._steady(flight, lo)
+        steady = tally is self._numbers.steady
         start = (outcome, flight.seq_lo + lo, offset, first // _MINUTE, steady)
         row = self._open
         if row is not None and row.next == start:
@@ -230,7 +233,7 @@ class LaneRecorder:
             return
         latencies = None
         if outcome is Outcome.ACKED:
-            latencies = self._tally(flight, lo).from_intended.begin()
+            latencies = tally.from_intended.begin()
             # Before the log is asked to take anything: what it refuses is counted all the same.
             latencies.add(latency, count)
         times = (first, last), (sent_wall, sent_wall), (ended_wall, ended_wall)
@@ -240,12 +243,6 @@ class LaneRecorder:
             return
         self.close_row()
         self._open = piece
-
-    def _tally(self, flight: Flight, lo: int) -> Tally:
-        return self._numbers.steady if self._steady(flight, lo) else self._numbers.warm
-
-    def _steady(self, flight: Flight, lo: int) -> bool:
-        return flight.index_lo + lo >= self._warmup
 
     def _row(self, row: _OpenRow) -> Row:
         acknowledged = latencies = None

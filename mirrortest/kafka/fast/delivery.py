@@ -11,8 +11,8 @@ Where sends are idempotent, a batch is sent again until it is stored.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from aiokafka.conn import CloseReason
@@ -43,11 +43,17 @@ if TYPE_CHECKING:
     from mirrortest.kafka.ports import Encoded, OnDelivery
 
 _NO_LEADER = (None, -1)
+_STORED = (NoError.errno, DuplicateSequenceNumber.errno)
+"""Codes; a duplicate was stored by a try whose answer was lost."""
 _MAX_SEQUENCE = 2**31 - 1
 
 
 class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
     """A batch was to be handed over after it had been given up."""
+
+
+def _ignored(_offset: int | None, _error: RequestError | None) -> None:
+    """Nobody waits for the batch yet."""
 
 
 class ReadyBatch:
@@ -59,25 +65,24 @@ class ReadyBatch:
 
     def __init__(self, encoded: Encoded) -> None:
         self._encoded = encoded
-        self._sealed = False
+        self.sealed = False
+        """Whether it has its producer's state, which never changes."""
         self.handed_over = 0
         self.withdrawn = False
         self.queued = False
+        self.on_delivery: OnDelivery = _ignored
+        self.expires = math.inf
+        """When it has waited too long, in the event loop's seconds."""
 
     @property
     def count(self) -> int:
         """Number of records."""
         return self._encoded.count
 
-    @property
-    def sealed(self) -> bool:
-        """Whether it has its producer's state, which never changes."""
-        return self._sealed
-
     def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
         """Write the producer's state and the CRC."""
         self._encoded.seal(producer_id, epoch, base_sequence)
-        self._sealed = True
+        self.sealed = True
 
     def data(self) -> bytearray | memoryview:
         """What is sent, from now on handed over.
@@ -87,10 +92,14 @@ class ReadyBatch:
         """
         if self.withdrawn:
             raise WithdrawnError("the batch was given up")
-        if not self._sealed:
+        if not self.sealed:
             self.seal(-1, -1, -1)
         self.handed_over += 1
         return self._encoded.buffer
+
+    def fail(self, error: BaseException) -> None:
+        """Report that it was not delivered."""
+        self.on_delivery(None, request_error(error))
 
 
 class ProducerNumbers:
@@ -105,16 +114,6 @@ class ProducerNumbers:
         first = self._next.get(at, 0)
         self._next[at] = (first + count) & _MAX_SEQUENCE
         return first
-
-
-@dataclass(slots=True, eq=False)
-class _Queued:
-    batch: ReadyBatch
-    on_delivery: OnDelivery
-    expires: float
-
-    def fail(self, error: BaseException) -> None:
-        self.on_delivery(None, request_error(error))
 
 
 class Delivery:
@@ -140,7 +139,7 @@ class Delivery:
         self._seconds = seconds
         self._backoff = backoff
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[TopicPartition, deque[_Queued]] = {}
+        self._waiting: dict[TopicPartition, deque[ReadyBatch]] = {}
         self._held: set[TopicPartition] = set()
         """Partitions with a batch in a request, or with one that waits for its next try."""
         self._busy: dict[int, asyncio.Future[Any]] = {}
@@ -156,9 +155,9 @@ class Delivery:
         """
         if self._over is not None:
             raise RequestError(Code.BROKE_OFF, self._over)
-        queued = _Queued(batch, on_delivery, self._loop.time() + self._seconds)
-        batch.queued = True
-        self._waiting.setdefault(at, deque()).append(queued)
+        batch.queued, batch.on_delivery = True, on_delivery
+        batch.expires = self._loop.time() + self._seconds
+        self._waiting.setdefault(at, deque()).append(batch)
         self._schedule()
 
     def abandon(self, why: str) -> None:
@@ -205,7 +204,7 @@ class Delivery:
         if leaderless:
             self._find_leaders(leaderless)
 
-    def _next(self, at: TopicPartition) -> _Queued:
+    def _next(self, at: TopicPartition) -> ReadyBatch:
         queue = self._waiting[at]
         queued = queue.popleft()
         if not queue:
@@ -243,7 +242,7 @@ class Delivery:
                 self._next(at).fail(error())
 
     def _request(self, node: int, connection: Connection, partitions: list[TopicPartition]) -> None:
-        batches: dict[TopicPartition, _Queued] = {}
+        batches: dict[TopicPartition, ReadyBatch] = {}
         topics: dict[str, list[tuple[int, Any]]] = {}
         for at in partitions:
             queued = self._next(at)
@@ -269,8 +268,8 @@ class Delivery:
         self._busy[node] = answer
         answer.add_done_callback(lambda _: self._answered(node, connection, batches, answer))
 
-    def _data(self, at: TopicPartition, queued: _Queued) -> bytearray | memoryview:
-        batch, numbers = queued.batch, self._numbers
+    def _data(self, at: TopicPartition, batch: ReadyBatch) -> bytearray | memoryview:
+        numbers = self._numbers
         if numbers is not None and not batch.sealed and not batch.withdrawn:
             batch.seal(numbers.producer_id, numbers.epoch, numbers.take(at, batch.count))
         return batch.data()
@@ -281,7 +280,7 @@ class Delivery:
         self,
         node: int,
         connection: Connection,
-        batches: dict[TopicPartition, _Queued],
+        batches: dict[TopicPartition, ReadyBatch],
         answer: asyncio.Future[Any],
     ) -> None:
         del self._busy[node]
@@ -301,8 +300,8 @@ class Delivery:
         if self._waiting:
             self._schedule()
 
-    def _stored(self, batches: dict[TopicPartition, _Queued], response: Any) -> None:
-        refused: dict[TopicPartition, _Queued] = {}
+    def _stored(self, batches: dict[TopicPartition, ReadyBatch], response: Any) -> None:
+        refused: dict[TopicPartition, ReadyBatch] = {}
         errors: dict[TopicPartition, KafkaError] = {}
         for topic, partitions in response.topics:
             for partition, code, offset, *_ in partitions:
@@ -310,12 +309,11 @@ class Delivery:
                 queued = batches.pop(at, None)
                 if queued is None:
                     continue
-                kind = for_code(code)
-                # A duplicate was stored by a try whose answer was lost.
-                if kind is NoError or kind is DuplicateSequenceNumber:
+                if code in _STORED:
                     self._held.discard(at)
                     queued.on_delivery(offset, None)
                     continue
+                kind = for_code(code)
                 if kind is InvalidProducerEpoch:
                     errors[at] = ProducerFenced()
                 else:
@@ -326,7 +324,7 @@ class Delivery:
         if batches:
             self._failed(batches, KafkaError("the broker's answer lacks a partition"))
 
-    def _failed(self, batches: dict[TopicPartition, _Queued], error: BaseException) -> None:
+    def _failed(self, batches: dict[TopicPartition, ReadyBatch], error: BaseException) -> None:
         """Send batches again after a while, if that may help."""
         if getattr(error, "invalid_metadata", False):
             self._client.force_metadata_update()

@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo nightly test test-failed test-unit check bench instructions profile bench-reconcile calibrate scenarios oracle simulate \
   flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
-  check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
+  check-chart kept-lab kept-spark kept-tests e2e-kubernetes dashboards check-dashboards dashboard-linter \
   e2e-prometheus docs reference screenshots wheel
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
@@ -161,9 +161,10 @@ $(READY): requirements.lock pyproject.toml hatch_build.py $(wildcard mirrortest/
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-# Once for an environment: what Java keeps of Kafka and Spark. Tests start both many times.
+# Once for an environment: what Java keeps of Kafka and Spark, for tests start both many times; and the
+# tests, compiled with what pytest makes of their assertions, for four processes import all of them.
 $(KEPT): $(READY)
-	$(MAKE) --no-print-directory -j 2 kept-lab kept-spark
+	$(MAKE) --no-print-directory -j 2 kept-lab kept-spark kept-tests
 	touch $@
 
 kept-lab:
@@ -171,6 +172,10 @@ kept-lab:
 
 kept-spark:
 	$(BIN)/python -m mirrortest.reconcile.archive
+
+# What is wrong with a test is said where it is run.
+kept-tests:
+	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null 2>&1
 
 peers: $(PEERS)  ## install what the benchmarks compare with; their tests run where it is there
 

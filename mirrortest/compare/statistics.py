@@ -145,13 +145,13 @@ def chance_of(
 
 @lru_cache(maxsize=8)
 def _resamples(size: int, seed: int) -> NDArray[np.intp]:
-    """Which values each resample has: the same for all figures, since a run is drawn whole."""
-    return np.random.default_rng(seed).integers(0, size, (_RESAMPLES, size))
+    """Which values each resample has, in a column: for all figures, since a run is drawn whole."""
+    return np.random.default_rng(seed).integers(0, size, (_RESAMPLES, size)).T.copy()
 
 
 def _interval(base: NDArray[np.float64], new: NDArray[np.float64]) -> tuple[float, ...]:
     before, after = (
-        side[_resamples(side.size, seed)].mean(axis=1) for seed, side in enumerate((base, new))
+        side[_resamples(side.size, seed)].mean(axis=0) for seed, side in enumerate((base, new))
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (after - before) / np.abs(before)
@@ -160,5 +160,5 @@ def _interval(base: NDArray[np.float64], new: NDArray[np.float64]) -> tuple[floa
     reach = student(LEVEL, base.size + new.size - 2) * sqrt(fewest / (fewest - 1))
     level = NormalDist().cdf(-reach)
     # Without interpolation, since values may be infinite.
-    ends = (np.quantile(found, at, method="inverted_cdf") for at in (level, 1 - level))
+    ends = np.quantile(found, (level, 1 - level), method="inverted_cdf")
     return tuple(map(float, ends))

@@ -25,6 +25,8 @@ from tests.made_observation import everything, write_observation
 from tests.made_result import Made, failed_run, note_events
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from playwright.sync_api import Browser, FloatRect, Locator
 
 pytestmark = pytest.mark.browser
@@ -138,6 +140,30 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _report(made, folder / "logs")
 
 
+@pytest.fixture(scope="module")
+def opened(browser: Browser, failed: Path) -> Iterator[Callable[[int, Scheme], Sheet]]:
+    """Opens that report at a width and in a scheme; most of a test's CPU is to draw it.
+
+    So it is opened once for all tests that leave it as it was.
+    """
+    sheets: dict[tuple[int, Scheme], Sheet] = {}
+
+    def sheet(width: int, scheme: Scheme) -> Sheet:
+        if (width, scheme) not in sheets:
+            sheets[width, scheme] = Sheet(browser, failed, width=width, scheme=scheme)
+        return sheets[width, scheme]
+
+    yield sheet
+    for each in sheets.values():
+        each.page.close()
+
+
+@pytest.fixture
+def sheet(opened: Callable[[int, Scheme], Sheet]) -> Sheet:
+    """That report at a desk, in light colours."""
+    return opened(WIDTHS["desk"], "light")
+
+
 def _report(made: Made, folder: Path, *events: tuple[float, str, str]) -> Path:
     place = made.write(folder)
     note_events(folder, *(events or ((70.2, "kill", "mirror"), (75.1, "ready", "mirror"))))
@@ -149,10 +175,10 @@ def _report(made: Made, folder: Path, *events: tuple[float, str, str]) -> Path:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
 def test_it_is_whole_on_every_screen(
-    browser: Browser, failed: Path, width: int, scheme: Scheme
+    opened: Callable[[int, Scheme], Sheet], failed: Path, width: int, scheme: Scheme
 ) -> None:
     """No error, no request but for the file, every chart with data, nothing wider than the page."""
-    sheet = Sheet(browser, failed, width=width, scheme=scheme)
+    sheet = opened(width, scheme)
     assert sheet.troubles == []
     assert sheet.requests == [failed.as_uri()]
     assert sheet.overflow == 0
@@ -174,41 +200,28 @@ def test_it_is_whole_on_every_screen(
     assert set(drawn["load"]["points"]) == {180}
     for name, panels in zip(OBSERVED, (16, 3, 20, 1), strict=True):
         assert drawn[name]["marks"] == [6] * panels
-    sheet.page.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_can_be_read(browser: Browser, failed: Path, scheme: Scheme) -> None:
+def test_all_text_can_be_read(opened: Callable[[int, Scheme], Sheet], scheme: Scheme) -> None:
     """Every text's contrast is at least 4.5 to 1 (WCAG AA)."""
-    sheet = Sheet(browser, failed, scheme=scheme)
-    contrast = sheet.page.evaluate(CONTRAST)
+    contrast = opened(WIDTHS["desk"], scheme).page.evaluate(CONTRAST)
     assert len(contrast) > 5
     assert {pair: ratio for pair, ratio in contrast.items() if ratio < 4.5} == {}
-    sheet.page.close()
 
 
-def test_colours_follow_the_users_choice_while_it_is_open(browser: Browser, failed: Path) -> None:
-    """Charts are drawn anew when dark mode is switched on."""
-    sheet = Sheet(browser, failed)
-
-    def colour() -> str:
-        shown: str = sheet.page.evaluate(
-            "mirrortest.charts.percentiles.getOption().series[0].lineStyle.color"
-        )
-        return shown
-
-    before = colour()
+def test_colours_follow_the_users_choice_while_it_is_open(sheet: Sheet) -> None:
+    """Charts are drawn anew when dark mode is switched on, and off."""
+    drawn_in = "mirrortest.charts.percentiles.getOption().series[0].lineStyle.color"
+    light = sheet.page.evaluate(drawn_in)
     sheet.page.emulate_media(color_scheme="dark")
-    sheet.page.wait_for_function(
-        "(old) => mirrortest.charts.percentiles.getOption().series[0].lineStyle.color !== old",
-        arg=before,
-    )
-    sheet.page.close()
+    sheet.page.wait_for_function(f"(light) => {drawn_in} !== light", arg=light)
+    sheet.page.emulate_media(color_scheme="light")
+    sheet.page.wait_for_function(f"(light) => {drawn_in} === light", arg=light)
 
 
-def test_a_topic_can_be_chosen(browser: Browser, failed: Path) -> None:
+def test_a_topic_can_be_chosen(sheet: Sheet) -> None:
     """Both choices move together, and the charts show that topic alone."""
-    sheet = Sheet(browser, failed)
     choices = sheet.page.locator("select.topic")
     names = ["all topics", "clicks.eu", "orders", "payments.settled"]
     assert choices.first.locator("option").all_inner_texts() == names
@@ -219,13 +232,13 @@ def test_a_topic_can_be_chosen(browser: Browser, failed: Path) -> None:
     choices.last.select_option("2")
     assert sheet.page.evaluate(sum_of) == "lost: 511"
     assert choices.first.input_value() == "2"
+    choices.first.select_option(names[0])
+    assert sheet.page.evaluate(sum_of) == "lost: 511"
     assert sheet.troubles == []
-    sheet.page.close()
 
 
-def test_pointing_tells_the_figures(browser: Browser, failed: Path) -> None:
+def test_pointing_tells_the_figures(sheet: Sheet) -> None:
     """A tooltip over each chart, none of them an error."""
-    sheet = Sheet(browser, failed)
     for name in CHARTS:
         box = sheet.page.locator(f"#chart-{name}")
         box.scroll_into_view_if_needed()
@@ -239,7 +252,6 @@ def test_pointing_tells_the_figures(browser: Browser, failed: Path) -> None:
         "() => document.querySelector('#chart-strips svg').textContent.includes('480 lost')"
     )
     assert sheet.troubles == []
-    sheet.page.close()
 
 
 def test_names_from_outside_do_nothing(browser: Browser, tmp_path: Path) -> None:
@@ -373,9 +385,8 @@ def test_pages_of_comparisons_are_whole_on_every_screen(
         sheet.page.close()
 
 
-def test_headings_tables_and_charts_have_names(browser: Browser, failed: Path) -> None:
+def test_headings_tables_and_charts_have_names(sheet: Sheet) -> None:
     """For who does not see: headings in order, a caption or a label on each, one main part."""
-    sheet = Sheet(browser, failed)
     levels = sheet.page.evaluate(
         "[...document.querySelectorAll('h1, h2, h3, h4')].map((each) => Number(each.tagName[1]))"
     )
@@ -391,12 +402,10 @@ def test_headings_tables_and_charts_have_names(browser: Browser, failed: Path) -
     assert "p99 was highest at" in str(label)
     assert sheet.page.locator("html").get_attribute("lang") == "en"
     assert sheet.page.locator("main").count() == 1
-    sheet.page.close()
 
 
-def test_figures_are_downloaded_and_commands_copied(browser: Browser, failed: Path) -> None:
+def test_figures_are_downloaded_and_commands_copied(sheet: Sheet) -> None:
     """Under the page's own policy, from a file, without a request."""
-    sheet = Sheet(browser, failed)
     with sheet.page.expect_download() as waiting:
         sheet.page.get_by_role("link", name="counts and percentiles over time").click()
     text = Path(waiting.value.path()).read_text()
@@ -408,9 +417,11 @@ def test_figures_are_downloaded_and_commands_copied(browser: Browser, failed: Pa
 
 
 @pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
-def test_the_list_of_sections_stays_in_sight(browser: Browser, failed: Path, width: int) -> None:
+def test_the_list_of_sections_stays_in_sight(
+    opened: Callable[[int, Scheme], Sheet], width: int
+) -> None:
     """And hides no heading that it leads to."""
-    sheet = Sheet(browser, failed, width=width)
+    sheet = opened(width, "light")
     links = sheet.page.get_by_role("navigation")
     links.get_by_role("link", name="All counts").click()
     bar, heading = _room(links), _room(sheet.page.locator("#counts h2"))

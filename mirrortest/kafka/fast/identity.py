@@ -239,7 +239,7 @@ class Identity:
         found: dict[str, list[FetchPosition]] = {}
         for topic, partitions in request.topics:
             for number, offset, most in partitions:
-                at = KafkaPartition(topic, number)
+                at = topic, number  # as good a key as a KafkaPartition, and made at no cost
                 topic_id = self.pins.get(at) or self._ids.get(topic)
                 if topic_id is None:
                     return None
@@ -263,7 +263,7 @@ class Identity:
         aiokafka's fetching.
         """
         asked = {
-            (self.pins[KafkaPartition(topic, number)], number): (topic, offset)
+            (self.pins[topic, number], number): (topic, offset)
             for topic, partitions in request.topics
             for number, offset, _ in partitions
         }
@@ -274,11 +274,11 @@ class Identity:
                 if (topic_id, number) not in asked:
                     continue  # sought anew meanwhile, in another topic
                 topic, offset = asked[topic_id, number]
-                at = KafkaPartition(topic, number)
-                if self._asked[at] is not request:
+                if self._asked[topic, number] is not request:
                     continue
                 if code or (topic_id, number) in response.diverging:
                     errors_found = True
+                    at = KafkaPartition(topic, number)
                     self._breaks.pop(at, None)
                     code, waits = await self._error_for_aiokafka(  # noqa: PLW2901
                         node_id, at, offset, topic_id, code, response

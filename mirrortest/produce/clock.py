@@ -25,7 +25,8 @@ class Clock:
         monotonic_ns: Callable[[], int] = time.monotonic_ns,
         wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._monotonic_ns = monotonic_ns
+        self.now = monotonic_ns
+        """Monotonic nanoseconds."""
         self._wall_ns = wall_ns
         self.watch = ClockWatch(wall_ns(), monotonic_ns())
 
@@ -34,14 +35,10 @@ class Clock:
         """Wall minus monotonic, as last measured."""
         return self.watch.offset_ns
 
-    def now(self) -> int:
-        """Monotonic nanoseconds."""
-        return self._monotonic_ns()
-
     def wall(self, monotonic_ns: int) -> int:
         """What the wall clock shows at a monotonic time, ns since the epoch."""
         return monotonic_ns + self.watch.offset_ns
 
     def refresh(self) -> ClockStep | None:
         """Measure the offset anew; the step, if the wall clock was set since."""
-        return self.watch.measure(self._monotonic_ns, self._wall_ns)
+        return self.watch.measure(self.now, self._wall_ns)

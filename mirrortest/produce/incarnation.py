@@ -310,24 +310,33 @@ class Incarnation:
             now = self._clock.now()
             available = pace.available(now)
             exact = lane.exact_batch()
-            least = exact or 1
-            if available < least:
-                at = pace.next_ns(now, least)
-                if at is None:
-                    self._finished(lane)
-                else:
-                    at = at if exact is not None else last_tick(at + linger_ns, linger_ns)
-                    self._sleep(recorded, now, at)
+            if available < (exact or 1):
+                self._await_due(recorded, now, exact)
                 return
             if (exact is None and available < lane.most) and (
                 (ripe := last_tick(pace.ripe_ns(now, linger_ns), linger_ns)) > now
             ):
                 self._sleep(recorded, now, ripe)
                 return
-            if not self._may_send(lane, least):
+            if not self._may_send(lane, exact or 1):
                 self._waiting.add(recorded)
                 return
-            self._send(recorded, exact or min(available, lane.room, lane.most), now)
+            if (
+                self._send(recorded, exact or min(available, lane.room, lane.most), now)
+                == available
+            ):
+                self._await_due(recorded, now, lane.exact_batch())
+                return
+
+    def _await_due(self, recorded: RecordedLane, now: int, exact: int | None) -> None:
+        """Visit a lane when its next batch is due."""
+        at = recorded.lane.pace.next_ns(now, exact or 1)
+        if at is None:
+            self._finished(recorded.lane)
+            return
+        linger_ns = self._rules.linger_ns
+        at = at if exact is not None else last_tick(at + linger_ns, linger_ns)
+        self._sleep(recorded, now, at)
 
     def _may_send(self, lane: Lane, least: int) -> bool:
         """Whether a lane may send so many messages now; if not, it is notified."""
@@ -355,7 +364,8 @@ class Incarnation:
             asyncio.get_running_loop().call_later(seconds, self._wake, until)
         sleeping.append(recorded)
 
-    def _send(self, recorded: RecordedLane, count: int, now: int) -> None:
+    def _send(self, recorded: RecordedLane, count: int, now: int) -> int:
+        """Send a batch of so many messages, or of fewer where they are large; how many."""
         lane = recorded.lane
         index = lane.pace.position
         sizes, payloads = (None, None) if lane.sizes is None else lane.sizes.fitting(index, count)
@@ -385,6 +395,7 @@ class Incarnation:
             raise
         else:
             future.add_done_callback(partial(self._answered, recorded, flight))
+        return flight.count
 
     def _answered(
         self, recorded: RecordedLane, flight: Flight, future: asyncio.Future[Sent]

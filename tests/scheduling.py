@@ -35,6 +35,7 @@ LONGEST = (
     "prometheus/test_prometheus_run.py",
     "lab/test_calibrate.py",
     "lab/test_scenarios_mirror.py",
+    "lab/test_run_scenario.py",
     "lab/test_faulty_mirror.py",
     "simulation/test_histories.py",
     "spark/",
@@ -49,6 +50,7 @@ LONGEST = (
     "lab/test_produce.py",
     "lab/test_lab_mirror.py",
     "lab/test_readme.py",
+    "lab/test_documented.py",
     "lab/test_scenarios_consumers.py",
     "lab/test_false_alarms_groups.py",
 )

@@ -24,7 +24,7 @@ Examples:
 
     mirrortest report mirrortest-logs/run=nightly/result --open
     mirrortest report --log-dir logs-dc1 --log-dir logs-dc2 --run nightly
-    mirrortest report --log-dir mirrortest-logs --output r.html --junit r.xml --png charts
+    mirrortest report --log-dir mirrortest-logs --run nightly --png charts
 """
 
 

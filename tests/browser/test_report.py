@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pytest
 from playwright.sync_api import expect
 
+from mirrortest.cli import report as report_verb
 from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.page import render as render_comparison
 from mirrortest.compare.page import render_trend
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.trend import trend
+from mirrortest.report import png
 from mirrortest.report.html import render
-from mirrortest.report.png import draw_charts
 from mirrortest.report.result import read_result
 from mirrortest.seqlog.location import Location
+from tests import documented
+from tests.lab.harness import run_here
 from tests.made_observation import everything, write_observation
-from tests.made_result import Made, failed_run, note_events
+from tests.made_result import RUN, Made, failed_run, note_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from playwright.sync_api import Browser, FloatRect, Locator
+
+    from tests.documented import Shown
 
 pytestmark = pytest.mark.browser
 
@@ -334,9 +339,18 @@ def test_what_is_not_there_is_not_drawn(browser: Browser, tmp_path: Path, made: 
     sheet.page.close()
 
 
-def test_each_chart_is_written_as_a_png(browser: Browser, failed: Path, tmp_path: Path) -> None:
-    """With its title, as wide as the page's column, in double density."""
-    written = draw_charts(browser, failed.read_text(), tmp_path / "charts")
+@pytest.mark.parametrize("shown", documented.commands("report", only="--png"), ids=str)
+def test_each_chart_is_written_as_a_png(
+    browser: Browser, failed: Path, tmp_path: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As documented; with its title, as wide as the page's column, in double density."""
+    places = {name: str(tmp_path / name) for name in ("r.html", "r.xml", "charts")}
+    # Playwright, which runs already, starts only once in a process.
+    monkeypatch.setattr(png, "write_pngs", lambda *what: png.draw_charts(browser, *what))
+    places |= {"nightly": RUN, "mirrortest-logs": str(failed.parent)}
+    words = documented.adapted(shown.words[1:], places)
+    assert run_here(report_verb.report, *words).code == 0
+    written = list((tmp_path / "charts").iterdir())
     assert {path.stem for path in written} == set(CHARTS)
     for path in written:
         kind, width, height = struct.unpack(">8s8xII", path.read_bytes()[:24])

@@ -15,6 +15,7 @@ import pytest
 
 from mirrortest.cli.calibrate import calibrate
 from mirrortest.verify.anomaly import EFFECTS
+from tests import documented
 from tests.lab.harness import Command, run_here, until
 
 if TYPE_CHECKING:
@@ -52,8 +53,13 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Co
     folders = [tmp_path_factory.mktemp(name) for name in ("whole", "killed")]
     # The second one sends for so long that its mirror dies amid it also on a busy machine.
     loads = (("--throughput", "5000", "--seed", "11"), ("--throughput", "300", "--consumers", "1"))
+    # With the options of all documented calibrations; of one that is given twice the last one wins.
+    shown = [
+        word for each in documented.commands("calibrate", but="--again") for word in each.words[1:]
+    ]
+    small = ("--messages", str(MESSAGES), "--rate", "0.001")
     whole, killed = (
-        Command(["calibrate", "--messages", str(MESSAGES), *load, "--json"], folder, "calibrate")
+        Command(["calibrate", *shown, *small, *load, "--json"], folder, "calibrate")
         for folder, load in zip(folders, loads, strict=True)
     )
     with whole, killed:
@@ -74,8 +80,10 @@ def calibrated(both: tuple[Command, Command]) -> Path:
 
 
 def scored(where: Path, code: int) -> dict[str, Any]:
-    """Score once more what lies there."""
-    return run_here(calibrate, "--again", str(where), "--json").answer(code=code)
+    """Score once more what lies there, as documented."""
+    (shown,) = documented.commands("calibrate", only="--again")
+    words = documented.adapted(shown.words[1:], {"mirrortest-calibrate/r1a2b3c4": str(where)})
+    return run_here(calibrate, *words, "--json").answer(code=code)
 
 
 @pytest.fixture

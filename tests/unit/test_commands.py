@@ -1,8 +1,6 @@
 """Commands in the documents and in the help: the real command line reads each of them.
 
-A block of shell commands is of language `sh`. Before a block that needs another system a comment
-says which (`<!-- elsewhere: a Docker Engine -->`), and before one that a test runs its name there
-(`<!-- run: install -->`).
+And each is run by a test, or marked with the system that it needs: see `tests.documented`.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ import importlib.util
 import os
 import re
 import shlex
-from pathlib import Path
+import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,47 +18,16 @@ from docs import generated
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.config.threshold import Threshold
 from mirrortest.wire.stream import checked_run
+from tests import documented
+from tests.documented import BLOCK, DOCUMENTS, ROOT, sentences
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted(
-    path.relative_to(ROOT)
-    for pattern in ("*.md", "docs/**/*.md", "deploy/*.md", "helm/mirrortest/*.md")
-    for path in ROOT.glob(pattern)
-)
-_BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>run|elsewhere): [^\n]+ -->\n)?(?P<indent> *)```(?P<language>\w*)\n"
-    r"(?P<text>.*?)^ *```$",
-    re.MULTILINE | re.DOTALL,
-)
-_SEPARATORS = {"&&", "||", ";", "|", "&"}
 _SHELL = {"cd", "jq", "wait"}
 _COMMAND = re.compile(
     r"^ *(?:mirrortest|make|helm|kubectl|docker|pip|python|curl) [a-z./-]", re.MULTILINE
 )
-
-
-def commands(block: str) -> Iterator[list[str]]:
-    """The words of each command of a block, without comments, assignments and redirections."""
-    for line in block.replace("\\\n", " ").splitlines():
-        words: list[str] = []
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        redirected = False
-        for word in [*lexer, ";"]:
-            if redirected or word == ">":
-                redirected = word == ">"
-                continue
-            if word not in _SEPARATORS:
-                words.append(word)
-                continue
-            while words and re.match(r"\w+=", words[0]):
-                words.pop(0)
-            if words:
-                yield words
-            words = []
 
 
 def check(command: Any, words: list[str]) -> None:
@@ -110,16 +77,14 @@ def test_each_command_is_read_by_its_program_or_marked(document: Path, program: 
     """Options exist, what is required is given, and values parse."""
     text = (ROOT / document).read_text()
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for block in _BLOCK.finditer(text):
+    for block in BLOCK.finditer(text):
         if block["language"] != "sh" or block["mark"]:
             continue
-        for first, *words in commands(block["text"]):
+        for first, *words in sentences(block["text"]):
             if first == "mirrortest":
                 check(program, words)
             elif first == "make":
                 assert {word for word in words if "=" not in word} <= targets, words
-            elif first == "pip":
-                assert words[0] == "install", words
             elif first == "python":
                 assert words[0] == "-m", words
                 assert importlib.util.find_spec(words[1]), words
@@ -128,9 +93,64 @@ def test_each_command_is_read_by_its_program_or_marked(document: Path, program: 
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+def test_commands_in_a_sentence_are_there_with_their_options(document: Path, program: Any) -> None:
+    """Between backticks, where values are left out or are placeholders."""
+    text = BLOCK.sub("", (ROOT / document).read_text())
+    for found in re.findall(r"`mirrortest ([a-z][^`\n]*)`", text):
+        command, (*words,) = program, found.split()
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert command is not program, f"{found}: no such command"
+        known = {name for each in command.params for name in each.opts}
+        named = {word.partition("=")[0] for word in words if word.startswith("--")}
+        assert named <= known | {"--help"}, found
+
+
+def test_each_command_is_run_by_a_test_or_marked() -> None:
+    """Tests take the commands that they run from the documents: one that none takes is named."""
+    run = {each.kind for each in documented.taken()}
+    left = [f"{each.document}: {each}" for each in documented.shown() if each.kind not in run]
+    assert not left, "no test runs it: take it by documented.commands, or mark its block"
+
+
+def test_each_target_that_is_named_is_made_by_the_checks_or_runs_a_command_that_a_test_runs() -> (
+    None
+):
+    """`.ci/` makes it, or another target that has its recipe; or it is a command of ours."""
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    recipes = dict(re.findall(r"^([a-z0-9-]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
+    checks = "".join((ROOT / ".ci" / each).read_text() for each in ("run", "containers"))
+    made = {
+        word
+        for words in re.findall(r"make ([^\n\"]+)", checks)
+        for word in words.split()
+        if word in recipes
+    }
+    ours = {each.kind for each in documented.taken()}
+    for _, (program, *words) in documented.unmarked():
+        if program != "make":
+            continue
+        for target in (word for word in words if "=" not in word):
+            _, *recipe = recipes[target].split()
+            own = bool(recipe) and documented.Shown(ROOT, tuple(recipe)).kind in ours
+            part = recipes["test"].split()[1:] == recipe[:-1]  # of the tests a folder
+            assert target in made or own or part, f"nothing makes {target}"
+
+
+def test_extras_that_are_installed_are_there() -> None:
+    """Of each `pip install`, also in a marked block."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    known = set(extras["optional-dependencies"])
+    for document in DOCUMENTS:
+        text = (ROOT / document).read_text()
+        for found in re.findall(r"pip install [^\n]*?(?:mirrortest|[.])\[([a-z,]+)\]", text):
+            assert set(found.split(",")) <= known, document
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_commands_are_in_blocks_of_their_language(document: Path) -> None:
     """Else the test above would pass them over."""
-    for block in _BLOCK.finditer((ROOT / document).read_text()):
+    for block in BLOCK.finditer((ROOT / document).read_text()):
         if not block["language"]:
             assert not _COMMAND.search(block["text"]), block["text"]
 
@@ -149,6 +169,6 @@ def test_commands_are_in_blocks_of_their_language(document: Path) -> None:
 )
 def test_a_wrong_command_would_be_found(wrong: str, program: Any) -> None:
     """An option, a value, a verb or something required."""
-    found = list(commands(wrong))
+    found = list(sentences(wrong))
     with pytest.raises(AssertionError):
         check(program, found[-1][1:])

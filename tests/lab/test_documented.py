@@ -1,0 +1,149 @@
+"""Commands of the documents that need clusters, run as they are written there."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.lab.free_ports import free_ports
+from tests import documented
+from tests.lab.harness import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from mirrortest.lab import Lab
+    from tests.documented import Shown
+
+pytestmark = pytest.mark.lab
+
+TOPICS = ("orders", "clicks.eu", "clicks", "load")
+AT_ONCE = 4
+"""Commands beside each other: they mostly wait."""
+SHORT = {
+    "produce": ("--duration", "1s", "--num-records", "1000"),
+    "consume": ("--settle-time", "1s"),
+    "observe": ("--duration", "1s"),
+    # Not into the copies of the lab's mirror.
+    "sabotage": ("--idle-timeout", "2s", "--source-alias", "S"),
+    "doctor": (),
+}
+"""Options that come after the document's, and win."""
+INSTEAD = {"--replication-factor": "1", "--workers": "2"}
+"""What suits one broker and few cores, of options that a document gives."""
+FEWER = {"50000": "100"}
+
+
+class Place:
+    """The documents' two data centres: this lab, with topics and runs that no other test has."""
+
+    def __init__(self, lab: Lab, folder: Path) -> None:
+        self.lab, self.folder, self.number = lab, folder, 0
+        self.unique = uuid.uuid4().hex[:4]
+        source, destination = lab.source.bootstrap_servers, lab.destination.bootstrap_servers
+        self.places = {f"dc1:{port}": source for port in (9092, 9093)}
+        self.places |= {"dc2:9092": destination, **FEWER}
+        self.topics = {topic: f"{topic}.{self.unique}" for topic in TOPICS}
+        self.places |= {**self.topics, "9464": str(free_ports(1)[0])}
+        self.places |= {f"A.{topic}": f"A.{name}" for topic, name in self.topics.items()}
+        self.places["A[.].*"] = f"A[.].*{self.unique}"
+        runs = {each.words[each.words.index("--run") + 1] for each in documented.shown()
+                if "--run" in each.words}  # fmt: skip
+        self.places |= {run: f"{run}{self.unique}" for run in runs}
+        files = {
+            "client.properties": "client.id=documented\n",
+            "orders-monday.csv": "time,rate\n0,120\n15,135.5\n",
+            "orders.jsonl": '{"order": 1}\n{"order": 2}\n',
+            "bench.toml": f'topics = "{self.topics["load"]}"\nthroughput = 200\n',
+            "wrongs.toml": '[[acts]]\nkind = "drop"\nrate = 0.01\n',
+        }
+        for name, text in files.items():
+            (folder / name).write_text(text)
+
+    def create(self) -> None:
+        for topic in self.topics.values():
+            self.lab.source.create_topic(topic, 8)
+        for topic in self.topics.values():
+            self.lab.mirror.wait_topic(topic)
+
+    def run(self, shown: Iterable[Shown]) -> list[Command]:
+        """Run these commands, some beside each other.
+
+        Each has to succeed, but for consumers of a part whose other parts nobody consumes: they
+        are inconclusive.
+        """
+        left, ended, failed = list(shown), list[Command](), list[str]()
+        while left:
+            now, left = left[:AT_ONCE], left[AT_ONCE:]
+            with ExitStack() as stack:
+                running = [stack.enter_context(self._start(each)) for each in now]
+                for each, command in zip(now, running, strict=True):
+                    if (code := command.wait()) != (3 if "--shard" in each.words else 0):
+                        failed.append(f"{each}: {code}\n{command.stderr}{command.stdout}")
+                ended += running
+        assert not failed, "\n".join(failed)
+        return ended
+
+    def _start(self, shown: Shown) -> Command:
+        self.number += 1
+        words = documented.adapted(shown.words, self.places)
+        more = [*SHORT[shown.verb]]
+        for option in INSTEAD.keys() & set(words):
+            more += [option, INSTEAD[option]]
+        if shown.verb == "consume":  # of its own: what one has judged the next one would not read
+            more += ["--state-topic", f"state.{self.unique}.{self.number}"]
+        if "--shard" in words:
+            more += ["--duration", "20s"]
+        if "''" in str(shown):  # a mirror that keeps names: the copies are the topics themselves
+            words[words.index(self.lab.destination.bootstrap_servers)] = (
+                self.lab.source.bootstrap_servers
+            )
+        if shown.verb == "sabotage":
+            more += ["--topics", self.topics["orders"], "--truth", f"truth-{self.number}"]
+        return Command([*words, *more], self.folder, f"{shown.verb}-{self.number}")
+
+
+@pytest.fixture(scope="module")
+def place(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """With what all documented producers have written, each for a second."""
+    there = Place(lab, tmp_path_factory.mktemp("documented"))
+    there.create()
+    shown = documented.commands("produce")
+    printing = [each for each in shown if "--print-workload" in each.words]
+    (printed,) = there.run(printing)
+    (there.folder / "climb.toml").write_text(printed.stdout)
+    repeating = [each for each in shown if "workload.json" in each.words]
+    first = [each for each in shown if each not in printing and each not in repeating]
+    for shown_one, ended in zip(first, there.run(first), strict=True):
+        if "climb.toml" in shown_one.words:
+            workload = json.loads(ended.stdout)["workload"]
+            (there.folder / "workload.json").write_text(json.dumps(workload))
+    there.run(repeating)
+    return there
+
+
+def test_consumers(place: Place) -> None:
+    """Each judges what the producers of its run have sent: passed."""
+    place.run(documented.commands("consume"))
+
+
+def test_doctors(place: Place) -> None:
+    """Before a test that can work."""
+    place.run(documented.commands("doctor"))
+
+
+def test_observers(place: Place) -> None:
+    """Of a cluster's configuration."""
+    place.run(documented.commands("observe", only="--bootstrap-server"))
+    (profile,) = place.folder.glob("observations/*/profile.json")
+    assert json.loads(profile.read_text())["clusters"]
+
+
+def test_faulty_mirrors(place: Place) -> None:
+    """With a specification and without; they end once all is copied."""
+    place.run(documented.commands("sabotage"))

@@ -24,20 +24,23 @@ _ABORT_SECONDS = 3.0
 _INTERRUPTED = "a second signal ended the run at once: the drain is not complete"
 
 
-def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
+def run_application(main: Callable[[asyncio.Event], Awaitable[T]], *, writes: bool = True) -> T:
     """Run an application until it returns.
 
     The first SIGINT or SIGTERM sets the event it was given: it drains and returns. The second
-    cancels it, and ends the process if that takes longer than a moment; so does a third.
+    cancels it, and ends the process if that takes longer than a moment; so does a third. One that
+    `writes` nothing has nothing to drain: the first signal cancels it.
 
     Raises:
         InstallationError: a compiled module is of another source.
-        InterruptedRunError: a second signal ended the run at once.
+        InterruptedRunError: a signal ended the run at once.
     """
     compiled.check()  # of what the application has imported
     interrupt = signal.getsignal(signal.SIGINT)
     # Imported modules are never garbage: do not search them again and again.
     gc.freeze()
+
+    interrupted = _INTERRUPTED if writes else "interrupted: nothing was written"
 
     async def supervised() -> T:
         stop = asyncio.Event()
@@ -47,7 +50,7 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
 
         def on_signal(number: signal.Signals) -> None:
             nonlocal ended_by
-            if not stop.is_set():
+            if writes and not stop.is_set():
                 err.print(
                     f"[yellow]{number.name}: draining; a second signal ends the run at once[/]"
                 )
@@ -60,7 +63,7 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
                 abort(number)
 
         def abort(number: signal.Signals) -> None:
-            err.print(f"[bold red]error:[/] {_INTERRUPTED}")
+            err.print(f"[bold red]error:[/] {interrupted}")
             end_at_once(number)
 
         # They stay until the loop is closed, so that they also end the clean-up after the run.
@@ -69,7 +72,7 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
         with contextlib.suppress(asyncio.CancelledError):
             return await task
         if ended_by is not None:
-            raise InterruptedRunError(_INTERRUPTED, ended_by)
+            raise InterruptedRunError(interrupted, ended_by)
         # No signal did it: the client library cancelled its own tasks.
         raise ClusterError(
             "the run stopped while it was waiting for a broker: the sequence logs are incomplete, "

@@ -24,6 +24,6 @@ def show_checks(request: DoctorOptions, output: Output) -> NoReturn:
     from mirrortest.cli.application import run_application
     from mirrortest.doctor.examination import examine
 
-    report = run_application(lambda _: examine(request))
+    report = run_application(lambda _: examine(request), writes=False)
     console.show(report.to_json(), report.table(), as_json=output.as_json, report=output.report)
     raise typer.Exit(report.exit_code)

@@ -249,7 +249,7 @@ def _to_check(request: ConsumeOptions, *, find_names: bool) -> DoctorOptions:
     mapping = request.mapping
     if find_names and request.role is Role.CONSUMER:
         with contextlib.suppress(ClusterError):  # the first check says so
-            mapping = run_application(lambda _: with_alias(request)).mapping
+            mapping = run_application(lambda _: with_alias(request), writes=False).mapping
     return DoctorOptions(
         destination=request.client,
         mapping=mapping,

@@ -64,6 +64,8 @@ class DoctorReport(NamedTuple):
     def table(self) -> Table:
         """A line for each check, and below it what to do."""
         shown = Table.grid(padding=(0, 1))
+        for _ in range(3):
+            shown.add_column(overflow="fold")
         for check in self.checks:
             text = escape(check.found) + (f"\n→ {escape(check.action)}" if check.action else "")
             shown.add_row(_MARKS[check.level], f"[bold]{escape(check.subject)}[/]", text)

@@ -39,7 +39,8 @@ PROGRAM = """
 
     def app(**_):
         application._ABORT_SECONDS = 0.05
-        print(application.run_application(stubborn if "{way}" == "stubborn" else drains))
+        run = application.run_application
+        print(run(stubborn if "{way}" == "stubborn" else drains, writes="{way}" != "looks"))
 
     main._register = lambda *_: None
     main.app = app
@@ -77,6 +78,13 @@ def test_a_second_signal_ends_the_run_at_once(way: str) -> None:
     code, _, err = _run(way, signal.SIGINT, signal.SIGINT)
     assert code == 128 + signal.SIGINT
     assert "a second signal ended the run at once" in err
+
+
+def test_a_command_that_writes_nothing_ends_at_the_first_signal() -> None:
+    """There is nothing to drain: it waits for no cluster that does not answer."""
+    code, _, err = _run("looks", signal.SIGINT)
+    assert code == 128 + signal.SIGINT
+    assert err.splitlines() == ["error: interrupted: nothing was written"]
 
 
 def test_the_error_tells_which_signal_it_was() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.run import TopicMapping
@@ -271,3 +272,12 @@ def test_nothing_to_check_is_a_mistake() -> None:
     """Without any brokers the command says which options it takes."""
     with pytest.raises(UsageError, match="--source-bootstrap-server"):
         DoctorOptions()
+
+
+def test_a_long_path_is_folded_and_not_cut() -> None:
+    """On a narrow terminal, too, it can be copied."""
+    path = f"/opt/{'deep' * 30}/bin/java"
+    console = Console(width=60)
+    with console.capture() as captured:
+        console.print(DoctorReport([Check(Level.OK, "Java", f"Java 25: {path}")]).table())
+    assert path in "".join(captured.get().split())

@@ -17,6 +17,7 @@ import structlog
 
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
 from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
+from mirrortest.produce.waiting import cancelled
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import parse_registration_key
 
@@ -172,7 +173,7 @@ class LedgerView:
                 await self._create()
             return writing.result()
         finally:
-            writing.cancel()
+            await cancelled(writing)
 
     async def _write(self, key: bytes, value: bytes | None) -> int:
         warned = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -185,6 +186,30 @@ async def test_nothing_is_refreshed_before_its_time(world: World) -> None:
     await world.view.refresh(0)
     await world.view.refresh(REFRESH_NS // 2)
     assert len(world.topic.records) == 1
+
+
+async def test_a_write_that_is_given_up_says_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer that ends amid a round of the ledger: no traceback reaches the terminal."""
+    begun, told = asyncio.Event(), list[dict[str, object]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    async def write(*_: bytes | None) -> int:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    monkeypatch.setattr(world.topic, "write", write)
+    writing = asyncio.create_task(world.view.write((b"a", b"b"), (b"c", b"d")))
+    await begun.wait()
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    del writing
+    await asyncio.sleep(0)
+    gc.collect()
+    assert told == []
 
 
 async def test_a_slow_write_looks_for_the_topic(

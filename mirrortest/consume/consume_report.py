@@ -167,8 +167,8 @@ class ConsumeReport:
         if self.basis.taken_over:
             remarks.append(
                 f"the verdict rests on {self.basis.read:,} messages that were read here, and on "
-                f"{self.basis.taken_over:,} taken over from the states of other consumers, or of "
-                "earlier ones"
+                f"{self.basis.taken_over:,} taken over from saved states: of other consumers, or "
+                "from before a restart or a rebalance"
             )
         every = Histogram()
         for intended, _ in self.latency.values():

@@ -48,8 +48,14 @@ _KEY = ("text", "topic", "producer", "incarnation", "session", "partition", "ide
 _HIGHEST = ("outcome", "offset_hi")
 
 
-def bundle(name: str, part: int, task: int, rows: pa.Table) -> pa.RecordBatch:
-    """A row of `BUNDLES`."""
+def bundles(name: str, part: int, task: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Rows of `BUNDLES`, at least one; Spark holds several copies of each in Java's heap."""
+    most = max(rows.num_rows * _BYTES // max(rows.nbytes, _BYTES), 1)
+    for begin in range(0, max(rows.num_rows, 1), most):
+        yield _bundle(name, part, task, rows.slice(begin, most))
+
+
+def _bundle(name: str, part: int, task: int, rows: pa.Table) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_table(rows)
@@ -79,13 +85,13 @@ def scanned(batches: Iterable[pa.RecordBatch], parts: int) -> Iterator[pa.Record
         held.append(batch)
         size += batch.nbytes
         if size > _BYTES:
-            yield from _bundles(held, parts)
+            yield from _of_parts(held, parts)
             held, size = [], 0
     if held:
-        yield from _bundles(held, parts)
+        yield from _of_parts(held, parts)
 
 
-def _bundles(held: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
+def _of_parts(held: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
     rows = pa.Table.from_batches(held).combine_chunks()
     if not rows.num_rows:
         return
@@ -93,10 +99,10 @@ def _bundles(held: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]
     for_driver = pc.is_in(rows["kind"], pa.array(_FOR_DRIVER))
     others = rows.filter(pc.invert(for_driver))
     small = [rows.filter(for_driver), *([_overview(others)] if others.num_rows else [])]
-    yield bundle(SCANNED, DRIVER, task, pa.concat_tables(small))
+    yield from bundles(SCANNED, DRIVER, task, pa.concat_tables(small))
     part = part_of(others, parts)
     for number in np.unique(part).tolist():
-        yield bundle(SCANNED, number, task, others.filter(pa.array(part == number)))
+        yield from bundles(SCANNED, number, task, others.filter(pa.array(part == number)))
 
 
 def part_of(rows: pa.Table, parts: int) -> Longs:

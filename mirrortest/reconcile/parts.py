@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.reconcile import attribution, result_tables
-from mirrortest.reconcile.bundle import SCANNED, bundle, opened, part_of
+from mirrortest.reconcile.bundle import SCANNED, bundles, opened, part_of
 from mirrortest.reconcile.chain import codes
 from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.judgement import judge
@@ -45,7 +45,7 @@ class Part(NamedTuple):
             return
         every = pa.concat_tables(held)
         del held
-        yield bundle(result_tables.BY_PARTITION, part, 0, result_tables.streamless(every))
+        yield from bundles(result_tables.BY_PARTITION, part, 0, result_tables.streamless(every))
         for rows in _lanes(every, self.given):
             yield from self._tables(part, rows)
 
@@ -60,9 +60,9 @@ class Part(NamedTuple):
             (result_tables.COMPARED, compared(judgement, self.given)),
             (result_tables.FINDINGS_BY_ID, _of_run(result_tables.findings(judgement), self.run)),
         ):
-            yield bundle(name, part, 0, table)
+            yield from bundles(name, part, 0, table)
         if self.attributed_later:
-            yield bundle(result_tables.ABSENT, part, 0, attribution.unattributed(judgement))
+            yield from bundles(result_tables.ABSENT, part, 0, attribution.unattributed(judgement))
         else:
             yield from _attributed(part, _of_run(attribution.assumed(judgement), self.run))
 
@@ -95,13 +95,13 @@ class Attributing(NamedTuple):
         if len(rows.streams):
             attributed = attribution.attribute(rows, self.looking)
             yield from _attributed(part, _of_run(attributed.table, self.run))
-            yield bundle(STRADDLING, int(attributed.straddling), 0, pa.table({}))
+            yield from bundles(STRADDLING, int(attributed.straddling), 0, pa.table({}))
 
 
 def _attributed(part: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield bundle(result_tables.ABSENT, part, 0, table)
-    yield bundle(result_tables.TOTALS, part, 0, attribution.totals(table))
-    yield bundle(result_tables.FIRST, part, 0, attribution.first(table, SHOWN_RANGES))
+    yield from bundles(result_tables.ABSENT, part, 0, table)
+    yield from bundles(result_tables.TOTALS, part, 0, attribution.totals(table))
+    yield from bundles(result_tables.FIRST, part, 0, attribution.first(table, SHOWN_RANGES))
 
 
 def _of_run(table: pa.Table, run: str) -> pa.Table:

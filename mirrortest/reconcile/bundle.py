@@ -44,12 +44,14 @@ _FOR_DRIVER = (
 )  # fmt: skip
 _BYTES = 16 << 20
 """A bundle's size, at most, about."""
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
+"""Spark writes bundles to disk, and copies them from process to process."""
 _KEY = ("text", "topic", "producer", "incarnation", "session", "partition", "identity")
 _HIGHEST = ("outcome", "offset_hi")
 
 
 def bundles(name: str, part: int, task: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Rows of `BUNDLES`, at least one; Spark holds several copies of each in Java's heap."""
+    """Rows of `BUNDLES`, at least one; Java's heap has several copies of each at a time."""
     most = max(rows.num_rows * _BYTES // max(rows.nbytes, _BYTES), 1)
     for begin in range(0, max(rows.num_rows, 1), most):
         yield _bundle(name, part, task, rows.slice(begin, most))
@@ -57,7 +59,7 @@ def bundles(name: str, part: int, task: int, rows: pa.Table) -> Iterator[pa.Reco
 
 def _bundle(name: str, part: int, task: int, rows: pa.Table) -> pa.RecordBatch:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
+    with pa.ipc.new_stream(sink, rows.schema, options=_COMPRESSED) as stream:
         stream.write_table(rows)
     return pa.record_batch(
         {

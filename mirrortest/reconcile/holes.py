@@ -118,13 +118,13 @@ def _marks(rows: pa.Table, chain: Longs, lo: Longs, hi: Longs) -> dict[str, pa.A
     first = np.cumsum(counts) - counts
     seqs = pc.list_flatten(marks).to_numpy()
     minutes = pc.list_flatten(rows["mark_minute"].combine_chunks()).to_numpy()
-    # Numbers as ranks, so that those of all chains are in one order.
-    ranks = np.unique(np.concatenate([seqs, lo, hi]))
+    # Marks as ranks, so that those of all chains are in one order.
+    ranks = np.unique(seqs)
     place = np.repeat(np.arange(len(counts)), counts) * len(ranks) + np.searchsorted(ranks, seqs)
     base = chain * len(ranks)
-    begins = np.searchsorted(place, base + np.searchsorted(ranks, lo), "right")
+    begins = np.searchsorted(place, base + np.searchsorted(ranks, lo, "right"))
     begins = np.maximum(begins - 1, first[chain])
-    ends = np.searchsorted(place, base + np.searchsorted(ranks, hi), "left")
+    ends = np.searchsorted(place, base + np.searchsorted(ranks, hi))
     own = np.maximum(ends - begins, 0)
     bounds = np.append(0, np.cumsum(own))
     at = np.repeat(begins - bounds[:-1], own) + np.arange(bounds[-1])

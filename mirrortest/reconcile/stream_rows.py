@@ -225,9 +225,7 @@ def _expanded(table: pa.Table) -> pa.Table:
     chains = table.filter(pa.array(packed & seen)).combine_chunks()
     claims = table.filter(pa.array(packed & ~seen)).combine_chunks()
     rest = table.filter(pa.array(~packed))
-    return pa.concat_tables(
-        [rest, unpacked_chains(chains), unpacked_claims(claims)]
-    ).combine_chunks()
+    return pa.concat_tables([rest, unpacked_chains(chains), unpacked_claims(claims)])
 
 
 def _flat(lists: pa.ChunkedArray) -> Longs:

@@ -63,6 +63,12 @@ class Sweep:
     def sum(self, name: str, weight: Longs | Flags | int = 1) -> Longs:
         """The sum of the weights of a group's spans over each segment."""
         begins, ends = self._bounds[name]
+        if not isinstance(weight, int):
+            # Most findings are of few spans, or of none.
+            some = np.flatnonzero(weight)
+            if not len(some):
+                return np.zeros(len(self._inside), dtype=np.int64)
+            begins, ends, weight = begins[some], ends[some], weight[some]
         change = np.zeros(self._points, dtype=np.int64)
         np.add.at(change, begins, weight)
         np.subtract.at(change, ends, weight)

@@ -90,7 +90,7 @@ class CompactedTopic:
             await self._close_reader(reader)
         await self._drop_producer()
 
-    async def create(self, *, replication_factor: int = -1) -> bool:
+    async def create(self) -> bool:
         """Create the topic where it is missing, else check its form; whether it was missing.
 
         Raises:
@@ -99,7 +99,7 @@ class CompactedTopic:
         """
         async with Admin(self._config) as admin:
             made = await admin.partitions(self.topic) is None and await admin.create_topic(
-                self.topic, 1, replication_factor=replication_factor, configs=_CONFIGS
+                self.topic, 1, configs=_CONFIGS
             )
             self._there = True
             if made:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mirrortest.lab.testbed import Lab
 
 _RETRY_SECONDS = 0.1
+_DOWN_SECONDS = 120.0
 _MAX_PATH = 100  # a socket's path has room for 108 bytes
 
 
@@ -90,17 +91,17 @@ def is_up(path: Path) -> bool:
     return True
 
 
-def bring_down(path: Path, timeout: float = 120) -> None:
+def bring_down(path: Path) -> None:
     """End the lab that listens at `path` and wait until it has ended.
 
     Raises:
-        LabError: no lab is up there, or it is still up after `timeout` seconds.
+        LabError: no lab is up there, or it is still up after two minutes.
     """
     ask(path, "down")
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + _DOWN_SECONDS
     while is_up(path):
         if time.monotonic() > deadline:
-            raise LabError(f"the lab is still up after {timeout:g} s")
+            raise LabError(f"the lab is still up after {_DOWN_SECONDS:g} s")
         time.sleep(0.05)
 
 

@@ -39,20 +39,17 @@ def table(
     rows: Iterable[Sequence[str]] = (),
     *,
     texts: int = 1,
-    styles: Iterable[str | None] = (),
-    caption: str = "",
     **look: Any,
 ) -> Table:
     """A table whose first `texts` columns are texts; the others are numbers.
 
-    `styles` are the rows', `look` is rich's for the table.
+    `look` is rich's.
     """
-    made = Table(*headings, title_justify="left", caption=caption or None, **look)
+    made = Table(*headings, title_justify="left", **look)
     for column in made.columns[texts:]:
         column.justify = "right"
-    of_rows = iter(styles)
     for row in rows:
-        made.add_row(*map(escape, row), style=next(of_rows, None))
+        made.add_row(*map(escape, row))
     return made
 
 

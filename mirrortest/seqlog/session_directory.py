@@ -107,13 +107,13 @@ class SessionDirectory:
             upload(file, self.target.child(SESSION_FILE))
         self.session = session
 
-    def finish(self, journal: Path, rows: int | None, damage: Sequence[Damage] = ()) -> None:
+    def finish(self, journal: Path, rows: int | None) -> None:
         """Finish a journal: Parquet at the target, noted in session.json, the journal removed.
 
         `rows` is how many the journal must contain; None (a salvage) takes what can be read, and
         notes what cannot as the session's damage. Raises OSError, SequenceLogError or pyarrow's.
         """
-        found: list[Damage] = list(damage)
+        found: list[Damage] = []
         file, sealed = seal(journal, found)
         if rows is not None and sealed.rows != rows:
             file.unlink()

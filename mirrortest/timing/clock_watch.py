@@ -37,12 +37,11 @@ class ClockWatch:
         last: the latest step.
     """
 
-    def __init__(self, wall_ns: int, monotonic_ns: int, *, bound_ns: int = STEP_BOUND_NS) -> None:
+    def __init__(self, wall_ns: int, monotonic_ns: int) -> None:
         self.offset_ns = wall_ns - monotonic_ns
         self.steps = 0
         self.stepped_ns = 0
         self.last: ClockStep | None = None
-        self._bound_ns = bound_ns
         self._read_at = monotonic_ns
 
     def observe(
@@ -61,7 +60,7 @@ class ClockWatch:
         self.offset_ns += change
         self._read_at = monotonic_ns
         slewed = elapsed * SLEW_PPM // 1_000_000
-        if abs(change) <= self._bound_ns + slewed + uncertainty_ns:
+        if abs(change) <= STEP_BOUND_NS + slewed + uncertainty_ns:
             return None
         self.steps += 1
         self.stepped_ns += abs(change)

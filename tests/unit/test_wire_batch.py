@@ -1,37 +1,40 @@
-"""Whole batches: byte for byte and finding for finding what the specification does one by one."""
+"""Whole batches written: byte for byte what the specification does one by one."""
 
 from __future__ import annotations
 
 import gzip
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
-from mirrortest.wire.batch import BatchDecoder, LaneEncoder
+from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.form import Form
-from mirrortest.wire.message import Message, Record, decode, encode
+from mirrortest.wire.message import Message, encode
 from mirrortest.wire.payload import CURRENT
 from mirrortest.wire.record_batch import (
     HEADER_SIZE,
-    RecordArrays,
-    decode_batches,
     decode_records,
     decompressed,
 )
-from mirrortest.wire.stream import ProducerId
+from tests.unit.lane_batches import (
+    PA,
+    START,
+    TOPIC,
+    all_at_once,
+    encoder,
+    forms,
+    ids,
+    lane_messages,
+    one_by_one,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-TOPIC = "orders"
-START = 1_700_000_000_000_000_000
-PA = ProducerId("pa", "run7", 3)
+    from mirrortest.wire.stream import ProducerId
 
 GOLDEN_BATCH = (
     "00000000000000000000010fffffffff024dc379a60000000000010000018bcfe568000000018bcf"
@@ -44,105 +47,6 @@ GOLDEN_BATCH = (
     "690700"
 )
 
-
-def lane_messages(
-    count: int,
-    *,
-    producer_id: ProducerId = PA,
-    lane: int = 11,
-    size: int = 100,
-    seq: int = 5000,
-    sent_ns: int = START + 7,
-) -> list[Message]:
-    """Messages of one lane, one after the other."""
-    return [
-        Message(TOPIC, producer_id, lane, seq + i, START + 1000 * i, sent_ns, 2, 5, size)
-        for i in range(count)
-    ]
-
-
-def encoder(message: Message, form: Form) -> LaneEncoder:
-    """The encoder for messages like this one."""
-    return LaneEncoder(
-        message.topic,
-        message.id,
-        message.lane,
-        message.source_partition,
-        message.destination_partitions,
-        form,
-        message.size,
-        message.compressibility,
-    )
-
-
-def built(records: list[Record]) -> RecordArrays:
-    """The decoded arrays of a batch that aiokafka builds of these records.
-
-    Its builder takes a first timestamp of -1 for none: tests use -2 for one before the epoch.
-    """
-    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
-    for offset, record in enumerate(records):
-        assert builder.append(
-            offset, record.timestamp_ms, record.key, record.value, list(record.headers)
-        )
-    return decode_records(bytes(builder.build()))
-
-
-def one_by_one(
-    records: list[Record],
-) -> list[tuple[Any, ...]]:
-    """What the specification says, in the arrays' terms."""
-    said = []
-    for offset, record in enumerate(records):
-        d = decode(record, TOPIC)
-        known = d.id is not None
-        said.append(
-            (
-                d.id,
-                d.lane if known else -1,
-                d.seq if known else -1,
-                offset,
-                d.intended_ns or 0,
-                d.sent_ns or 0,
-                -1 if d.source_partition is None else d.source_partition,
-                d.destination_partitions or 0,
-                int(d.findings),
-            )
-        )
-    return said
-
-
-def all_at_once(
-    arrays: RecordArrays,
-) -> list[tuple[ProducerId | None, int, int, int, int, int, int, int, int]]:
-    """What the batch decoder says."""
-    m = BatchDecoder(TOPIC, worth_it=4).decode(arrays)
-    assert len(set(m.ids)) == len(m.ids)
-    return [
-        (None if index < 0 else m.ids[index], *rest)
-        for index, *rest in zip(
-            m.id_index.tolist(),
-            m.lane.tolist(),
-            m.seq.tolist(),
-            m.offset.tolist(),
-            m.intended_ns.tolist(),
-            m.sent_ns.tolist(),
-            m.source_partition.tolist(),
-            m.destination_partitions.tolist(),
-            m.findings.tolist(),
-            strict=True,
-        )
-    ]
-
-
-names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True)
-ids = st.builds(
-    ProducerId,
-    names,
-    st.from_regex(r"[a-z0-9]{1,16}", fullmatch=True),
-    st.integers(1, 999_999_999),
-)
-forms = st.sampled_from(Form)
 lanes = st.integers(0, (1 << 32) - 1)
 times = st.integers(0, (1 << 63) - 1)
 
@@ -271,193 +175,6 @@ def test_compressed() -> None:
     records = gzip.decompress(bytes(small.buffer[HEADER_SIZE:]))
     messages = BatchDecoder(TOPIC).decode(decode_records(decompressed(small.buffer, records)))
     assert messages.seq.tolist() == list(range(5000, 5050))
-
-
-def mutated(draw: Callable[..., Any], record: Record) -> Record:
-    """The record with one change that a mirror, or bad luck, could make."""
-    kind = draw(st.integers(0, 8))
-    value = record.value or b""
-    if kind == 0:
-        return record._replace(key=draw(st.none() | st.binary(max_size=12)))
-    if kind == 1:
-        return record._replace(key=b"%d" % draw(st.integers(0, 1 << 35)))
-    if kind == 2:
-        return record._replace(timestamp_ms=draw(st.integers(0, START) | st.just(-2)))
-    if kind == 3 and value:
-        at = draw(st.integers(0, len(value) - 1))
-        changed = bytes([value[at] ^ draw(st.integers(1, 255))])
-        return record._replace(value=value[:at] + changed + value[at + 1 :])
-    if kind == 4:
-        at = draw(st.integers(0, len(value)))
-        return record._replace(value=draw(st.sampled_from([None, value[:at], value + b"x"])))
-    if kind == 5:
-        extra = (draw(st.sampled_from(["x", "id", "ts"])), draw(st.none() | st.binary(max_size=3)))
-        at = draw(st.integers(0, len(record.headers)))
-        return record._replace(headers=(*record.headers[:at], extra, *record.headers[at:]))
-    if kind == 6 and record.headers:
-        at = draw(st.integers(0, len(record.headers) - 1))
-        return record._replace(headers=(*record.headers[:at], *record.headers[at + 1 :]))
-    if kind == 7 and record.headers:
-        at = draw(st.integers(0, len(record.headers) - 1))
-        name, old = record.headers[at]
-        old = old or b"?"
-        byte = draw(st.integers(0, len(old) - 1))
-        new = old[:byte] + bytes([old[byte] ^ draw(st.integers(1, 255))]) + old[byte + 1 :]
-        return record._replace(
-            headers=(*record.headers[:at], (name, new), *record.headers[at + 1 :])
-        )
-    return record._replace(headers=record.headers[::-1])
-
-
-strangers = st.sampled_from(
-    [
-        Record(None, None, (), 5),
-        Record(b"1", b"", (), 5),
-        Record(b"1", b"p1;42;17;payload", (), 5),
-        Record(b"1", b"p1;43;17;payload", (), 5),
-        Record(b"1", b"xyz", (("id", b"p1"), ("seq", b"42")), -2),
-        Record(b"1", b"xyz", (("id", b"p1"), ("seq", b"42")), START // 1_000_000),
-        Record(b"k", b"\xff" * 100, (("h", None),), 5),
-        Record(b"11", b"pa@run7.3;000000005000;x700000000000000000;", (), 5),
-    ]
-)
-
-
-@st.composite
-def traffic(draw: Callable[..., Any]) -> list[Record]:
-    """What may arrive in a batch: runs of lanes, some of it changed, strangers in between."""
-    records = []
-    for _ in range(draw(st.integers(1, 4))):
-        if draw(st.booleans()):
-            records.extend([draw(strangers)] * draw(st.integers(1, 10)))
-        form = draw(forms)
-        sent = lane_messages(
-            draw(st.integers(1, 40)),
-            producer_id=draw(st.sampled_from([PA, PA._replace(name="pb")]) | ids),
-            lane=draw(st.integers(0, 12) | lanes),
-            size=draw(st.sampled_from([0, 44, 50, 80, 100, 130])),
-            seq=draw(st.integers(0, 1 << 21)),
-            sent_ns=draw(st.sampled_from([START + 7, START - 1])),
-        )
-        run = [encode(message, form) for message in sent]
-        shared = draw(st.sampled_from([(), (), (("from", b"dc1"),), (("n", None),)]))
-        run = [record._replace(headers=record.headers + shared) for record in run]
-        records.extend(run)
-    order = draw(st.sampled_from(["as is", "shuffled"]))
-    if order == "shuffled":
-        records = draw(st.permutations(records))
-    for _ in range(draw(st.integers(0, 4))):
-        at = draw(st.integers(0, len(records) - 1))
-        records[at] = mutated(draw, records[at])
-    return records
-
-
-@settings(max_examples=150, deadline=None)
-@given(traffic())
-def test_reading_at_once_equals_reading_one_by_one(records: list[Record]) -> None:
-    """Whatever a batch holds, the arrays say what `message.decode` says of each record."""
-    assert all_at_once(built(records)) == one_by_one(records)
-
-
-@settings(deadline=None)
-@given(st.data(), forms, st.sampled_from([44, 100, 130]))
-def test_every_field_of_one_lane(data: st.DataObject, form: Form, size: int) -> None:
-    """The same in one long lane with many small changes: the way by columns, not the other."""
-    records = [encode(message, form) for message in lane_messages(60, size=size)]
-    for _ in range(data.draw(st.integers(1, 8))):
-        at = data.draw(st.integers(1, len(records) - 1))
-        records[at] = mutated(data.draw, records[at])
-    assert all_at_once(built(records)) == one_by_one(records)
-
-
-def test_lanes_interleaved() -> None:
-    """Several lanes and producers, message by message, of one length and of many."""
-    others = [PA._replace(name=name) for name in ("pb", "pc", "longer")]
-    runs = [
-        [encode(m, Form.BODY) for m in lane_messages(30, producer_id=p, lane=lane, size=size)]
-        for p in (PA, *others)
-        for lane in (1, 2, 30)
-        for size in (100, 101)
-    ]
-    records = [record for row in zip(*runs, strict=True) for record in row]
-    said = all_at_once(built(records))
-    assert said == one_by_one(records)
-    assert {findings for *_, findings in said} == {0}
-
-
-def test_forty_producers_of_a_few_messages() -> None:
-    """Of some ids there are enough to be read together, of others there are not."""
-    runs = [
-        [encode(m, Form.HEADERS) for m in lane_messages(4, producer_id=PA._replace(name=f"p{i}"))]
-        for i in range(10, 50)
-    ]
-    records = [record for row in zip(*runs, strict=True) for record in row]
-    assert all_at_once(built(records)) == one_by_one(records)
-
-
-@pytest.mark.parametrize("form", Form)
-def test_swapped_fill_is_found(form: Form) -> None:
-    """The payloads of two neighbours swapped: both corrupted, both known."""
-    records = [encode(message, form) for message in lane_messages(20)]
-    cut = 75 if form is Form.BODY else 0
-    a, b = records[4].value or b"", records[5].value or b""
-    records[4] = records[4]._replace(value=a[:cut] + b[cut:])
-    records[5] = records[5]._replace(value=b[:cut] + a[cut:])
-    said = all_at_once(built(records))
-    assert said == one_by_one(records)
-    wrong = [seq for _, _, seq, *_, findings in said if findings == Finding.CORRUPTED]
-    assert wrong == [5004, 5005]
-
-
-@settings(deadline=None)
-@given(st.binary(max_size=12), st.integers(0, 30))
-def test_broken_header_sections_are_foreign(garbage: bytes, count: int) -> None:
-    """A record whose header section cannot be read is foreign, and the others stand."""
-    records = [encode(message, Form.HEADERS) for message in lane_messages(count + 1)]
-    arrays = built(records)
-    broken = arrays.buffer.copy()
-    at = int(arrays.headers_start[count])
-    broken[at : at + len(garbage)] = np.frombuffer(garbage, np.uint8)
-    said = all_at_once(decode_records(broken.tobytes()))
-    assert said[:count] == one_by_one(records)[:count]
-
-
-def test_very_long_header_sections_of_several_lengths() -> None:
-    """A megabyte of headers before ours: one that is cut off at the end of all is foreign."""
-    long = ("pad", b"x" * (1 << 20))
-    records = [encode(message, Form.HEADERS) for message in lane_messages(17)]
-    records = [record._replace(headers=(long, *record.headers)) for record in records]
-    arrays = built(records)
-    arrays.headers_len[-1] -= 8
-    cut = RecordArrays(
-        **{name: getattr(arrays, name) for name in RecordArrays.__slots__ if name != "buffer"},
-        buffer=arrays.buffer[:-8].copy(),
-    )
-    said = all_at_once(cut)
-    assert said[:-1] == one_by_one(records)[:-1]
-    assert said[-1][-1] == Finding.FOREIGN
-
-
-def test_small_batches_together() -> None:
-    """Many small batches, one of them compressed, are read as if they were one."""
-    lane = encoder(lane_messages(1)[0], Form.BODY)
-    batches = [lane.encode(i, START + np.arange(5) + i, START + 7 + i) for i in range(0, 100, 5)]
-    for batch, base in zip(batches, range(0, 2000, 100), strict=True):
-        batch.buffer[:8] = base.to_bytes(8, "big")
-    parts: list[bytes | bytearray] = [bytes(batch.buffer) for batch in batches]
-    small = batches[3].compressed(1, gzip.compress)
-    parts[3] = decompressed(small.buffer, gzip.decompress(bytes(small.buffer[HEADER_SIZE:])))
-    messages = BatchDecoder(TOPIC).decode(decode_batches(parts))
-    assert messages.seq.tolist() == list(range(100))
-    assert messages.intended_ns.tolist() == [START + i for i in range(100)]
-    assert messages.offset.tolist() == [100 * (i // 5) + i % 5 for i in range(100)]
-    assert messages.findings.tolist() == [0] * 100
-
-
-def test_an_empty_batch() -> None:
-    """No records, no messages."""
-    arrays = built([encode(m, Form.BODY) for m in lane_messages(3)]).from_offset(99)
-    assert len(BatchDecoder(TOPIC).decode(arrays)) == 0
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Record, encode
 from mirrortest.wire.payload import CURRENT, FIRST, MAX_SIZE, VARYING, Generator, block, phase_of
-from tests.unit.test_wire_batch import PA, TOPIC, all_at_once, built, lane_messages, one_by_one
+from tests.unit.lane_batches import PA, TOPIC, all_at_once, built, lane_messages, one_by_one
 
 if TYPE_CHECKING:
     from mirrortest.wire.batch_decoder import Layout

@@ -19,7 +19,7 @@ from mirrortest.wire.message import Message, Record, decode, encode
 from mirrortest.wire.own_payloads import Payloads
 from mirrortest.wire.payload import OWN
 from mirrortest.wire.record_batch import decode_records
-from tests.unit.test_wire_batch import (
+from tests.unit.lane_batches import (
     PA,
     START,
     TOPIC,

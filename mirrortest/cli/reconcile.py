@@ -20,7 +20,7 @@ from mirrortest.cli.options import (
 )
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
-from mirrortest.config.units import checked_heap
+from mirrortest.config.units import checked_heap, number
 from mirrortest.errors import UsageError
 from mirrortest.host.user_files import read_properties
 from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY, MOST_OFFSETS
@@ -148,6 +148,8 @@ def reconcile(
         look_up.check()
     elif look_up_limit != MOST_OFFSETS:
         raise UsageError("--look-up-limit is for --bootstrap-server: add it")
+    count = number(len(logs.sessions) + len(logs.observers), "log")
+    console.err.print(f"[dim]run {logs.run}: {count} found, Spark starts[/]")
     with spark_session(master, driver_memory) as spark:
         # PySpark is an extra: the module that needs it is imported once it is known to be there.
         from mirrortest.reconcile.job import reconcile as judge

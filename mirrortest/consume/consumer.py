@@ -51,6 +51,8 @@ _ROUND_SHARE = 0.2
 """The most of the time that judging may take, and nothing is read meanwhile."""
 _MOST_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_SHOWN_SECONDS = 2.0
+"""How old a status may be that is shown, also where a cluster lets us wait for an answer."""
 _GRACE_SECONDS = 3.0
 """How long what is being done may go on once it is enough."""
 
@@ -124,6 +126,8 @@ class Consumer:
         self.rounds = JudgingRounds(context, self.assignment, self.batches, self.saves)
         self.takeover = Takeover(context, self.assignment)
         self.load = ConsumerLoad(context)
+        self._started = self._shown = time.monotonic()
+        self._status: ConsumeStatus | None = None
 
     async def run(
         self, stop: asyncio.Event, on_progress: Callable[[ConsumeStatus], None]
@@ -131,8 +135,12 @@ class Consumer:
         """Read and judge until it is enough, or `stop` is set; then conclude."""
         enough = asyncio.Event()
         reading = self._read(enough, on_progress)
-        await _until_end(reading, stop, enough, self.context.options.duration)
-        return await self.conclude()
+        showing = asyncio.create_task(self._show_waiting(on_progress))
+        try:
+            await _until_end(reading, stop, enough, self.context.options.duration)
+            return await self.conclude()
+        finally:
+            await _cancelled({showing})
 
     async def conclude(self) -> ConsumeReport:
         """The last round's report, and the last save.
@@ -151,7 +159,7 @@ class Consumer:
     ) -> None:
         """Read until an end condition holds, or it is `enough`; an outage is no such condition."""
         options, metrics, outage = self.context.options, self.context.metrics, self.context.outage
-        started = next_round = judged_at = time.monotonic()
+        started = next_round = judged_at = self._started = time.monotonic()
         metrics.last_message = metrics.last_of_run = started
         metrics.read_clock.begin()
         complete, complete_since = False, started
@@ -163,7 +171,7 @@ class Consumer:
             metrics.health.beat()
             try:
                 if outage.why:
-                    await self.context.topics.discover()
+                    await outage.noticed(self.context.topics.discover())
                     await self.assignment.recheck()
                 await self.batches.read(_POLL_SECONDS)
                 if options.num_records is not None and metrics.messages >= options.num_records:
@@ -192,7 +200,8 @@ class Consumer:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
             if status is not None:
-                metrics.health.status = status
+                metrics.health.status = self._status = status
+                self._shown = now
                 on_progress(status)
             complete_since = complete_since if complete and before else now
             quiet = now - metrics.last_message
@@ -203,6 +212,14 @@ class Consumer:
                 break
         self.assignment.drop_fenced()
         await self.batches.judge_all()
+
+    async def _show_waiting(self, on_progress: Callable[[ConsumeStatus], None]) -> None:
+        """Show how it stands while the loop waits for a cluster that does not answer."""
+        while True:
+            await asyncio.sleep(_SHOWN_SECONDS)
+            now, outage = time.monotonic(), str(self.context.outage)
+            if self._status is not None and now - self._shown >= _SHOWN_SECONDS:
+                on_progress(self._unchanged(self._status, now - self._started, outage=outage))
 
     def _arrived(self) -> tuple[int, int | None]:
         """Another one whenever something came: a message, or a record of the ledger."""
@@ -226,7 +243,7 @@ class Consumer:
         topics = self.context.topics
         self.assignment.drop_fenced()
         await self.batches.judge_all()
-        await topics.discover()
+        await self.context.outage.noticed(topics.discover())
         await self.context.log.update_topics(topics)
         await self.assignment.take_share()
         await self.assignment.recheck(topics.returned())

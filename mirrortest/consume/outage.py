@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import structlog
 
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -20,6 +20,7 @@ P = ParamSpec("P")
 _log = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
+_PATIENCE_SECONDS = 5.0
 
 
 class Outage:
@@ -81,6 +82,16 @@ class Outage:
         self._times, self._seconds = self._times + 1, self._seconds + seconds
         self._began, self.why = None, ""
         _log.info(f"the {self._place} answers again", seconds=round(seconds, 1))
+
+    async def noticed(self, asking: Coroutine[Any, Any, T]) -> T:
+        """What is answered. A client repeats a request for long: meanwhile this is an outage."""
+        task = asyncio.create_task(asking)
+        try:
+            if not (await asyncio.wait({task}, timeout=_PATIENCE_SECONDS))[0]:
+                self.begin(TimeoutError(f"no answer within {_PATIENCE_SECONDS:g} s"))
+            return await task
+        finally:
+            task.cancel()
 
     async def until_answered(
         self, ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs

@@ -35,7 +35,7 @@ from mirrortest.produce.waiting import before_stop, cancelled
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.session import Session, Topic, new_session_id
+from mirrortest.seqlog.session import Session, Topic, new_session_id, reason_of
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.message import value_size
 from mirrortest.wire.stream import ProducerId
@@ -332,7 +332,9 @@ class Producer:
             with place.filesystem.open_output_stream(place.path) as file:
                 file.write(content)
         except OSError as error:
-            _log.warning("the summary cannot be written", where=place.shown, reason=str(error))
+            _log.warning(
+                "the summary cannot be written", where=place.shown, reason=reason_of(error)
+            )
 
 
 async def _closed(

@@ -83,7 +83,7 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
     where = ",".join(options.client.bootstrap_servers)
     if missing and not create.create_topics:
         raise TopicMissingError(
-            f"no topic {', '.join(map(repr, missing))} at {where}: make it, or let it be made by "
+            f"no topic {', '.join(map(repr, missing))} at {where}: create it, or add "
             "--create-topics"
         )
     if create.create_topics:

@@ -132,7 +132,7 @@ def details(summary: Judged) -> list[str]:
 def _failure(row: ConditionResult, counts: Mapping[str, int], acked: int) -> str:
     count = counts.get(row.metric)
     if count is None:
-        return f"{row.metric} was {row.measured}, which {row.expression} forbids"
+        return f"the {row.metric} was {row.measured}, which {row.expression} forbids"
     of = f" of {acked:,} acknowledged" if row.metric == "lost" else ""
     subject = f"{count:,}{of} {'message' if count == 1 and not of else 'messages'}"
     bound = "" if row.expression == f"{row.metric}==0" else f", which {row.expression} forbids"

@@ -44,7 +44,8 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     scene.create(3)
     patient = [
         scene.consume("grouped", *IMPATIENT, "--consumer-group", "g"),
-        scene.consume("alone", *IMPATIENT, "--shard", "1/1", "--state-topic", f"{scene.state}.a"),
+        # With the client's own patience, which is longer than a user's.
+        scene.consume("alone", "--shard", "1/1", "--state-topic", f"{scene.state}.a"),
     ]
     others = {
         name: scene.consume(
@@ -62,6 +63,7 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     for consumer in (*patient, *others.values()):
         until(
             lambda told=consumer: "destination cannot be reached" in told.stderr,
+            seconds=30,
             what=f"{consumer.name} tells of the outage",
         )
     others["once"].signal(signal.SIGINT)

@@ -52,5 +52,6 @@ def test_reconciliations(
         ended = run_here(reconcile_verb.reconcile, *words)
     assert ended.code == 0, ended.stdout
     assert run in ended.stdout
+    assert f"run {run}: 4 logs found, Spark starts" in ended.stderr
     if "--html" in words:
         assert Path(words[words.index("--html") + 1]).read_text().startswith("<!doctype html>")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import structlog
 
 from mirrortest.consume import outage
 from mirrortest.consume.outage import Outage
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError
+from tests.unit.producing import until
 
 AT = 1_790_000_000 * 10**9
 
@@ -41,6 +44,30 @@ async def test_it_is_sat_out_and_told_once(monkeypatch: pytest.MonkeyPatch) -> N
     [note] = away.notes
     assert "2 times" in note
     assert Outage("destination").notes == []
+
+
+async def test_what_is_not_answered_for_long_is_an_outage_before_the_client_gives_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client repeats a request for 40 s before it says that it failed."""
+    monkeypatch.setattr(outage, "_PATIENCE_SECONDS", 0)
+    away, answered = Outage("destination", lambda: AT), asyncio.Event()
+
+    async def ask() -> int:
+        await answered.wait()
+        return 7
+
+    asking = asyncio.create_task(away.noticed(ask()))
+    async with asyncio.timeout(30):
+        await until(lambda: bool(away.why))
+        assert str(away) == "destination unreachable since 2026-09-21T14:13:20Z"
+        answered.set()
+        assert await asking == 7
+    given_up = asyncio.create_task(away.noticed(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
 
 
 async def test_a_refusal_is_no_outage() -> None:

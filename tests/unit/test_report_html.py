@@ -80,7 +80,7 @@ def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
     result = read_result(Location.parse(place))
     said = headline(result.summary)
     assert said.startswith("511 of 32,400,000 acknowledged messages were lost; 1 message was corr")
-    assert said.endswith("and p(99) was 312 s, which p(99)<2s forbids.")
+    assert said.endswith("and the p(99) was 312 s, which p(99)<2s forbids.")
     timeline = from_minutes(result.table("by_minute"), result.table("latency"))
     assert timeline is not None
     told = [str(each) for each in failures(result.summary, timeline, result.events)]

@@ -7,18 +7,21 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiokafka.errors import NodeNotReadyError
+from aiokafka.errors import NodeNotReadyError, UnknownTopicOrPartitionError
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fast import sending
 from mirrortest.kafka.fast.sending import FastProducer
 from mirrortest.wire.batch_header import PRODUCER, PRODUCER_AT
-from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.record_batch import decode_records, seal
+from mirrortest.wire.single_records import write_records
 from tests.unit import test_kafka_delivery as played
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
+
+    from mirrortest.kafka.fast.delivery import ReadyBatch
 
 CONFIG = ClientConfig(
     bootstrap_servers=("broker:9092",), acks=-1, enable_idempotence=True, retry_backoff_ms=1
@@ -55,6 +58,7 @@ class Client(played.Client):
         self.identities: list[tuple[int, int, int] | Exception] = [(OK, 77, 3)]
         """Error, id and epoch, for one request after the other."""
         self.closed = False
+        self.metadata: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
 
     async def bootstrap(self) -> None:
         """Nothing to be done."""
@@ -72,6 +76,10 @@ class Client(played.Client):
 
     async def close(self) -> None:
         self.closed = True
+
+    async def _wait_on_metadata(self, topic: str) -> set[int]:
+        """Wait until the test knows the topic's partitions."""
+        return await self.metadata
 
 
 @pytest.fixture
@@ -218,3 +226,92 @@ async def test_a_refused_producer_id_is_reported(client: Client) -> None:
     """Another try would not help."""
     client.identities = [(Code.CLUSTER_AUTHORIZATION_FAILED, -1, -1)]
     assert await failure(started()) == Code.CLUSTER_AUTHORIZATION_FAILED
+
+
+class Sends:
+    """Batches of a record each, and how each ended: its offset, or the error's code."""
+
+    def __init__(self, producer: FastProducer) -> None:
+        self._producer = producer
+        self.batches: list[ReadyBatch] = []
+        self.ended: dict[int, int | None] = {}
+
+    def send(self, value: bytes) -> None:
+        batch, number = self._producer.batch(Encoded(value)), len(self.batches)
+        self.batches.append(batch)
+
+        def report(offset: int | None, error: RequestError | None) -> None:
+            assert number not in self.ended
+            self.ended[number] = offset if error is None else error.code
+
+        self._producer.send(batch, "t", 0, report)
+
+
+class Encoded:
+    def __init__(self, value: bytes) -> None:
+        self.buffer = write_records([(0, 0, None, value, ())])
+        self.count = 1
+
+    def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        seal(self.buffer, producer_id, epoch, base_sequence)
+
+
+async def test_batches_of_a_partition_that_is_not_found_yet_keep_their_order(
+    client: Client,
+) -> None:
+    """Also those that are sent once it has been found."""
+    producer = await started()
+    sends = Sends(producer)
+    client.leaders[played.A] = None
+    sends.send(b"0")
+    sends.send(b"1")
+    await asyncio.sleep(0)
+    assert not any(batch.queued for batch in sends.batches)
+    client.leaders[played.A] = 1
+    sends.send(b"2")
+    client.metadata.set_result({0})
+    for number in range(3):
+        await requested(client, number + 1)
+        assert client.broker.records(number) == [(None, b"%d" % number)]
+        client.broker.answer(OK, first=number)
+        await asyncio.sleep(0)
+    assert sends.ended == {0: 0, 1: 1, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("partitions", "code"),
+    [({1}, Code.NO_PARTITION), (None, Code.UNKNOWN_TOPIC_OR_PARTITION)],
+)
+async def test_batches_of_a_partition_that_does_not_exist_are_not_queued(
+    client: Client, partitions: set[int] | None, code: int
+) -> None:
+    """Each is reported; what is sent afterwards asks again."""
+    sends = Sends(await started())
+    client.leaders[played.A] = None
+    sends.send(b"0")
+    sends.send(b"1")
+    if partitions is None:
+        client.metadata.set_exception(UnknownTopicOrPartitionError())
+    else:
+        client.metadata.set_result(partitions)
+    async with asyncio.timeout(10):
+        while len(sends.ended) < 2:  # noqa: ASYNC110  # nobody tells of it
+            await asyncio.sleep(0)
+    assert sends.ended == {0: code, 1: code}
+    assert not any(batch.queued or batch.handed_over for batch in sends.batches)
+    client.leaders[played.A] = 1
+    sends.send(b"2")
+    await requested(client, 1)
+
+
+async def test_a_stop_ends_the_search_for_a_partition(client: Client) -> None:
+    """Nothing is queued after it, whatever the metadata bring."""
+    producer = await started()
+    sends = Sends(producer)
+    client.leaders[played.A] = None
+    sends.send(b"0")
+    await asyncio.sleep(0)
+    producer.abandon("as asked")
+    await producer.stop(60)
+    assert client.metadata.cancelled()
+    assert not sends.batches[0].queued

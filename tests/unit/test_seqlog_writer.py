@@ -1,4 +1,4 @@
-"""The open log: what `sync` promises, rotation, failure, and logs that end elsewhere."""
+"""The open log: what `sync` promises, rotation, and logs that end elsewhere."""
 
 from __future__ import annotations
 
@@ -18,50 +18,13 @@ from mirrortest.seqlog import journal, rows, session_directory, writer
 from mirrortest.seqlog.batches import exact
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.options import Detail, Role
-from mirrortest.seqlog.session import Session, Topic
+from mirrortest.seqlog.options import Detail
+from mirrortest.seqlog.session import Topic
 from mirrortest.seqlog.writer import SequenceLog
-from mirrortest.wire.stream import StreamId
-from tests.log_rows import read_all
+from tests.unit.numbered_log import STREAM, logged, names, numbers, sent, session
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from mirrortest.seqlog.damage import Damage
-
-STREAM = StreamId("t", "r1", "p", 1, 0)
-
-
-def session(**more: Any) -> Session:
-    """A producer's session."""
-    return Session(run="r1", role=Role.PRODUCER, name="p", session="s", started_ns=1, **more)
-
-
-def numbers(lo: int, hi: int) -> list[rows.Row]:
-    """One `reserved` row per number."""
-    return [rows.reserved(STREAM, at, at + 1) for at in range(lo, hi)]
-
-
-def sent(lo: int, hi: int) -> rows.Row:
-    """An interval that was sent and failed."""
-    return rows.sent(
-        STREAM, lo, hi, partition=0, outcome=Outcome.FAILED, offset_lo=None, intended=(1, 9)
-    )
-
-
-def logged(where: Location | Path) -> list[int]:
-    """The first numbers of all rows of the only session there, which must be whole."""
-    (found,) = find_sessions(where)
-    damage: list[Damage] = []
-    table = read_all(found, damage)
-    assert damage == []
-    result: list[int] = table["seq_lo"].to_pylist()
-    return result
-
-
-def names(directory: Path) -> list[str]:
-    """The names of all files below a directory."""
-    return sorted(path.name for path in directory.rglob("*") if path.is_file())
 
 
 @pytest.fixture(params=["local", "file", "mock"])
@@ -265,92 +228,6 @@ async def test_many_rows_are_written_in_pieces(
     assert logged(tmp_path) == list(range(0, 400, 1 if detail is Detail.MESSAGES else 10))
 
 
-async def test_a_failed_sync_breaks_the_log_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After a failed sync nothing is told durable again, and the end is not clean."""
-
-    def fail(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    log = await SequenceLog.open(tmp_path, session())
-    log.append(numbers(0, 2))
-    await log.sync()
-    with monkeypatch.context() as broken:
-        broken.setattr(journal, "_datasync", fail)
-        log.append(numbers(2, 3))
-        with pytest.raises(SequenceLogError, match="No space left on device"):
-            await log.sync()
-    with pytest.raises(SequenceLogError, match="cannot be written"):
-        log.append(numbers(3, 4))
-    with pytest.raises(SequenceLogError, match="cannot be written"):
-        await log.sync()
-    with pytest.raises(SequenceLogError, match="cannot be written"):
-        await log.close()
-    assert logged(tmp_path)[:2] == [0, 1]
-    (found,) = find_sessions(tmp_path)
-    assert not found.session.clean
-
-
-async def test_any_failure_breaks_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows whose write failed for an unforeseen reason are not told durable by the next sync."""
-
-    def fail(*_: object) -> None:
-        raise MemoryError
-
-    log = await SequenceLog.open(tmp_path, session())
-    log.append(numbers(0, 2))
-    with monkeypatch.context() as broken:
-        broken.setattr(writer, "batch_of", fail)
-        with pytest.raises(SequenceLogError, match="MemoryError"):
-            await log.sync()
-    with pytest.raises(SequenceLogError, match="MemoryError"):
-        await log.sync()
-    with pytest.raises(SequenceLogError, match="MemoryError"):
-        await log.close()
-
-
-async def test_a_row_that_does_not_fit_is_told(tmp_path: Path) -> None:
-    """A value that no column takes breaks the log with a clear error, not a lost row."""
-    log = await SequenceLog.open(tmp_path, session())
-    log.append([rows.Row("reserved", "t", lane=1 << 70)])
-    with pytest.raises(SequenceLogError, match="cannot be written"):
-        await log.sync()
-    with pytest.raises(SequenceLogError):
-        await log.close()
-
-
-async def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
-    """After `close` rows are refused, not dropped."""
-    log = await SequenceLog.open(tmp_path, session())
-    await log.close()
-    with pytest.raises(SequenceLogError, match="closed"):
-        log.append(numbers(0, 1))
-
-
-async def test_sealing_that_fails_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A Parquet file that could not be made stays a readable journal until `close` makes it."""
-    real = session_directory.write_synced
-
-    def fail(*_: object) -> int:
-        raise pa.ArrowInvalid("not now")
-
-    log = await SequenceLog.open(tmp_path, session(), rotate_rows=2)
-    with monkeypatch.context() as broken:
-        broken.setattr(session_directory, "write_synced", fail)
-        log.append(numbers(0, 2))
-        await log.sync()
-        await asyncio.to_thread(log._sealing.submit(lambda: None).result)
-    assert names(tmp_path) == ["000001.journal", "session.json"]
-    assert logged(tmp_path) == [0, 1]
-    assert session_directory.write_synced is real
-    await log.close()
-    assert names(tmp_path) == ["000001.parquet", "session.json"]
-    assert logged(tmp_path) == [0, 1]
-
-
 async def test_a_journal_that_cannot_be_closed_comes_home_all_the_same(
     place: tuple[Any, Path | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,37 +249,6 @@ async def test_a_journal_that_cannot_be_closed_comes_home_all_the_same(
     (found,) = find_sessions(where)
     assert found.session.clean
     assert [file.rows for file in found.files] == [5, 4]
-
-
-async def test_close_tells_where_the_rows_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the last files cannot be brought home, the error names the directory of the rows."""
-    spool = tmp_path / "spool"
-    where = Location(fs._MockFileSystem(), "bucket/logs")
-    log = await SequenceLog.open(where, session(), spool=spool)
-    log.append(numbers(0, 2))
-    await log.sync()
-
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("the bucket is gone")
-
-    monkeypatch.setattr(fs, "copy_files", refuse)
-    with pytest.raises(SequenceLogError, match=r"the bucket is gone.*spool/run=r1"):
-        await log.close()
-    assert "000001.journal" in names(spool)
-
-
-async def test_a_journal_that_lost_rows_is_not_removed(tmp_path: Path) -> None:
-    """A journal with fewer rows than were written is never turned into Parquet and dropped."""
-    log = await SequenceLog.open(tmp_path, session())
-    log.append(numbers(0, 2))
-    await log.sync()
-    (path,) = tmp_path.rglob("*.journal")
-    path.write_bytes(b"")
-    with pytest.raises(SequenceLogError, match="contains 0 of the 2 rows"):
-        await log.close()
-    assert names(tmp_path) == ["000001.journal", "session.json"]
 
 
 async def test_session_json_can_be_revised(tmp_path: Path) -> None:

@@ -229,7 +229,7 @@ class ConsumeStatus:
                 f"{delivered:,} {names.get('delivered', 'delivered')} of {acked:,} acknowledged",
             ),
             ("rate", rates),
-            ("read", f"{self.read:,} of {self.partitions:,} partitions"),
+            ("read", f"{self.read:,} from {number(self.partitions, 'partition')}"),
             ("lag", lag),
             ("latency", latency_text(self.latency)),
             ("findings", ", ".join(found) or "none"),

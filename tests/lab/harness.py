@@ -124,7 +124,7 @@ class Command:
         known = len(self.stderr)
 
         def holds() -> bool:
-            told = re.findall(r" of (\d+) partitions", self.stderr[known:])
+            told = re.findall(r" from (\d+) partitions?", self.stderr[known:])
             return any(fewest <= int(number) <= most for number in told)
 
         return holds

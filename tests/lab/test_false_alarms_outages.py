@@ -66,6 +66,11 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
             seconds=30,
             what=f"{consumer.name} tells of the outage",
         )
+    until(
+        lambda: patient[1].stderr.count("destination unreachable since") >= 3,
+        seconds=30,
+        what="it goes on showing how it stands",
+    )
     others["once"].signal(signal.SIGINT)
     # Two of a kind that come at once may be one to the kernel, and it may end before a later one.
     # Which of these it sees first is the kernel's affair.

@@ -156,7 +156,7 @@ def test_from_latest_leaves_out_what_was_there(make_scene: Callable[..., Scene])
     observing = scene.observe("o", "--from-latest", "--until", "forever")
     until(observing.holds(2, 2), what="it reads both partitions")
     scene.produce("late", *load).answer()
-    until(lambda: "read: 1,000 of 2 partitions" in observing.stderr, what="all of it was read")
+    until(lambda: "read: 1,000 from 2 partitions" in observing.stderr, what="all of it was read")
     observing.signal(signal.SIGTERM)
     judged = observing.answer(code=None)
     assert judged["messages_read"] == 1000

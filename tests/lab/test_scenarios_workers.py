@@ -145,7 +145,7 @@ def test_a_consumers_worker_that_is_killed_leaves_no_verdict(
     scene = make_scene("orders.dead")
     lab.source.create_topic(scene.topics[0], 4)
     observer = scene.observe("olga", "--workers", "2")
-    until(lambda: " of 4 partitions" in observer.stderr, what="both read")
+    until(lambda: " from 4 partitions" in observer.stderr, what="both read")
     os.kill(workers_of(observer)[1], signal.SIGKILL)
     assert observer.wait() == 1
     assert "worker 2 died: ended by SIGKILL" in observer.stderr

@@ -196,6 +196,9 @@ def up(
     if runtime is Runtime.JVM and given(context, "kafka_image"):
         raise UsageError("--kafka-image is for --runtime docker")
     checked_heap(heap, option="--heap")
+    for option, place in (("--directory", directory), ("--truth", truth)):
+        if place is not None:
+            can_be_filled(place, option)
     mirror_properties = pairs(mirror_property, "--mirror-property")
     broker_properties = pairs(broker_property, "--broker-property")
     path = control.socket_path(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import importlib
 import os
@@ -19,6 +20,7 @@ from mirrortest.cli.help_layout import Program
 from mirrortest.config.suggestion import closest
 from mirrortest.config.visible import shortened, visible
 from mirrortest.errors import MirrortestError
+from mirrortest.model.verdict import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,6 +72,8 @@ ParserError: Any = typer.BadParameter.__mro__[1]
 """Every error of the command line's parser; typer exports only one that is derived from it."""
 _COMPLETING = "_MIRRORTEST_COMPLETE"
 _NO_ARGUMENTS = "NoArgsIsHelpError"
+_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
+"""What a machine refuses where no option names the place, as in a cache below a home directory."""
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
 
@@ -151,6 +155,11 @@ def run() -> None:
         _fail(in_our_words(error), error.exit_code)
     except MirrortestError as error:
         _fail(str(error), error.exit_code)
+    except OSError as error:
+        if error.errno not in _FORBIDDEN:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _fail(f"{where}cannot be written: {os.strerror(error.errno)}", ExitCode.ERROR)
 
 
 def in_our_words(error: Any) -> str:

@@ -112,6 +112,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("calibrate --directory file/x", "--directory .*file is not a directory"),
         ("run demo --output file/x", "--output .*file is not a directory"),
         ("lab up --heap much", "--heap 'much'"),
+        ("lab up --directory file/x", "--directory file/x: .*file is not a directory"),
+        ("lab up --mirror saboteur --truth file/x", "--truth file/x: .*file is not a directory"),
         ("lab up --mirror saboteur --offset-flush-ms 5", "--offset-flush-ms is for"),
         ("lab up --mirror-command 'copy {source}'", "has no {destination}"),
         ("lab up --mirror-command 'copy \"{source}'", "a quotation mark is missing"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import subprocess
 import sys
@@ -85,6 +86,35 @@ def test_a_command_that_writes_nothing_ends_at_the_first_signal() -> None:
     code, _, err = _run("looks", signal.SIGINT)
     assert code == 128 + signal.SIGINT
     assert err.splitlines() == ["error: interrupted: nothing was written"]
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        (OSError(errno.EROFS, "no", "/home/.cache"), "/home/.cache: cannot be written: Read-only"),
+        (OSError(errno.ENOSPC, "no"), "error: cannot be written: No space left on device"),
+    ],
+)
+def test_a_place_that_cannot_be_written_gives_a_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    problem: OSError,
+    said: str,
+) -> None:
+    """Also one that no option names. An error that is ours stays one."""
+
+    def fails(**_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(main, "_register", lambda _: None)
+    monkeypatch.setattr(main, "app", fails)
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert ended.value.code == 1
+    assert said in capsys.readouterr().err
+    problem.errno = errno.ENOTCONN
+    with pytest.raises(OSError, match="no"):
+        main.run()
 
 
 def test_the_error_tells_which_signal_it_was() -> None:

@@ -30,6 +30,7 @@ from mirrortest.model.findings import Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.selftest.calibration_plan import MESSAGE_SIZE
+from mirrortest.seqlog.session import reason_of
 from mirrortest.wire.form import Form  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
@@ -211,6 +212,9 @@ class _Runner:
                 self._lab.mirror.check()
             except LabError as error:
                 self._reasons.append(f"the faulty mirror died, so its truth is incomplete: {error}")
+                break
+            except Exception as error:  # noqa: BLE001  # it could die unseen
+                self._reasons.append(f"the faulty mirror could not be watched: {reason_of(error)}")
                 break
             await asyncio.sleep(_POLL_SECONDS)
         else:

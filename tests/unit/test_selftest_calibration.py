@@ -270,6 +270,21 @@ async def test_a_dead_faulty_mirror_ends_all(
     assert play._reasons == ["the faulty mirror died, so its truth is incomplete: mirror died"]
 
 
+async def test_a_faulty_mirror_that_cannot_be_watched_ends_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the error is: the watch is a task that nobody awaits."""
+
+    def fail() -> None:
+        raise OSError("no descriptor")
+
+    play = played(tmp_path)
+    monkeypatch.setattr(play._lab.mirror, "check", fail)
+    await play._watch(asyncio.Event())
+    assert play._ending.is_set()
+    assert play._reasons == ["the faulty mirror could not be watched: no descriptor"]
+
+
 async def test_a_consumer_that_dies_ends_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,8 +15,7 @@ from tests.mutants.tally import Tally, read
 def test_a_changed_record_is_understood_or_counted(kind: str) -> None:
     """It raises nothing, and changes nothing that is known of other streams and partitions."""
     tally = Tally()
-    # Without any one of the rules on types and lengths, one of the first 200 raises.
-    for number in range(2000):
+    for number in range(5000):
         tally.add(kind, understood=read(kind, 1, number))
-    assert tally.of(kind, "understood") > 40, "some mutants must get past the rules"
-    assert tally.of(kind, "counted") > 400
+    assert tally.of(kind, "understood") > 100, "some mutants must get past the rules"
+    assert tally.of(kind, "counted") > 1000

@@ -50,7 +50,7 @@ LONGEST = (
     "lab/test_produce.py",
     "lab/test_lab_mirror.py",
     "lab/test_readme.py",
-    "lab/test_documented.py",
+    "lab/test_documented_on_clusters.py",
     "lab/test_scenarios_consumers.py",
     "lab/test_false_alarms_groups.py",
 )

@@ -103,6 +103,7 @@ def reconcile(
     """
     from mirrortest.cli.spark import spark_session
     from mirrortest.reconcile.plan import plan
+    from mirrortest.reconcile.spark_session import given_by_spark_submit
     from mirrortest.report.html import render
     from mirrortest.report.result import read_result, write_text
     from mirrortest.report.terminal import run_result
@@ -148,8 +149,9 @@ def reconcile(
         look_up.check()
     elif look_up_limit != MOST_OFFSETS:
         raise UsageError("--look-up-limit is for --bootstrap-server: add it")
-    count = number(len(logs.sessions) + len(logs.observers), "log")
-    console.err.print(f"[dim]run {logs.run}: {count} found, Spark starts[/]")
+    if not given_by_spark_submit():  # it started before, and puts errors into the output
+        count = number(len(logs.sessions) + len(logs.observers), "log")
+        console.err.print(f"[dim]run {logs.run}: {count} found, Spark starts[/]")
     with spark_session(master, driver_memory) as spark:
         # PySpark is an extra: the module that needs it is imported once it is known to be there.
         from mirrortest.reconcile.job import reconcile as judge

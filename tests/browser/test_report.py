@@ -7,17 +7,12 @@ import struct
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import expect
 
 from mirrortest.cli import report as report_verb
-from mirrortest.compare.comparison import Side, compare
-from mirrortest.compare.page import render as render_comparison
-from mirrortest.compare.page import render_trend
-from mirrortest.compare.reading import read_side
-from mirrortest.compare.trend import trend
 from mirrortest.report import png
 from mirrortest.report.html import render
 from mirrortest.report.result import read_result
@@ -30,111 +25,17 @@ from tests.made_result import RUN, Made, failed_run, note_events
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from playwright.sync_api import Browser, FloatRect, Locator
+    from playwright.sync_api import Browser
 
     from tests.documented import Shown
 
+from tests.browser.sheet import CONTRAST, FITTED, WIDTHS, Scheme, Sheet, room_of
+
 pytestmark = pytest.mark.browser
 
-Scheme: TypeAlias = Literal["light", "dark"]
 OBSERVED = ("machine-0", "jvms", "brokers", "log-lines")
 CHARTS = ("strips", "percentiles", "heat", "curve", "load", *OBSERVED)
-WIDTHS = {"phone": 390, "desk": 1280}
 HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}{a|b}"
-
-DRAWN = """() => {
-    const drawn = (chart) => {
-        const { series } = chart.getOption();
-        const dom = chart.getDom();
-        return {
-            points: series.filter((each) => !["events", "failing"].includes(each.name))
-                .map((each) => each.data.filter((item) => item[1] !== null).length),
-            failing: series.filter((each) => each.name === "failing")
-                .map((each) => each.data.length),
-            marks: series.filter((each) => each.name === "events").map((each) => each.data.length),
-            shapes: dom.querySelectorAll("svg path").length,
-            width: dom.querySelector("svg").getBoundingClientRect().width,
-            room: dom.getBoundingClientRect().width,
-        };
-    };
-    const { charts } = mirrortest;
-    return Object.fromEntries(Object.keys(charts).map((name) => [name, drawn(charts[name])]));
-}"""
-
-# Whether each chart is as wide as its room.
-FITTED = """() => Object.values(mirrortest.charts).every((chart) => {
-    const [room, drawing] = [chart.getDom(), chart.getDom().querySelector("svg")]
-        .map((each) => each.getBoundingClientRect().width);
-    return Math.abs(room - drawing) <= 1;
-})"""
-
-# Of every element with text of its own: its colour's contrast with what it stands on.
-CONTRAST = """() => {
-    const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
-    const light = (colour) => {
-        const [r, g, b] = channels(colour).slice(0, 3).map((value) => {
-            const part = value / 255;
-            return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
-        });
-        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-    };
-    const ground = (element) => {
-        for (let at = element; at; at = at.parentElement) {
-            const colour = getComputedStyle(at).backgroundColor;
-            const [, , , opaque = 1] = channels(colour);
-            if (opaque === 1) return colour;
-        }
-        return "rgb(255, 255, 255)";
-    };
-    const found = {};
-    for (const element of document.querySelectorAll("body *:not(svg *)")) {
-        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
-        if (!own || !element.checkVisibility()) continue;
-        const [a, b] = [getComputedStyle(element).color, ground(element)];
-        const [high, low] = [light(a), light(b)].sort((x, y) => y - x);
-        found[`${a} on ${b}`] = (high + 0.05) / (low + 0.05);
-    }
-    return found;
-}"""
-
-
-def _keep(told: list[str], word: str) -> None:
-    told.append(word)
-
-
-def _room(of: Locator) -> FloatRect:
-    """Where something stands on the page, in pixels."""
-    found = of.bounding_box()
-    assert found is not None
-    return found
-
-
-class Sheet:
-    """An open report, and all that went wrong with it."""
-
-    def __init__(
-        self, browser: Browser, file: Path, *, width: int = 1280, scheme: Scheme = "light"
-    ) -> None:
-        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.troubles: list[str] = []
-        self.requests: list[str] = []
-        self.page.on("console", lambda message: _keep(self.troubles, message.text))
-        self.page.on("pageerror", lambda error: _keep(self.troubles, str(error)))
-        self.page.on("request", lambda request: _keep(self.requests, request.url))
-        self.page.goto(file.as_uri())
-        self.page.wait_for_function("() => window.mirrortest")
-
-    @property
-    def drawn(self) -> dict[str, Any]:
-        """By chart: how many points its series hold, events, SVG shapes, and its width."""
-        drawn: dict[str, Any] = self.page.evaluate(DRAWN)
-        return drawn
-
-    @property
-    def overflow(self) -> int:
-        """How far the page is wider than its window, pixels."""
-        pixels: int = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
-        return pixels
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +149,7 @@ def test_pointing_tells_the_figures(sheet: Sheet) -> None:
         box = sheet.page.locator(f"#chart-{name}")
         box.scroll_into_view_if_needed()
         for share in (0.2, 0.45, 0.5, 0.7):
-            size = _room(box)
+            size = room_of(box)
             box.hover(position={"x": size["width"] * share, "y": size["height"] * share})
     sheet.page.evaluate(
         "mirrortest.charts.strips.dispatchAction({type: 'showTip', seriesIndex: 2, dataIndex: 0})"
@@ -308,7 +209,7 @@ def test_where_scripts_are_forbidden_charts_are_words(
     )
     assert len(said) == len(CHARTS)
     assert [text for text in said if "This chart needs JavaScript." not in text] == []
-    heights = [_room(box)["height"] for box in page.locator(".chart").all()]
+    heights = [room_of(box)["height"] for box in page.locator(".chart").all()]
     assert all(10 < height < 150 for height in heights)
     page.close()
 
@@ -359,46 +260,6 @@ def test_each_chart_is_written_as_a_png(
         assert height > 200
 
 
-@pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A comparison of three repeats with three others, and the trend of all six."""
-    folder = tmp_path_factory.mktemp("compared")
-    for number in range(6):
-        made = Made(minutes=5, rate=600 * (1 + number), interval=5)
-        made.write(folder / ("old", "new")[number // 3] / str(number))
-    sides = [read_side(str(folder / name), with_logs=True) for name in ("old", "new")]
-    files = [folder / "comparison.html", folder / "trend.html"]
-    files[0].write_text(render_comparison(compare(sides[0], sides[1:]), sides))
-    files[1].write_text(
-        render_trend(trend(Side("all", [each for side in sides for each in side.repeats])))
-    )
-    return files
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
-def test_pages_of_comparisons_are_whole_on_every_screen(
-    browser: Browser, compared: list[Path], width: int, scheme: Scheme
-) -> None:
-    """No error, no request but for the file, every chart drawn, every text readable."""
-    for file in compared:
-        sheet = Sheet(browser, file, width=width, scheme=scheme)
-        assert sheet.troubles == []
-        assert sheet.requests == [file.as_uri()]
-        assert sheet.overflow == 0
-        assert min(sheet.page.evaluate(CONTRAST).values()) >= 4.5
-        drawn = sheet.drawn
-        places = sheet.page.locator(".chart").all()
-        assert set(drawn) == {str(each.get_attribute("id"))[len("chart-") :] for each in places}
-        for name, chart in drawn.items():
-            assert any(chart["points"]), name
-            assert chart["width"] == pytest.approx(chart["room"], abs=1), name
-        times = [chart["points"] for name, chart in drawn.items() if name.startswith("time-")]
-        assert bool(times) is (file is compared[0])
-        assert all(len(points) == 6 and min(points) > 50 for points in times)
-        sheet.page.close()
-
-
 def test_headings_tables_and_charts_have_names(sheet: Sheet) -> None:
     """For who does not see: headings in order, a caption or a label on each, one main part."""
     levels = sheet.page.evaluate(
@@ -438,7 +299,7 @@ def test_the_list_of_sections_stays_in_sight(
     sheet = opened(width, "light")
     links = sheet.page.get_by_role("navigation")
     links.get_by_role("link", name="All counts").click()
-    bar, heading = _room(links), _room(sheet.page.locator("#counts h2"))
+    bar, heading = room_of(links), room_of(sheet.page.locator("#counts h2"))
     assert bar["y"] == 0
     assert heading["y"] >= bar["height"]
 
@@ -454,8 +315,8 @@ def test_on_paper_the_charts_are_as_wide_as_the_text(browser: Browser, failed: P
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("nav").is_hidden()
     for name in CHARTS:
-        text = _room(page.locator(f"#chart-{name}"))
-        drawing = _room(page.locator(f"#chart-{name} svg").first)
+        text = room_of(page.locator(f"#chart-{name}"))
+        drawing = room_of(page.locator(f"#chart-{name} svg").first)
         assert drawing["width"] == pytest.approx(text["width"], abs=1)
         assert drawing["height"] > 80
     assert len(page.pdf(format="A4")) > 50_000

@@ -212,3 +212,8 @@ class World:
 
     async def report(self, latencies: Sequence[int] = ()) -> ConsumeReport:
         return await self.rounds(latencies).conclude()
+
+
+def reasons(report: ConsumeReport) -> str:
+    """Why a report is inconclusive, in one text."""
+    return " | ".join(report.inconclusive)

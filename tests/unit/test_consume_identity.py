@@ -13,7 +13,6 @@ import pytest
 
 from mirrortest.consume import assignment as assignment_module
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.consume.end_offsets import EndOffsetSnapshot
 from mirrortest.consume.partition_views import SavedState
 from mirrortest.errors import UnreachableError
 from mirrortest.kafka.fetched import (
@@ -24,17 +23,13 @@ from mirrortest.kafka.fetched import (
     ReadPosition,
     Recreated,
 )
-from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.coverage import Observed, Span, cover
-from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId, StreamId
-from tests.unit.judged_world import STREAM as JUDGED
-from tests.unit.judged_world import World
 from tests.unit.played_cluster import Played, consumer_of
 
 if TYPE_CHECKING:
@@ -381,21 +376,6 @@ async def test_with_topic_ids_nothing_is_looked_at_again() -> None:
     assert played.order == []
 
 
-async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complete() -> None:
-    """F1: a topic that was created again may end where the one before ended, with other numbers."""
-    world = World(0, 1, 2, 3, 4, ends={("A.t", 0): 5})
-    world.vouch((0, 10), end=10)
-    world.held.resumed, world.held.last_record = True, (4, 1234)
-    rounds = world.rounds()
-    judge = rounds._context.topics.judges["A.t"]
-    judge.losses.restore_clocks([[list(JUDGED), [0, 10], []]], 0, of_topic="t", of_run="r1")
-    complete, _ = await rounds.judge()
-    assert (complete, judge.losses.claimed) == (False, {})
-    world.held.resumed = False
-    complete, _ = await rounds.judge()
-    assert judge.losses.claimed == {JUDGED: IntervalSet([(5, 10)])}
-
-
 def test_a_place_survives_its_state() -> None:
     """Others compare with it what they find of the partition's end."""
     held = AssignedPartition.fresh(
@@ -408,48 +388,6 @@ def test_a_place_survives_its_state() -> None:
         == held.place
         == ReadPosition(9, 5, X)
     )
-
-
-@pytest.mark.parametrize(
-    ("end", "doubt"),
-    [
-        (End(2, 2, Y), "A.t-0 was deleted and created again, and not read anew yet"),
-        (End(2, 2, X, agrees=False), "A.t-0 was cut back, and not read anew yet"),
-    ],
-)
-async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, doubt: str) -> None:
-    """F2, F12: it ends exactly where reading stands, before the reader has noticed."""
-    world = World(0, 1).vouch((0, 3), end=3)
-    world.held.topic_id = X
-    rounds = world.rounds()
-    world.logs = {("A.t", 0): end}
-    assert not (await rounds.judge())[0]
-    report = await rounds.conclude()
-    assert report.verdict == "inconclusive"
-    assert doubt in report.inconclusive
-    assert world.log.tails == []
-
-
-async def test_what_stands_behind_an_open_transaction_is_not_lost() -> None:
-    """A reader of committed records comes no further than the last stable offset."""
-    world = World(0, 1, ends={("A.t", 0): 4}).vouch((0, 3), end=3)
-    world.logs = {("A.t", 0): End(4, 2)}
-    report = await world.report()
-    assert report.verdict == "inconclusive"
-    assert "an open transaction holds back what stands behind it: A.t-0" in report.inconclusive
-    assert report.counts["lost"] == 0
-
-
-def test_a_transaction_behind_which_nothing_stands_holds_nothing_back() -> None:
-    """Only where reading has come as far as it may is it the reason."""
-    checker = PartitionChecker("t", 0, next_offset=3)
-    found = {("A.t", 0): End(9, 5)}
-    look = EndOffsetSnapshot.of(1, 0, ["A.t"], {("A.t", 0): ReadPosition(3)}, found)
-    assert look.blocked_by_transactions({"A.t": {0: checker}}) == []
-    checker.next_offset = 5
-    assert look.blocked_by_transactions({"A.t": {0: checker}}) == ["A.t-0"]
-    checker.next_offset = 9
-    assert look.blocked_by_transactions({"A.t": {0: checker}}) == []
 
 
 def test_offline_what_lies_before_a_cut_is_covered() -> None:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
@@ -19,7 +17,6 @@ from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.errors import UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import End
-from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger import LaneRecord
@@ -27,21 +24,11 @@ from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
-from tests.unit.judged_world import MINUTE, STREAM, World
+from tests.unit.judged_world import MINUTE, STREAM, World, reasons
 from tests.unit.turns import taking_turns
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from mirrortest.consume.consume_report import ConsumeReport
-
 
 OLD, NEW = "A" * 22, "B" * 22
 """Topic ids."""
-
-
-def _told(report: ConsumeReport) -> str:
-    return " | ".join(report.inconclusive)
 
 
 async def test_what_was_vouched_for_and_seen_passes() -> None:
@@ -54,7 +41,7 @@ async def test_nothing_acknowledged_proves_nothing() -> None:
     """With acks=0 all is unknown: a mirror that copies nothing must not pass."""
     report = await World().vouch(unknown=[(0, 9)], end=9).report()
     assert report.verdict == "inconclusive"
-    assert "the outcome of 9 is unknown" in _told(report)
+    assert "the outcome of 9 is unknown" in reasons(report)
 
 
 async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over() -> None:
@@ -62,7 +49,7 @@ async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over
     ends = {("A.t", 0): 1, ("A.other", 0): 0}
     report = await World(0, ends=ends, topics=("A.t", "A.other")).vouch((0, 1), end=1).report()
     assert report.verdict == "inconclusive"
-    assert "A.other: the ledger says nothing of 'other'" in _told(report)
+    assert "A.other: the ledger says nothing of 'other'" in reasons(report)
 
 
 async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> None:
@@ -71,7 +58,7 @@ async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> N
     report = await world.vouch(end=0).report()
     assert report.counts["phantom"] == 0
     assert report.verdict == "inconclusive"
-    assert "nothing of 1 streams" in _told(report)
+    assert "nothing of 1 streams" in reasons(report)
 
 
 async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
@@ -84,7 +71,7 @@ async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
     assert (await rounds.judge())[0]
     report = await rounds.conclude()
     assert report.verdict == "inconclusive"
-    assert "the ledger lacks parts of 1 lanes, or somebody else wrote one" in _told(report)
+    assert "the ledger lacks parts of 1 lanes, or somebody else wrote one" in reasons(report)
 
 
 async def test_metrics_of_partitions_have_the_source_topic_as_all_others() -> None:
@@ -114,21 +101,21 @@ async def test_a_wrong_lane_leads_to_its_partition() -> None:
     assert found == {("0", "duplicated"): "0"}
 
 
-async def test_a_topic_that_is_gone_at_the_end_is_told() -> None:
+async def test_a_topic_that_is_gone_at_the_end_isreasons() -> None:
     """Without its ends nothing is lost, nothing passes, and no tail is made up for the log."""
     world = World(0, ends={}).vouch((0, 2), end=2)
     report = await world.report()
     assert world.log.tails == []
     assert report.counts["lost"] == 0
     assert report.verdict == "inconclusive"
-    assert "A.t does not exist" in _told(report)
+    assert "A.t does not exist" in reasons(report)
 
 
 async def test_partitions_not_read_to_their_ends_are_told_in_their_order() -> None:
     """However the brokers answered."""
     ends = {("A.t", number): 5 for number in (1, 0, 3, 2)}
     report = await World(0, ends=ends).vouch((0, 1), end=1).report()
-    assert "A.t: not read to the end: partitions 0-3" in _told(report)
+    assert "A.t: not read to the end: partitions 0-3" in reasons(report)
 
 
 async def test_what_another_consumer_claimed_is_late_for_all() -> None:
@@ -192,7 +179,7 @@ async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_i
     world.policy_hidden = {"A.t"}
     report = await world.report()
     assert (report.counts["inconclusive"], report.counts["lost"]) == (1, 0)
-    assert "that may be why 1 messages are missing" in _told(report)
+    assert "that may be why 1 messages are missing" in reasons(report)
 
 
 @pytest.mark.parametrize(
@@ -254,10 +241,10 @@ async def test_a_destination_that_is_away_at_the_end_leaves_a_report() -> None:
         2,
         0,
     )
-    assert _told(report).startswith(
+    assert reasons(report).startswith(
         "the destination could not be read to its end: no broker answers at b:1"
     )
-    assert "does not exist" not in _told(report)
+    assert "does not exist" not in reasons(report)
     assert world.log.tails == []
 
 
@@ -273,122 +260,8 @@ async def test_what_befell_a_partition_is_told_by_whoever_reports_it() -> None:
     world.ends[other.at] = 0
     report = await world.report()
     assert report.verdict == "inconclusive"
-    assert "A.t-1 was deleted and made again" in _told(report)
+    assert "A.t-1 was deleted and made again" in reasons(report)
     assert report.notes == ["A.t-1 was deleted and made again"]
-
-
-async def test_nobody_ends_of_itself_between_two_assignments() -> None:
-    """Who is told to end then tells the ends of what was taken: nobody else need have it yet."""
-    world = World(0, 1).vouch((0, 2), end=2)
-    rounds = world.rounds()
-    assert (await rounds.judge())[0]
-    # As a revocation leaves it: saved, given away, and what is ours from now on is not told yet.
-    world.states = {world.held.at: (1, world.held.to_state())}
-    world.partitions.clear()
-    world.assignment.rebalancing, world.assignment.released = True, [world.held]
-    assert not (await rounds.judge())[0]
-    report = await rounds.conclude()
-    assert (report.verdict, report.counts["delivered"]) == ("passed", 2)
-    assert (report.partitions, world.log.tails) == ([], [(0, 2)])
-    world.assignment.rebalancing = False
-    assert (await rounds.judge())[0]
-
-
-async def test_when_the_ends_were_asked_for_is_told() -> None:
-    """What is sent from then on cannot stand below them, however long it takes to end."""
-    world = World(0, 1).vouch((0, 2), end=2)
-    asked: list[int] = []
-    world.while_asked = lambda: asked.append(time.time_ns())
-    began = time.time_ns()
-    await world.report()
-    (then,) = asked
-    assert began <= world.log.looked_ns <= then
-
-
-async def test_what_is_taken_while_the_ends_are_asked_for_has_its_end_told() -> None:
-    """Its next owner may have nothing left to read, or be ending, too."""
-    world = World(0, 1).vouch((0, 2), end=2)
-    world.states = {world.held.at: (1, world.held.to_state())}
-    world.while_asked = world.partitions.clear
-    report = await world.report()
-    assert (report.verdict, report.partitions) == ("passed", [])
-    assert world.log.tails == [(0, 2)]
-
-
-def _others_write(world: World) -> Callable[[], None]:
-    """Somebody else's record comes to the partition whenever its end is asked for."""
-
-    def more() -> None:
-        assert isinstance(world.ends, dict)
-        world.ends = {**world.ends, ("A.t", 0): world.ends["A.t", 0] + 1}
-
-    return more
-
-
-def _read(world: World, to: int) -> None:
-    """Others' records are read up to an offset: they are of no stream."""
-    at = world.held.checker.next_offset
-    world.held.checker.apply(SeenRow(None, 0, 0, at, to, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2))
-
-
-async def test_a_run_is_over_though_others_go_on_writing() -> None:
-    """Read up to where the topic ended when all was judged: its end now is never reached."""
-    world = World(0, 1).vouch((0, 2), end=2)
-    world.while_asked = _others_write(world)
-    rounds = world.rounds()
-    assert not (await rounds.judge())[0]
-    first = time.time_ns()
-    _read(world, 3)
-    assert (await rounds.judge())[0]
-    _read(world, 4)
-    report = await rounds.conclude()
-    assert world.ends == {("A.t", 0): 5}
-    assert (report.verdict, report.inconclusive) == ("passed", [])
-    assert world.log.tails == [(0, 4)]
-    assert world.log.looked_ns <= first
-
-
-async def test_a_look_counts_no_longer_where_the_topic_was_made_again() -> None:
-    """Its end moved back below what was read: nothing is complete before that is noticed."""
-    world = World(0, 1).vouch((0, 2), end=2)
-    rounds = world.rounds()
-    assert (await rounds.judge())[0]
-    world.ends = {("A.t", 0): 1}
-    assert not (await rounds.judge())[0]
-    report = await rounds.conclude()
-    assert report.verdict == "inconclusive"
-    assert "made again" in _told(report)
-    assert world.log.tails == [(0, 1)]
-
-
-async def test_a_look_counts_no_longer_where_partitions_were_added() -> None:
-    """What stands in the new one must be read, too."""
-    world = World(0, 1).vouch((0, 2), end=2)
-    rounds = world.rounds()
-    assert (await rounds.judge())[0]
-    world.ends = {("A.t", 0): 2, ("A.t", 1): 1}
-    assert not (await rounds.judge())[0]
-    report = await rounds.conclude()
-    assert "not read to the end: partition 1" in _told(report)
-
-
-async def test_the_ends_of_others_partitions_are_told_too() -> None:
-    """Who is given a partition while it ends, or had it and was killed, tells nothing of it.
-
-    How far it was found clean is not told: that is for its own judge to say.
-    """
-    world = World(0, 1).vouch((0, 2), end=2)
-    other = AssignedPartition.fresh(
-        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
-    )
-    other.checker.apply(SeenRow(None, 0, 0, 0, 3, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2))
-    world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
-    assert isinstance(world.ends, dict)
-    world.ends[other.at] = 4
-    report = await world.report()
-    assert "not read to the end: partition 1" in _told(report)
-    assert world.log.tails == [(0, 2), (1, 4)]
-    assert world.log.judged == [2, 0]
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -443,8 +316,8 @@ async def test_another_consumers_state_that_cannot_be_read_ends_nobody() -> None
     assert not (await rounds.judge())[0]
     report = await rounds.conclude()
     assert report.verdict == "inconclusive"
-    assert "A.t-1: the state of its consumer cannot be read" in _told(report)
-    assert "A.t: not read to the end: partition 1" in _told(report)
+    assert "A.t-1: the state of its consumer cannot be read" in reasons(report)
+    assert "A.t: not read to the end: partition 1" in reasons(report)
     fresh = AssignedPartition.fresh(
         other, 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
     )

@@ -9,14 +9,12 @@ import pytest
 
 from mirrortest.consume.topic_judge import (
     TopicJudge,
-    TopicRound,
 )
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify import judge as check_judge
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.ledger import LaneRecord, Ledger, Registration, lane_value
-from mirrortest.verify.ledger import lane_key as ledger_lane_key
+from mirrortest.verify.ledger import LaneRecord, Ledger, Registration
 from mirrortest.verify.loss import Losses, all_ends_known, ended_earlier, read_past
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.placement import ExpectPartition, homes_of
@@ -28,105 +26,70 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.verify.judge import StreamVerdict
+from tests.unit.judged_topic import (
+    checker_of,
+    claimed_now,
+    judged_round,
+    ledger_of,
+    note_lanes,
+    row_of,
+    topic_judge,
+)
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
 DEADLINE = 1000
 HOUR = 60 * MINUTE_NS
 
 
-def _judge() -> TopicJudge:
-    return TopicJudge("t", "r1", ExpectPartition.ANY, Losses(DEADLINE))
-
-
-def _ledger(acked: list[tuple[int, int]], *, end: int | None = None) -> Ledger:
-    ledger = Ledger()
-    numbers = IntervalSet(acked)
-    ledger.merge(LaneRecord(STREAM, numbers.end, numbers, end=end))
-    return ledger
-
-
-def _checker(*seqs: int, partition: int = 0, start: int = 0) -> PartitionChecker:
-    checker = PartitionChecker("t", partition, next_offset=start)
-    for offset, seq in enumerate(seqs, start=start):
-        checker.apply(SeenRow(STREAM, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2))
-    return checker
-
-
-def _note(judge: TopicJudge, ledger: Ledger, elapsed_ns: int) -> None:
-    for lane in judge.lanes(ledger).values():
-        judge.note(lane, elapsed_ns)
-
-
-def _standing(
-    judge: TopicJudge,
-    ledger: Ledger,
-    checkers: dict[int, PartitionChecker],
-    elapsed_ns: int = 0,
-    *,
-    closed: bool = False,
-) -> TopicRound:
-    return TopicRound(judge, ledger, checkers, elapsed_ns, closed=closed).completed()
-
-
-def _decide(
-    judge: TopicJudge, ledger: Ledger, checkers: dict[int, PartitionChecker]
-) -> dict[StreamId, IntervalSet]:
-    """What is newly claimed, after which it is no longer in flight."""
-    topic_round = _standing(judge, ledger, checkers)
-    news = judge.claim_losses(topic_round, checkers)
-    assert not any(topic_round.in_flight(stream) & numbers for stream, numbers in news.items())
-    return news
-
-
 def test_nothing_is_lost_before_its_deadline() -> None:
     """An acknowledged number that is missing is in flight until the deadline is past."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
-    _note(judge, ledger, 0)
-    assert not _standing(judge, ledger, checkers, DEADLINE - 1).overdue
-    (verdict,) = _standing(judge, ledger, checkers, closed=False).verdicts.values()
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 3)]), {0: checker_of(0, 2)}
+    note_lanes(judge, ledger, 0)
+    assert not judged_round(judge, ledger, checkers, DEADLINE - 1).overdue
+    (verdict,) = judged_round(judge, ledger, checkers, closed=False).verdicts.values()
     assert verdict.having(Finding.IN_FLIGHT).to_list() == IntervalSet([(1, 2)]).to_list()
     assert not verdict.having(Finding.LOST)
 
 
 def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read() -> None:
     """Past its deadline a number is still not lost while there are offsets left to read."""
-    judge, ledger = _judge(), _ledger([(0, 3)])
-    checker = _checker(0, 2)
-    _note(judge, ledger, 0)
-    assert _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
-    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 4})
-    assert _decide(judge, ledger, {0: checker}) == {}
+    judge, ledger = topic_judge(), ledger_of([(0, 3)])
+    checker = checker_of(0, 2)
+    note_lanes(judge, ledger, 0)
+    assert judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 4})
+    assert claimed_now(judge, ledger, {0: checker}) == {}
     checker.advance(4)
-    assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
-    assert _standing(judge, ledger, {0: checker}).judged
+    assert claimed_now(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
+    assert judged_round(judge, ledger, {0: checker}).judged
 
 
 def test_what_stands_in_another_partition_is_not_lost() -> None:
     """Loss is judged on the union of all partitions."""
-    judge, ledger = _judge(), _ledger([(0, 3)])
-    checkers = {0: _checker(0, 2), 1: _checker(1, partition=1)}
-    _note(judge, ledger, 0)
-    assert not _standing(judge, ledger, checkers, 2 * DEADLINE).overdue
-    assert _standing(judge, ledger, checkers).judged
+    judge, ledger = topic_judge(), ledger_of([(0, 3)])
+    checkers = {0: checker_of(0, 2), 1: checker_of(1, partition=1)}
+    note_lanes(judge, ledger, 0)
+    assert not judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue
+    assert judged_round(judge, ledger, checkers).judged
 
 
 def test_a_partition_that_nobody_reads_keeps_everything_open() -> None:
     """An end above zero with no reader proves nothing; an empty partition needs none."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2, 1: 5})
-    assert _decide(judge, ledger, checkers) == {}
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 3)]), {0: checker_of(0, 2)}
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2, 1: 5})
+    assert claimed_now(judge, ledger, checkers) == {}
     assert read_past(checkers, {0: 2, 1: 0})
 
 
 def test_a_claimed_message_that_comes_after_all_is_late() -> None:
     """The claim is repaid: no longer lost, and said to be late."""
-    judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 1})
-    assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
-    late = _checker(0, 1)
-    (verdict,) = _standing(judge, ledger, {0: late}, closed=True).verdicts.values()
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 1})
+    assert claimed_now(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
+    late = checker_of(0, 1)
+    (verdict,) = judged_round(judge, ledger, {0: late}, closed=True).verdicts.values()
     assert (
         verdict.having(Finding.LOST).count,
         verdict.having(Finding.LATE).count,
@@ -136,11 +99,11 @@ def test_a_claimed_message_that_comes_after_all_is_late() -> None:
 
 def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
     """Retention that overtakes the reader makes numbers inconclusive, not lost."""
-    judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0)
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 5)]), checker_of(0)
     checker.unread(1, 4)
-    _note(judge, ledger, 0)
-    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
-    (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
+    note_lanes(judge, ledger, 0)
+    assert not judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    (verdict,) = judged_round(judge, ledger, {0: checker}, closed=True).verdicts.values()
     assert (verdict.having(Finding.LOST).count, verdict.having(Finding.INCONCLUSIVE).count) == (
         0,
         4,
@@ -150,13 +113,13 @@ def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
 @pytest.mark.parametrize("found_ns", [None, HOUR])
 def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int | None) -> None:
     """F10: 1, 2, then 0 deleted unread, then 3, 4: 0 is not lost, as retention never is."""
-    judge, ledger, checker = _judge(), _ledger([(0, 6)]), _checker(1, 2)
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 6)]), checker_of(1, 2)
     checker.unread(2, 3, found_ns)
     for offset, seq in ((3, 3), (4, 4)):
-        checker.apply(_row(seq, offset, HOUR - MINUTE_NS))
-    _note(judge, ledger, 0)
-    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
-    (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
+        checker.apply(row_of(seq, offset, HOUR - MINUTE_NS))
+    note_lanes(judge, ledger, 0)
+    assert not judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    (verdict,) = judged_round(judge, ledger, {0: checker}, closed=True).verdicts.values()
     assert (
         verdict.having(Finding.INCONCLUSIVE).to_list(),
         verdict.having(Finding.REORDERED).count,
@@ -165,24 +128,24 @@ def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int 
 
 def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
     """F10: nothing that was sent ten minutes later stood there: clocks are not that far apart."""
-    judge, ledger, checker = _judge(), _ledger([(0, 9)]), _checker(0)
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 9)]), checker_of(0)
     checker.unread(1, 4, HOUR)
-    checker.apply(_row(4, 4, HOUR + 4 * MINUTE_NS))
-    checker.apply(_row(6, 5, HOUR + 10 * MINUTE_NS))
-    checker.apply(_row(8, 6, HOUR + 11 * MINUTE_NS))
+    checker.apply(row_of(4, 4, HOUR + 4 * MINUTE_NS))
+    checker.apply(row_of(6, 5, HOUR + 10 * MINUTE_NS))
+    checker.apply(row_of(8, 6, HOUR + 11 * MINUTE_NS))
     checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 7})
-    assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(7, 8)])}
-    (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 7})
+    assert claimed_now(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(7, 8)])}
+    (verdict,) = judged_round(judge, ledger, {0: checker}, closed=True).verdicts.values()
     assert verdict.having(Finding.INCONCLUSIVE) == IntervalSet([(1, 4), (5, 6)])
 
 
 def test_a_state_of_before_doubts_all_that_is_missing_behind_offsets_that_nobody_read() -> None:
     """It does not tell when these were found gone: nothing missing is proven lost."""
-    checker = _checker(0)
+    checker = checker_of(0)
     checker.unread(1, 2, 0)
-    checker.apply(_row(3, 2, HOUR))
+    checker.apply(row_of(3, 2, HOUR))
     assert checker.fragments[STREAM].doubtful_below == 3
     state = checker.to_state()
     del state["unread_minute"]
@@ -214,8 +177,8 @@ def test_what_stood_unread_where_a_lane_belonged_before_is_not_lost(
     checkers[old].unread(0, 1)
     checkers[new].apply(SeenRow(stream, 1, 3, 0, 2, 0, 1, 1, 1, 1, 2, 2))
     judge = TopicJudge("t", "r1", policy, Losses(DEADLINE), [3])
-    _note(judge, ledger, 0)
-    topic_round = _standing(judge, ledger, checkers, 2 * DEADLINE)
+    note_lanes(judge, ledger, 0)
+    topic_round = judged_round(judge, ledger, checkers, 2 * DEADLINE)
     assert not topic_round.overdue
     assert topic_round.verdicts[stream].having(Finding.INCONCLUSIVE) == IntervalSet([(0, 1)])
 
@@ -225,32 +188,28 @@ def _home(policy: ExpectPartition, lane: int, count: int) -> int:
     return home
 
 
-def _row(seq: int, offset: int, intended_ns: int) -> SeenRow:
-    return SeenRow(STREAM, seq, seq + 1, offset, offset + 1, 0, *[intended_ns] * 6)
-
-
 def test_a_topic_that_the_mirror_never_made_loses_everything() -> None:
     """No partition is nothing left to read."""
-    judge, ledger = _judge(), _ledger([(0, 5)])
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, {}, 2 * DEADLINE).overdue, {})
-    assert _decide(judge, ledger, {}) == {STREAM: IntervalSet([(0, 5)])}
+    judge, ledger = topic_judge(), ledger_of([(0, 5)])
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, {}, 2 * DEADLINE).overdue, {})
+    assert claimed_now(judge, ledger, {}) == {STREAM: IntervalSet([(0, 5)])}
 
 
 def test_claims_taken_over_are_not_made_again() -> None:
     """Another consumer's claims count as made."""
-    judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
     judge.losses.merge({STREAM: IntervalSet([(1, 2)])})
-    _note(judge, ledger, 0)
-    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
-    assert _standing(judge, ledger, {0: checker}).judged
+    note_lanes(judge, ledger, 0)
+    assert not judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    assert judged_round(judge, ledger, {0: checker}).judged
 
 
 def test_what_another_claims_amid_a_round_is_not_claimed_again() -> None:
     """The verdict was made before; the claim counts once."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0)}
-    _note(judge, ledger, 0)
-    topic_round = _standing(judge, ledger, checkers, 2 * DEADLINE)
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 3)]), {0: checker_of(0)}
+    note_lanes(judge, ledger, 0)
+    topic_round = judged_round(judge, ledger, checkers, 2 * DEADLINE)
     judge.losses.open(topic_round.overdue, {0: 1})
     judge.losses.merge({STREAM: IntervalSet([(1, 2)])})
     assert judge.claim_losses(topic_round, checkers) == {STREAM: IntervalSet([(2, 3)])}
@@ -258,27 +217,27 @@ def test_what_another_claims_amid_a_round_is_not_claimed_again() -> None:
 
 def test_a_hearing_whose_ends_went_back_is_held_again() -> None:
     """A topic made anew may never reach the ends of the one before: no hearing hangs on them."""
-    judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 900})
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 5)]), checker_of(0, 2)
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 900})
     judge.losses.cancel({0: 900})
-    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 2})
-    assert not _decide(judge, ledger, {0: checker})
+    judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 2})
+    assert not claimed_now(judge, ledger, {0: checker})
     judge.losses.cancel({0: 2})
-    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 2})
-    assert _decide(judge, ledger, {0: checker})
+    judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 2})
+    assert claimed_now(judge, ledger, {0: checker})
 
 
 def test_a_partition_whose_end_is_not_told_leaves_all_open() -> None:
     """A broker that just started may not know a topic: that is no empty topic."""
-    assert not all_ends_known({0: _checker(0), 1: _checker(partition=1)}, {0: 5})
-    assert all_ends_known({0: _checker(0)}, {0: 5, 1: 0})
+    assert not all_ends_known({0: checker_of(0), 1: checker_of(partition=1)}, {0: 5})
+    assert all_ends_known({0: checker_of(0)}, {0: 5, 1: 0})
     assert all_ends_known({}, {})
 
 
 def test_an_end_before_what_was_read_proves_nothing() -> None:
     """The topic was made again, and whoever reads it has not noticed: all of it is unread."""
-    checkers = {0: _checker(0, 2), 1: _checker(partition=1)}
+    checkers = {0: checker_of(0, 2), 1: checker_of(partition=1)}
     assert all_ends_known(checkers, {0: 2, 1: 4})
     assert not all_ends_known(checkers, {0: 1, 1: 4})
     assert (ended_earlier(checkers, {0: 2, 1: 0}), ended_earlier(checkers, {0: 1})) == ([], [0])
@@ -286,11 +245,11 @@ def test_an_end_before_what_was_read_proves_nothing() -> None:
 
 def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline() -> None:
     """Then the run may end without it; if the ledger knows it meanwhile, its messages count."""
-    judge, checkers = _judge(), {0: _checker(0)}
-    assert judge.awaits_ledger(_standing(judge, Ledger(), checkers), 5)
-    assert judge.awaits_ledger(_standing(judge, Ledger(), checkers), 4 + DEADLINE)
-    assert not judge.awaits_ledger(_standing(judge, Ledger(), checkers), 5 + DEADLINE)
-    assert not judge.awaits_ledger(_standing(judge, _ledger([(0, 1)]), checkers), 6)
+    judge, checkers = topic_judge(), {0: checker_of(0)}
+    assert judge.awaits_ledger(judged_round(judge, Ledger(), checkers), 5)
+    assert judge.awaits_ledger(judged_round(judge, Ledger(), checkers), 4 + DEADLINE)
+    assert not judge.awaits_ledger(judged_round(judge, Ledger(), checkers), 5 + DEADLINE)
+    assert not judge.awaits_ledger(judged_round(judge, ledger_of([(0, 1)]), checkers), 6)
 
 
 def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_phantom() -> None:
@@ -298,109 +257,18 @@ def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_pha
 
     What a producer claimed is in its claim: beside that a stream of its own was never sent.
     """
-    ledger = _ledger([(0, 3)], end=3)
+    ledger = ledger_of([(0, 3)], end=3)
     ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
     forgotten = [STREAM._replace(producer="ended"), STREAM._replace(incarnation=2)]
     beside = STREAM._replace(lane=1)
-    checker = _checker(0, 1, 2)
+    checker = checker_of(0, 1, 2)
     for at, stream in enumerate((*forgotten, beside), start=3):
         checker.apply(SeenRow(stream, 0, 1, at, at + 1, 0, 1, 1, 1, 1, 2, 2))
     assert ledger.complete("r1")
-    verdicts = _standing(_judge(), ledger, {0: checker}, closed=True).verdicts
+    verdicts = judged_round(topic_judge(), ledger, {0: checker}, closed=True).verdicts
     assert {stream for stream, found in verdicts.items() if found.having(Finding.PHANTOM)} == {
         beside
     }
-
-
-def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
-    """A later message of the same key explains what is missing before it, and nothing else does."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1)}
-    checkers[0].apply(_row(3, 2, 1))
-    judge.compact = True
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 3})
-    assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
-    assert _standing(judge, ledger, checkers).judged
-    (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
-    assert list(verdict.having(Finding.COMPACTED).intervals()) == [(0, 1), (2, 3)]
-    assert (verdict.having(Finding.LOST).count, verdict.delivered.count) == (1, 2)
-
-
-def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen() -> None:
-    """Without DescribeConfigs: it is neither lost nor compacted; the last message is lost."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1, 3)}
-    checkers[0].holed = True
-    judge.policy_hidden = True
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2})
-    assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
-    (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
-    assert list(verdict.having(Finding.INCONCLUSIVE).intervals()) == [(0, 1), (2, 3)]
-    assert (verdict.having(Finding.COMPACTED).count, verdict.having(Finding.LOST).count) == (0, 1)
-
-
-def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
-    """What compaction takes leaves a hole in the offsets."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 4)], end=4), {0: _checker(1, 3)}
-    judge.compact = True
-    _note(judge, ledger, 0)
-    topic_round = _standing(judge, ledger, checkers, 2 * DEADLINE)
-    assert topic_round.overdue == {STREAM: IntervalSet([(0, 1), (2, 3)])}
-
-
-def test_another_runs_message_of_the_key_explains_a_tail() -> None:
-    """F13: two runs on one compacted topic, with the same keys."""
-    judge, ledger, checker = _judge(), _ledger([(0, 3)], end=3), _checker(0)
-    judge.compact = True
-    _note(judge, ledger, 0)
-    other = SeenRow(None, 0, 0, 5, 6, int(Finding.OTHER_RUN), 0, 0, 0, 0, 2, 2)
-    for key_lane, compacted in ((-1, 0), (STREAM.lane + 1, 0), (STREAM.lane, 2)):
-        offset = checker.next_offset + 1
-        checker.apply(other._replace(offset_lo=offset, offset_hi=offset + 1, key_lane=key_lane))
-        checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
-        topic_round = _standing(judge, ledger, {0: checker}, 2 * DEADLINE)
-        assert topic_round.verdicts[STREAM].having(Finding.COMPACTED).count == compacted
-        assert bool(topic_round.overdue) is not bool(compacted)
-
-
-def test_what_a_compacted_source_lacks_is_not_the_mirrors_loss() -> None:
-    """Its producer tells that it is; the last message of a key stays there, too."""
-    judge, checkers = _judge(), {0: _checker(1, 3)}
-    ledger = Ledger()
-    acked = IntervalSet([(0, 5)])
-    lane = LaneRecord(STREAM, 5, acked, end=5, compacted=True)
-    ledger.apply(ledger_lane_key(STREAM), lane_value(lane))
-    _note(judge, ledger, 0)
-    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2})
-    assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
-    (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
-    assert verdict.having(Finding.COMPACTED) == IntervalSet([(0, 1), (2, 3)])
-
-
-def test_a_later_incarnation_elsewhere_does_not_explain_a_tail() -> None:
-    """It must stand where the tail may have stood, or a lost tail would be told compacted."""
-    judge, ledger = _judge(), _ledger([(0, 5)], end=5)
-    judge.compact = True
-    later = STREAM._replace(incarnation=2)
-    elsewhere = PartitionChecker("t", 1)
-    elsewhere.apply(SeenRow(later, 0, 1, 9, 10, 0, 1, 1, 1, 1, 2, 2))
-    _note(judge, ledger, 0)
-    topic_round = _standing(judge, ledger, {0: _checker(0, 1, 2), 1: elsewhere}, 2 * DEADLINE)
-    assert topic_round.overdue == {STREAM: IntervalSet([(3, 5)])}
-
-
-def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
-    """The same producer writes the same keys: its last message supersedes the first one's."""
-    judge, ledger = _judge(), _ledger([(0, 5)], end=5)
-    judge.compact = True
-    later = STREAM._replace(incarnation=2)
-    ledger.merge(LaneRecord(later, 1, IntervalSet([(0, 1)]), end=1))
-    checker = PartitionChecker("t", 0)
-    checker.apply(SeenRow(later, 0, 1, 9, 10, 0, 1, 1, 1, 1, 2, 2))
-    _note(judge, ledger, 0)
-    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
-    verdicts = _standing(judge, ledger, {0: checker}, closed=True).verdicts
-    assert verdicts[STREAM].having(Finding.COMPACTED).count == 5
 
 
 def test_a_stream_of_which_nothing_changed_is_not_judged_again(
@@ -414,7 +282,7 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
         return check_judge.judge(stream, *rest, **more)
 
     monkeypatch.setattr("mirrortest.consume.topic_judge.judge", counted)
-    judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 5)]), checker_of(0, 2)
     ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
     changes: list[Callable[[], object]] = [
         lambda: None,
@@ -431,21 +299,11 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
         change()
         judged.clear()
         for closed in (False, False, True):
-            kept = _standing(judge, ledger, {0: checker}, closed=closed).verdicts
+            kept = judged_round(judge, ledger, {0: checker}, closed=closed).verdicts
             fresh = TopicJudge("t", "r1", ExpectPartition.ANY, Losses(DEADLINE))
             fresh.counts += judge.counts
             fresh.losses.merge(judge.losses.claimed)
             judged_before = len(judged)
-            assert kept == _standing(fresh, ledger, {0: checker}, closed=closed).verdicts
+            assert kept == judged_round(fresh, ledger, {0: checker}, closed=closed).verdicts
             del judged[judged_before:]
         assert len(judged) == 2  # as it changed, and once all is closed
-
-
-def test_under_compaction_other_streams_renew_a_verdict() -> None:
-    """A later message of the key is another stream's."""
-    judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
-    judge.compact = True
-    assert _standing(judge, ledger, {0: checker}).in_flight(STREAM)
-    later = STREAM._replace(producer="q")
-    checker.apply(SeenRow(later, 0, 1, 5, 6, 0, 1, 1, 1, 1, 2, 2))
-    assert not _standing(judge, ledger, {0: checker}).in_flight(STREAM)

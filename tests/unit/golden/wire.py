@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.digits import SEQ_LIMIT, TIME_LIMIT
 from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import MAX_LANE
@@ -16,6 +15,7 @@ from mirrortest.wire.payload import CURRENT, GENERATORS, MAX_SIZE
 from mirrortest.wire.record_batch import compress_records, seal
 from mirrortest.wire.single_records import write_records
 from mirrortest.wire.stream import ProducerId
+from tests.unit.lane_batches import encoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,18 +110,8 @@ def _batch(
     message: Message, count: int, form: Form, sizes: NDArray[np.int64] | None = None
 ) -> memoryview:
     """A batch that is not sealed; intended times step by a microsecond, up to the message's own."""
-    encoder = LaneEncoder(
-        message.topic,
-        message.id,
-        message.lane,
-        message.source_partition,
-        message.destination_partitions,
-        form,
-        message.size,
-        message.compressibility,
-    )
     times = message.intended_ns - 1000 * np.arange(count, dtype=np.int64)[::-1]
-    return encoder.encode(message.seq, times, message.sent_ns, sizes).buffer
+    return encoder(message, form).encode(message.seq, times, message.sent_ns, sizes).buffer
 
 
 def _finished() -> dict[str, Any]:

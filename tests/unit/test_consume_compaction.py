@@ -1,0 +1,126 @@
+"""What compaction may have removed is not claimed lost, and what it cannot have is."""
+
+from __future__ import annotations
+
+import json
+
+from mirrortest.model.findings import Finding
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.ledger import LaneRecord, Ledger, lane_value
+from mirrortest.verify.ledger import lane_key as ledger_lane_key
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.row import SeenRow
+from mirrortest.wire.stream import StreamId
+from tests.unit.judged_topic import (
+    checker_of,
+    claimed_now,
+    judged_round,
+    ledger_of,
+    note_lanes,
+    row_of,
+    topic_judge,
+)
+
+STREAM = StreamId("t", "r1", "p", 1, 0)
+DEADLINE = 1000
+
+
+def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
+    """A later message of the same key explains what is missing before it, and nothing else does."""
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of(1)}
+    checkers[0].apply(row_of(3, 2, 1))
+    judge.compact = True
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 3})
+    assert claimed_now(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
+    assert judged_round(judge, ledger, checkers).judged
+    (verdict,) = judged_round(judge, ledger, checkers, closed=True).verdicts.values()
+    assert list(verdict.having(Finding.COMPACTED).intervals()) == [(0, 1), (2, 3)]
+    assert (verdict.having(Finding.LOST).count, verdict.delivered.count) == (1, 2)
+
+
+def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen() -> None:
+    """Without DescribeConfigs: it is neither lost nor compacted; the last message is lost."""
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of(1, 3)}
+    checkers[0].holed = True
+    judge.policy_hidden = True
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2})
+    assert claimed_now(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
+    (verdict,) = judged_round(judge, ledger, checkers, closed=True).verdicts.values()
+    assert list(verdict.having(Finding.INCONCLUSIVE).intervals()) == [(0, 1), (2, 3)]
+    assert (verdict.having(Finding.COMPACTED).count, verdict.having(Finding.LOST).count) == (0, 1)
+
+
+def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
+    """What compaction takes leaves a hole in the offsets."""
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 4)], end=4), {0: checker_of(1, 3)}
+    judge.compact = True
+    note_lanes(judge, ledger, 0)
+    topic_round = judged_round(judge, ledger, checkers, 2 * DEADLINE)
+    assert topic_round.overdue == {STREAM: IntervalSet([(0, 1), (2, 3)])}
+
+
+def test_another_runs_message_of_the_key_explains_a_tail() -> None:
+    """F13: two runs on one compacted topic, with the same keys."""
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 3)], end=3), checker_of(0)
+    judge.compact = True
+    note_lanes(judge, ledger, 0)
+    other = SeenRow(None, 0, 0, 5, 6, int(Finding.OTHER_RUN), 0, 0, 0, 0, 2, 2)
+    for key_lane, compacted in ((-1, 0), (STREAM.lane + 1, 0), (STREAM.lane, 2)):
+        offset = checker.next_offset + 1
+        checker.apply(other._replace(offset_lo=offset, offset_hi=offset + 1, key_lane=key_lane))
+        checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
+        topic_round = judged_round(judge, ledger, {0: checker}, 2 * DEADLINE)
+        assert topic_round.verdicts[STREAM].having(Finding.COMPACTED).count == compacted
+        assert bool(topic_round.overdue) is not bool(compacted)
+
+
+def test_what_a_compacted_source_lacks_is_not_the_mirrors_loss() -> None:
+    """Its producer tells that it is; the last message of a key stays there, too."""
+    judge, checkers = topic_judge(), {0: checker_of(1, 3)}
+    ledger = Ledger()
+    acked = IntervalSet([(0, 5)])
+    lane = LaneRecord(STREAM, 5, acked, end=5, compacted=True)
+    ledger.apply(ledger_lane_key(STREAM), lane_value(lane))
+    note_lanes(judge, ledger, 0)
+    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2})
+    assert claimed_now(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
+    (verdict,) = judged_round(judge, ledger, checkers, closed=True).verdicts.values()
+    assert verdict.having(Finding.COMPACTED) == IntervalSet([(0, 1), (2, 3)])
+
+
+def test_a_later_incarnation_elsewhere_does_not_explain_a_tail() -> None:
+    """It must stand where the tail may have stood, or a lost tail would be told compacted."""
+    judge, ledger = topic_judge(), ledger_of([(0, 5)], end=5)
+    judge.compact = True
+    later = STREAM._replace(incarnation=2)
+    elsewhere = PartitionChecker("t", 1)
+    elsewhere.apply(SeenRow(later, 0, 1, 9, 10, 0, 1, 1, 1, 1, 2, 2))
+    note_lanes(judge, ledger, 0)
+    topic_round = judged_round(judge, ledger, {0: checker_of(0, 1, 2), 1: elsewhere}, 2 * DEADLINE)
+    assert topic_round.overdue == {STREAM: IntervalSet([(3, 5)])}
+
+
+def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
+    """The same producer writes the same keys: its last message supersedes the first one's."""
+    judge, ledger = topic_judge(), ledger_of([(0, 5)], end=5)
+    judge.compact = True
+    later = STREAM._replace(incarnation=2)
+    ledger.merge(LaneRecord(later, 1, IntervalSet([(0, 1)]), end=1))
+    checker = PartitionChecker("t", 0)
+    checker.apply(SeenRow(later, 0, 1, 9, 10, 0, 1, 1, 1, 1, 2, 2))
+    note_lanes(judge, ledger, 0)
+    assert not judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    verdicts = judged_round(judge, ledger, {0: checker}, closed=True).verdicts
+    assert verdicts[STREAM].having(Finding.COMPACTED).count == 5
+
+
+def test_under_compaction_other_streams_renew_a_verdict() -> None:
+    """A later message of the key is another stream's."""
+    judge, ledger, checker = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
+    judge.compact = True
+    assert judged_round(judge, ledger, {0: checker}).in_flight(STREAM)
+    later = STREAM._replace(producer="q")
+    checker.apply(SeenRow(later, 0, 1, 5, 6, 0, 1, 1, 1, 1, 2, 2))
+    assert not judged_round(judge, ledger, {0: checker}).in_flight(STREAM)

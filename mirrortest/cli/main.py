@@ -158,8 +158,9 @@ def run() -> None:
     except OSError as error:
         if error.errno not in _FORBIDDEN:
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}cannot be written: {os.strerror(error.errno)}", ExitCode.ERROR)
+        where = f"{error.filename}:" if error.filename else "a file"
+        why = os.strerror(error.errno)
+        _fail(f"{where} cannot be read or written: {why}", ExitCode.ERROR)
 
 
 def in_our_words(error: Any) -> str:

@@ -189,7 +189,8 @@ class Sender:
     ) -> None:
         pending.batch.withdrawn = True
         del self._pending[pending]
-        pending.ended.set_result(Sent(outcome, base_offset, error, failure))
+        if not pending.ended.cancelled():  # with the task that awaited it
+            pending.ended.set_result(Sent(outcome, base_offset, error, failure))
 
     def _give_up(self, pending: _Pending, why: str, failure: Failure = Failure.WITHDRAWN) -> None:
         """Settle without an answer; once withdrawn, what was not handed over never will be."""

@@ -159,3 +159,9 @@ def _lab_runs_again(request: pytest.FixtureRequest) -> Iterator[None]:
         if not part.alive:
             part.start()
             part.wait_ready()
+
+
+@pytest.fixture
+def scene_beside(make_scene: Callable[..., Scene]) -> Callable[..., Scene]:
+    """Makes scenes whose copies have a prefix that MirrorMaker 2 does not use."""
+    return lambda *topics: make_scene(*topics, alias="S")

@@ -91,8 +91,8 @@ def test_a_command_that_writes_nothing_ends_at_the_first_signal() -> None:
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
-        (OSError(errno.EROFS, "no", "/home/.cache"), "/home/.cache: cannot be written: Read-only"),
-        (OSError(errno.ENOSPC, "no"), "error: cannot be written: No space left on device"),
+        (OSError(errno.EROFS, "no", "/cache"), "/cache: cannot be read or written: Read-only"),
+        (OSError(errno.ENOSPC, "no"), "a file cannot be read or written: No space left on device"),
     ],
 )
 def test_a_place_that_cannot_be_written_gives_a_line(

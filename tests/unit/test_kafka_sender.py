@@ -103,6 +103,18 @@ async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> 
     assert made.dead is None
 
 
+async def test_who_does_not_wait_any_more_holds_nobody_up(producer: Producer) -> None:
+    """A task that awaits a batch's future and is cancelled cancels it, too."""
+    made = sender(producer)
+    futures = [made.send("t", 0, Encoded()) for _ in range(2)]
+    futures[0].cancel()
+    for batch, on_delivery in producer.queued:
+        batch.data()
+        on_delivery(7, None)
+    assert (await futures[1]).base_offset == 7
+    assert not made._pending
+
+
 async def test_without_acknowledgements_nothing_is_known(producer: Producer) -> None:
     """acks=0: what was sent may have arrived or not."""
     made = sender(producer, acks=0, enable_idempotence=False)

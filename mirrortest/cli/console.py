@@ -19,6 +19,7 @@ from rich.segment import Segment
 
 from mirrortest.config.visible import visible, visible_lines
 from mirrortest.errors import JavaMissingError, MirrortestError
+from mirrortest.host.user_files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -121,6 +122,6 @@ def show(
 def write_report(path: Path, text: str) -> None:
     """Write a summary to the file of `--report`; MirrortestError where that cannot be."""
     try:
-        path.write_text(text + "\n")
+        replace_text(path, text + "\n")
     except OSError as error:
         raise MirrortestError(f"--report {path}: {error.strerror}") from error

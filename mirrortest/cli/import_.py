@@ -13,7 +13,7 @@ from mirrortest.cli.help_layout import Program
 from mirrortest.cli.options import can_be_written
 from mirrortest.config.option_file import toml_of
 from mirrortest.config.visible import visible
-from mirrortest.host.user_files import read_text
+from mirrortest.host.user_files import read_text, replace_text
 
 EXAMPLES = """
 Examples:
@@ -63,7 +63,7 @@ def trogdor(
     if output is None:
         typer.echo(text, nl=False)
     else:
-        output.write_text(text, encoding="utf-8")
+        replace_text(output, text)
 
 
 trogdor.__doc__ = f"{trogdor.__doc__}\n{EXAMPLES}"

@@ -15,6 +15,7 @@ from mirrortest.cli.console import warn
 from mirrortest.cli.options import ProgressMode
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
+from mirrortest.host.user_files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,10 +200,8 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         """The run goes on where its status cannot be written."""
         if self._file is None:
             return
-        new = self._file.with_name(f".{self._file.name}.new")
         try:
-            new.write_text(status.document().model_dump_json() + "\n")
-            new.replace(self._file)
+            replace_text(self._file, status.document().model_dump_json() + "\n")
         except OSError as error:
             warn([f"--status-file {self._file} is no longer written: {error.strerror}"])
             self._file = None

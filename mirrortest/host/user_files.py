@@ -1,7 +1,8 @@
-"""Small text files that a user names, read whole; what cannot be read is one line."""
+"""Small text files, read and written whole."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from mirrortest.config.java_properties import parse_properties
@@ -18,6 +19,25 @@ def read_text(path: Path, where: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{where}: cannot be read: {why}") from None
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file in one step: who reads it finds all of it, or what was there before.
+
+    Raises OSError, and leaves nothing behind, where it cannot be written: the disk may be full.
+    What is no plain file, as /dev/stdout, is written to as it is.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        path.write_text(text, encoding="utf-8")
+        return
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def read_properties(path: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 
 from mirrortest.config.units import number
 from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
+from mirrortest.host.user_files import replace_text
 from mirrortest.model.observed import OBSERVATIONS
 from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
@@ -307,7 +309,10 @@ def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
 def write_text(place: Location, text: str) -> None:
     """Write a document, replacing what was there; MirrortestError where that cannot be."""
     try:
-        with place.filesystem.open_output_stream(place.path) as sink:
-            sink.write(text.encode())
+        if place.local:
+            replace_text(Path(place.path), text)
+        else:
+            with place.filesystem.open_output_stream(place.path) as sink:
+                sink.write(text.encode())
     except (pa.ArrowException, OSError) as error:
         raise MirrortestError(f"{place.shown}: cannot be written: {reason_of(error)}") from error

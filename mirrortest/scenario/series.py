@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 from mirrortest.config.units import span
 from mirrortest.config.visible import visible_json
 from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.host.user_files import replace_text
 from mirrortest.report import REPORT_FILE
 from mirrortest.scenario.clients import clients, here, observer
 from mirrortest.scenario.clusters import Sides
@@ -173,10 +174,8 @@ class Series:
 
 def write(path: Path, text: str) -> None:
     """Replace a file as a whole; raises MirrortestError where it cannot be written."""
-    new = path.with_name(f".{path.name}")
     try:
-        new.write_text(text)
-        new.replace(path)
+        replace_text(path, text)
     except OSError as error:
         raise MirrortestError(f"{path}: cannot be written: {error.strerror}") from error
 

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError
+from mirrortest.host.user_files import replace_text
 from mirrortest.lab.kubernetes.keeper import MODULE
 from mirrortest.lab.kubernetes.manifest import CLIENT, KEEPER, POINT
 from mirrortest.lab.runtime import PartState, Program
@@ -201,10 +202,8 @@ class PodProgram(Program):
         except (ValueError, KeyError, TypeError):
             self._write([text])
             return
-        new = path.with_name(f".{path.name}.new")
         with contextlib.suppress(OSError):  # what cannot be written here fails when it is fetched
-            new.write_text(content)
-            new.replace(path)
+            replace_text(path, content)
 
     def _write(self, lines: Sequence[str]) -> None:
         if lines and self._log is not None:

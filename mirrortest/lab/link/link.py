@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.errors import LabError
+from mirrortest.host.user_files import replace_text
 from mirrortest.lab.link.condition import Condition, holds
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
@@ -89,6 +90,4 @@ class Link(Part):
     def _write(self) -> None:
         self._number += 1
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_suffix(".new")
-        new.write_text(f"{self._number} {self.condition.to_json()}")
-        new.replace(self._file)
+        replace_text(self._file, f"{self._number} {self.condition.to_json()}")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -383,3 +386,28 @@ async def test_what_waits_for_its_next_try_fails_when_all_is_abandoned() -> None
     await asyncio.sleep(10 * BACKOFF)
     assert sending.reported == {"a1": [failed(Code.BROKE_OFF)]}
     assert len(sending.broker().requests) == 1
+
+
+def _append(waiting: list[Any], _offset: int | None, _error: RequestError | None) -> None:
+    waiting.append("ended")
+
+
+@pytest.mark.parametrize("code", [OK, Code.MESSAGE_TOO_LARGE])
+async def test_a_batch_goes_once_it_has_ended(code: int) -> None:
+    """Whoever waits for it refers to it: its megabyte must not wait for the garbage collector."""
+    sending = Sending()
+    gc.collect()
+    gc.disable()
+    try:
+        batch = ReadyBatch(Encoded("a1"))
+        waiting: list[Any] = [batch]
+        sending.delivery.queue(batch, A, partial(_append, waiting))
+        gone = weakref.ref(batch)
+        await sending.sent(1)
+        sending.broker().answer(code)
+        await sending.until(partial(waiting.__contains__, "ended"))
+        del batch, waiting
+        await asyncio.sleep(0)
+        assert gone() is None
+    finally:
+        gc.enable()

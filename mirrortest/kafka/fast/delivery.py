@@ -52,10 +52,6 @@ class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
     """A batch was to be handed over after it had been given up."""
 
 
-def _ignored(_offset: int | None, _error: RequestError | None) -> None:
-    """Nobody waits for the batch yet."""
-
-
 class ReadyBatch:
     """An encoded batch that is being sent; see `ports.Batch`.
 
@@ -70,7 +66,7 @@ class ReadyBatch:
         self.handed_over = 0
         self.withdrawn = False
         self.queued = False
-        self.on_delivery: OnDelivery = _ignored
+        self.on_delivery: OnDelivery | None = None
         self.expires = math.inf
         """When it has waited too long, in the event loop's seconds."""
 
@@ -97,9 +93,17 @@ class ReadyBatch:
         self.handed_over += 1
         return self._encoded.buffer
 
+    def end(self, offset: int | None, error: RequestError | None = None) -> None:
+        """Report how it ended."""
+        # It is forgotten by that: whoever waits for a batch refers to it, and megabytes of them
+        # would wait for the garbage collector.
+        on_delivery, self.on_delivery = self.on_delivery, None
+        if on_delivery is not None:
+            on_delivery(offset, error)
+
     def fail(self, error: BaseException) -> None:
         """Report that it was not delivered."""
-        self.on_delivery(None, request_error(error))
+        self.end(None, request_error(error))
 
 
 class ProducerNumbers:
@@ -294,7 +298,7 @@ class Delivery:
         elif self._acks == 0:
             self._held.difference_update(batches)
             for queued in batches.values():
-                queued.on_delivery(None, None)
+                queued.end(None)
         else:
             self._stored(batches, answer.result())
         if self._waiting:
@@ -311,7 +315,7 @@ class Delivery:
                     continue
                 if code in _STORED:
                     self._held.discard(at)
-                    queued.on_delivery(offset, None)
+                    queued.end(offset)
                     continue
                 kind = for_code(code)
                 if kind is InvalidProducerEpoch:

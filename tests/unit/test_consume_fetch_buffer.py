@@ -84,7 +84,7 @@ def test_what_is_taken_is_in_order_and_waits_no_more() -> None:
     """By partition; batches that hold nothing to read stay in their place."""
     gathering = FetchBuffer()
     empty = FetchedBatches("t", 0, 1, 2, 0, None, 0)
-    batches = [_batch(0), empty, _batch(2, ENOUGH_BYTES)]
+    batches = [_batch(0), empty, _batch(2)]
     for batch in batches:
         gathering.add(ONE, batch, 5.0)
     gathering.add(TWO, _batch(0), 5.0)
@@ -103,7 +103,7 @@ def test_many_messages_are_judged_in_portions() -> None:
 
 
 def test_large_memories_are_judged_one_by_one() -> None:
-    """Batches of one response together, however large; small ones of several, too."""
+    """Batches of one response together, however large; small ones of several are copied."""
     one, two = bytes(2 * LARGE_BYTES), bytes(2 * LARGE_BYTES)
     large = [
         _batch(0, LARGE_BYTES, memory=one),
@@ -112,8 +112,9 @@ def test_large_memories_are_judged_one_by_one() -> None:
         _batch(3, memory=two),
     ]
     assert _portions(*large) == [2, 2]
-    assert _portions(*(_batch(number, LARGE_BYTES // 4) for number in range(9))) == [4, 4, 1]
-    assert _portions(*(_batch(number) for number in range(9))) == [9]
+    small = [_batch(number, LARGE_BYTES - 1) for number in range(4, 7)]
+    assert _portions(*small) == [3]
+    assert _portions(*small, *large, *small) == [3, 2, 2, 3]
 
 
 def test_what_comes_too_fast_keeps_no_other_waiting() -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mirrortest.config.client_config import ClientConfig
-    from mirrortest.model.topic_partition import TopicPartition
 
 TRANSIENT_ERRORS = (UnreachableError, TopicMissingError)
 """Errors that may end by themselves. Any other answer of a cluster stays the same."""
@@ -182,13 +181,11 @@ class RequestError(Exception):
 
     Attributes:
         code: a `Code`, or another one of a broker's.
-        partition: what it is about, where one partition is the reason.
     """
 
-    def __init__(self, code: int, text: str = "", partition: TopicPartition | None = None) -> None:
+    def __init__(self, code: int, text: str = "") -> None:
         super().__init__(text or getattr(code, "name", f"error {code}"))
         self.code = code
-        self.partition = partition
 
     @property
     def row(self) -> Row:

@@ -142,7 +142,7 @@ class ConsumerPort(ClientPort, Protocol):
 
         `portion` is about how many bytes are returned at once. `reached` is the next offset of
         each partition that has a position. A position that does not exist any more comes
-        alone, as OutOfRange, Recreated or Diverged, and again until it is sought.
+        as OutOfRange, Recreated or Diverged, all that comes of its partition, until it is sought.
         """
 
     async def topics(self) -> set[str]:

@@ -132,9 +132,8 @@ class Reader:
         """Join the group for topics by name, or for all whose complete name matches a pattern.
 
         The callbacks are awaited inside `next`, so they never run while the caller works on
-        something else, and the rebalance waits for them. `on_assigned` must seek each partition,
-        or it is read from the group's committed offset; nothing is fetched for it before the
-        callback returns.
+        something else, and the rebalance waits for them. `on_assigned` must seek each partition;
+        nothing is fetched for it before the callback returns.
         """
         if self._group is None:
             raise UsageError("a group's id is needed to subscribe")
@@ -225,8 +224,8 @@ class Reader:
     async def next(self, timeout: float) -> list[FetchedBatches | OutOfRange]:  # noqa: ASYNC109
         """What has arrived, within `timeout` seconds; the empty list where nothing has.
 
-        An OutOfRange (Recreated, Diverged) comes alone and comes again until its partition is
-        sought. What is returned counts as read: the position has moved past it.
+        An OutOfRange (Recreated, Diverged) is all that comes of its partition, and comes again
+        until that is sought. What is returned counts as read: the position has moved past it.
 
         Raises:
             ClusterError: the cluster refuses, a batch cannot be read, or fetching has broken off.
@@ -236,6 +235,8 @@ class Reader:
         while True:
             if self._rebalances is not None:
                 await self._rebalances.run_callbacks()
+            if never := self._active - self._expected.keys():
+                raise RuntimeError(f"assigned and never sought: {sorted(never)}")
             consumer = self._started()
             failure = consumer.failure()
             if failure is not None:
@@ -303,14 +304,8 @@ class Reader:
         try:
             fetched = fetching.result()
         except RequestError as error:
-            at = error.partition
-            if error.code == Code.NO_OFFSET and at is not None:
-                if at not in self._active or at in self._expected:
-                    return []  # found out before it was sought
-                raise ClusterError(
-                    f"{at.topic}-{at.partition} was assigned and never sought, and its group has "
-                    "committed nothing"
-                ) from error
+            if error.code == Code.NO_OFFSET:
+                return []  # found out before it was sought
             if error.row.retriable:
                 _log.warning(
                     "fetching is tried again", cluster=addresses(self._config), why=str(error)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from aiokafka.protocol.api import RequestStruct
-from aiokafka.protocol.fetch import FetchRequest as PlainFetch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -52,10 +51,10 @@ def test_a_topics_id_has_kafkas_spelling() -> None:
     assert Uuid.encode("") == bytes(16)
 
 
-def fetch(rack: str = "") -> requests.FetchRequest:
-    plain = PlainFetch(500, 1, 1 << 20, 1, [("t", [(3, 42, 4096)])], rack_id=rack)
-    position = requests.FetchPosition(3, 7, 42, 6, 4096)
-    return requests.FetchRequest(plain, {TOPIC_ID: [position]})
+def fetch(rack: str = "", topic_id: str | None = TOPIC_ID) -> requests.FetchRequest:
+    limits = requests.FetchLimits(500, 1, 1 << 20, 4096, committed=True, rack=rack)
+    position = requests.FetchPosition("t", topic_id, 3, 7, 42, 6)
+    return requests.FetchRequest(limits, [position])
 
 
 def test_a_fetch_names_its_topic_by_id_and_both_epochs() -> None:
@@ -79,35 +78,38 @@ def test_a_fetch_names_its_topic_by_id_and_both_epochs() -> None:
     )
 
 
+TOPIC_IDS = st.binary(min_size=16, max_size=16).filter(any)
+
+
 @given(
-    st.dictionaries(
-        st.binary(min_size=16, max_size=16).filter(any).map(lambda raw: Uuid.decode(BytesIO(raw))),
-        st.lists(
-            st.builds(
-                requests.FetchPosition,
-                *(st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1)),
-                *(st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1)),
-                st.integers(0, 2**31 - 1),
-            ),
-            max_size=200,
+    st.lists(
+        st.builds(
+            requests.FetchPosition,
+            *(st.just("t"), TOPIC_IDS.map(lambda raw: Uuid.decode(BytesIO(raw)))),
+            *(st.integers(0, 2**31 - 1), st.integers(-1, 2**31 - 1)),
+            *(st.integers(0, 2**63 - 1), st.integers(-1, 2**31 - 1)),
         ),
+        max_size=200,
     ),
+    st.integers(0, 2**31 - 1),
     st.text(max_size=200),
 )
 def test_a_fetch_is_what_its_schema_encodes(
-    positions: dict[str, list[requests.FetchPosition]], rack: str
+    positions: list[requests.FetchPosition], most: int, rack: str
 ) -> None:
     """Written faster, and the same."""
-    plain = PlainFetch(500, 1, 1 << 20, 1, [], rack_id=rack)
-    prepared = requests.FetchRequest(plain, positions).prepare(NEW)
+    limits = requests.FetchLimits(500, 1, 1 << 20, most, committed=False, rack=rack)
+    prepared = requests.FetchRequest(limits, positions).prepare(NEW)
     assert prepared.encode() == RequestStruct.encode(prepared)
 
 
 def test_a_broker_that_knows_no_topic_ids_is_asked_by_name() -> None:
-    """As aiokafka would ask it."""
-    prepared = fetch().prepare(OLD)
-    assert prepared.API_VERSION == 11
-    assert prepared.topics == [("t", [(3, -1, 42, -1, 4096)])]
+    """And any broker, of a topic whose id nobody has named."""
+    for asked, versions in ((fetch(), OLD), (fetch(topic_id=None), NEW)):
+        prepared = asked.prepare(versions)
+        assert prepared.API_VERSION == 11
+        assert prepared.topics == [("t", [(3, -1, 42, -1, 4096)])]
+        assert not asked.by_id
 
 
 def fetched(records: bytes, tags: bytes, aborted: bytes = b"\0") -> bytes:

@@ -12,6 +12,7 @@ from aiokafka import client as _client
 from aiokafka import cluster as _cluster
 from aiokafka import conn as _conn
 from aiokafka.consumer import fetcher as _fetcher
+from aiokafka.consumer import group_coordinator as _coordinator
 from aiokafka.consumer import subscription_state as _subscriptions
 from aiokafka.protocol import api as _api
 from aiokafka.protocol import fetch as _fetch
@@ -23,19 +24,11 @@ from aiokafka.protocol import transaction as _transaction
 from mirrortest.kafka.fast.produce_request import NEWEST
 
 _SIGNATURES: tuple[tuple[Any, str], ...] = (
-    (
-        _fetcher.PartitionRecords.__init__,
-        (
-            "self tp records aborted_transactions fetch_offset key_deserializer "
-            "value_deserializer check_crcs isolation_level"
-        ),
-    ),
-    (_fetcher.FetchResult.__init__, "self tp assignment partition_records backoff"),
-    (_fetcher.Fetcher._proc_fetch_request, "self assignment node_id request"),
-    (_fetcher.Fetcher._get_actions_per_node, "self assignment"),
-    (_fetcher.Fetcher._update_fetch_positions, "self assignment node_id tps"),
-    (_fetcher.Fetcher.fetched_records, "self partitions timeout max_records"),
-    (_subscriptions.SubscriptionState.wait_for_assignment, "self"),
+    (_fetcher.Fetcher._fetch_requests_routine, "self"),
+    (_subscriptions.SubscriptionState.register_fetch_waiters, "self waiters"),
+    (_subscriptions.SubscriptionState.fetch_context, "self"),
+    (_coordinator.GroupCoordinator.check_errors, "self"),
+    (_coordinator.NoGroupCoordinator.check_errors, "self"),
     (_client.AIOKafkaClient.send, "self node_id request group"),
     (_client.AIOKafkaClient.ready, "self node_id group"),
     (_client.AIOKafkaClient.force_metadata_update, "self"),
@@ -43,6 +36,8 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (_client.AIOKafkaClient._metadata_update, "self cluster_metadata topics"),
     (_client.AIOKafkaClient.get_random_node, "self"),
     (_cluster.ClusterMetadata.update_metadata, "self metadata"),
+    (_cluster.ClusterMetadata.add_listener, "self listener"),
+    (_cluster.ClusterMetadata.broker_metadata, "self broker_id"),
     (_cluster.ClusterMetadata.brokers, "self"),
     (_cluster.ClusterMetadata.leader_for_partition, "self partition"),
     (

@@ -1,9 +1,8 @@
-"""Which topic and which log a consumer reads, by topic id and leader epoch.
+"""Which topics there are, by their ids, and who leads their partitions since which epoch.
 
 Every fetch names the topic by id, the epoch of the leader that is asked, and the epoch of the
 leader that wrote the last batch before the position. Where one of them is wrong, a broker answers
-with an error and without records. These errors are distinguished here; aiokafka gets one that it
-can handle.
+with an error and without records (`fetcher`).
 """
 
 # ruff: noqa: SLF001  # private members are this package's business, and no other's
@@ -16,29 +15,17 @@ import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aiokafka import TopicPartition as KafkaPartition
 from aiokafka import errors
-from aiokafka.client import ConnectionGroup
-from aiokafka.protocol.fetch import FetchRequest as PlainFetchRequest
 
 from mirrortest.kafka.error_table import Code
 from mirrortest.kafka.fast.metadata import METADATA, MetadataRequest
-from mirrortest.kafka.fast.requests import (
-    FETCH,
-    FetchPosition,
-    FetchRequest,
-)
-from mirrortest.kafka.fetched import Diverged, OutOfRange, ReadPosition, Recreated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from aiokafka.client import AIOKafkaClient
 
-    from mirrortest.kafka.fast.requests import FetchResponse
-    from mirrortest.model.topic_partition import TopicPartition
 
-_OTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 OTHER_LEADER = frozenset(
     {Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.OFFSET_NOT_AVAILABLE}
 )
@@ -61,7 +48,7 @@ class Agreed(NamedTuple):
 
 
 class Identity:
-    """One consumer's; it changes the requests and responses of its AIOKafkaClient."""
+    """What one consumer's AIOKafkaClient has heard of topics and leaders."""
 
     def __init__(self, client: AIOKafkaClient) -> None:
         self._client = client
@@ -69,32 +56,24 @@ class Identity:
         """Seconds between two tries."""
         self.patience = client._request_timeout_ms / 1000
         """Seconds for all tries."""
-        self._plain_send = self._client.send
         self._plain_update = self._client.cluster.update_metadata
-        self._client.send = self._send
         self._client.cluster.update_metadata = self._update
-        self.by_id = True
-        """Whether everything was fetched by topic id so far."""
-        self.pins: dict[Any, str | None] = {}
-        """partition -> the id of the topic that is read there"""
-        self.epochs: dict[Any, tuple[int, int]] = {}
-        """partition -> (next offset, leader epoch of the batch before it)"""
         self._ids: dict[str, str] = {}
         self._leaders: dict[tuple[str, int], tuple[int, int]] = {}
         """(topic id, partition) -> the newest leader epoch of any broker, and its leader"""
-        self._breaks: dict[Any, OutOfRange] = {}
-        """partition -> why its position does not exist, where it is more than out of range"""
-        self._asked: dict[Any, PlainFetchRequest] = {}
-        """partition -> the last request for it"""
 
-    # -- for the consumer port --------------------------------------------------------------------
+    def known_id(self, topic: str) -> str | None:
+        """A topic's id, as it was last reported."""
+        return self._ids.get(topic)
 
-    def place(self, at: TopicPartition, place: ReadPosition) -> None:
-        """See `ports.ConsumerPort`."""
-        there = KafkaPartition(*at)
-        self.pins[there] = place.topic_id
-        self.epochs[there] = place.offset, place.leader_epoch
-        self._breaks.pop(there, None)
+    def leader_epoch(self, topic_id: str | None, partition: int) -> int:
+        """The newest that any broker has reported; -1 where none has."""
+        return self._leaders.get((topic_id or "", partition), (-1, -1))[0]
+
+    def leader(self, topic_id: str | None, partition: int) -> int | None:
+        """The leader of that epoch; None where no broker has reported one."""
+        kept = self._leaders.get((topic_id or "", partition))
+        return None if kept is None else kept[1]
 
     async def topic_id(self, topic: str) -> str | None:
         """See `ports.ConsumerPort`."""
@@ -108,19 +87,9 @@ class Identity:
                 raise errors.UnknownTopicOrPartitionError(topic)
         return self._ids.get(topic)
 
-    def broken_off(self, offsets: Mapping[Any, int]) -> list[OutOfRange]:
-        """The reasons of an OffsetOutOfRangeError for these positions."""
-        found = []
-        for at, offset in offsets.items():
-            reason = self._breaks.get(at)
-            if reason is None or reason.offset != offset:
-                reason = OutOfRange(at.topic, at.partition, offset)
-            found.append(reason)
-        return found
-
     async def ask(self, node: int, request: Any) -> Any:
         """Ask a broker on another connection: on that of the fetches an answer waits for theirs."""
-        return await self._plain_send(node, request, group=_METADATA_GROUP)
+        return await self._client.send(node, request, group=_METADATA_GROUP)
 
     # -- metadata ---------------------------------------------------------------------------------
 
@@ -216,124 +185,7 @@ class Identity:
             if each.done() and not each.cancelled() and each.exception() is None
         ]
 
-    # -- fetching ---------------------------------------------------------------------------------
-
-    async def _send(
-        self, node_id: int, request: Any, *, group: Any = ConnectionGroup.DEFAULT
-    ) -> Any:
-        """In place of the client's `send`: fetches are by topic id, where brokers have them."""
-        if type(request) is not PlainFetchRequest:
-            return await self._plain_send(node_id, request, group=group)
-        positions = self._positions(request)
-        if positions is None:
-            self.by_id = False
-            return await self._plain_send(node_id, request, group=group)
-        response = await self._plain_send(node_id, FetchRequest(request, positions), group=group)
-        if response.API_VERSION < FETCH:
-            self.by_id = False
-            return response
-        return await self._examined(node_id, request, response)
-
-    def _positions(self, request: PlainFetchRequest) -> dict[str, list[FetchPosition]] | None:
-        """A request's positions by topic id; None where a topic has no id."""
-        found: dict[str, list[FetchPosition]] = {}
-        for topic, partitions in request.topics:
-            for number, offset, most in partitions:
-                at = topic, number  # as good a key as a KafkaPartition, and made at no cost
-                topic_id = self.pins.get(at) or self._ids.get(topic)
-                if topic_id is None:
-                    return None
-                self.pins[at], self._asked[at] = topic_id, request
-                reached, last_epoch = self.epochs.get(at, (-1, -1))
-                leader_epoch, _ = self._leaders.get((topic_id, number), (-1, -1))
-                found.setdefault(topic_id, []).append(
-                    FetchPosition(
-                        number, leader_epoch, offset, last_epoch if reached == offset else -1, most
-                    )
-                )
-        return found
-
-    async def _examined(
-        self, node_id: int, request: PlainFetchRequest, response: FetchResponse
-    ) -> Any:
-        """The response by names, with errors that aiokafka can handle.
-
-        While its leader changes a partition may be asked for at two brokers at once. Of such
-        answers the last request's alone is passed on: an error that comes twice would end
-        aiokafka's fetching.
-        """
-        asked = {
-            (self.pins[topic, number], number): (topic, offset)
-            for topic, partitions in request.topics
-            for number, offset, _ in partitions
-        }
-        named: dict[str, list[Any]] = {}
-        errors_found = wait = False
-        for topic_id, partitions in response.topics:
-            for number, code, *rest in partitions:
-                if (topic_id, number) not in asked:
-                    continue  # sought anew meanwhile, in another topic
-                topic, offset = asked[topic_id, number]
-                if self._asked[topic, number] is not request:
-                    continue
-                if code or (topic_id, number) in response.diverging:
-                    errors_found = True
-                    at = KafkaPartition(topic, number)
-                    self._breaks.pop(at, None)
-                    code, waits = await self._error_for_aiokafka(  # noqa: PLW2901
-                        node_id, at, offset, topic_id, code, response
-                    )
-                    wait |= waits
-                named.setdefault(topic, []).append((number, code, *rest))
-        if wait:
-            # Else it would be asked again at once, over and over.
-            await asyncio.sleep(self.backoff)
-        if not errors_found:
-            response.topics = list(named.items())
-            return response
-        # A partition that was sought in another topic meanwhile gets nothing of this answer.
-        pinned = {KafkaPartition(topic, n): topic_id for (topic_id, n), (topic, _) in asked.items()}
-
-        def is_current(at: Any) -> bool:
-            return self.pins.get(at) == pinned[at] and self._asked[at] is request
-
-        response.topics = [
-            (topic, [each for each in partitions if is_current(KafkaPartition(topic, each[0]))])
-            for topic, partitions in named.items()
-        ]
-        return response
-
-    async def _error_for_aiokafka(
-        self,
-        node_id: int,
-        at: Any,
-        offset: int,
-        topic_id: str,
-        code: int,
-        response: FetchResponse,
-    ) -> tuple[int, bool]:
-        """The error that aiokafka gets, and whether to wait before the next fetch."""
-        end = response.diverging.get((topic_id, at.partition))
-        if code == Code.NONE and end is not None:
-            _, leader = self._leaders.get((topic_id, at.partition), (-1, node_id))
-            if leader != node_id:
-                return (
-                    Code.NOT_LEADER_OR_FOLLOWER,
-                    True,
-                )  # a follower may only lag behind: the leader decides
-            self._breaks[at] = Diverged(at.topic, at.partition, offset, *end)
-            return Code.OFFSET_OUT_OF_RANGE, False
-        if code in _OTHER_TOPIC:
-            now = await self._other_id(at.topic, topic_id)
-            if now is not None:
-                self._breaks[at] = Recreated(at.topic, at.partition, offset, now)
-                return Code.OFFSET_OUT_OF_RANGE, True
-            return Code.NOT_LEADER_OR_FOLLOWER, True
-        if code in OTHER_LEADER:
-            return Code.NOT_LEADER_OR_FOLLOWER, True
-        return code, False
-
-    async def _other_id(self, topic: str, topic_id: str) -> str | None:
+    async def other_id(self, topic: str, topic_id: str | None) -> str | None:
         """The id that most brokers report for a topic, where it is not this one."""
         try:
             now = (await self.agreed([topic])).topic_ids.get(topic)

@@ -69,14 +69,28 @@ class EpochEnd(NamedTuple):
 # -- fetch -----------------------------------------------------------------------------------------
 
 
-class FetchPosition(NamedTuple):
-    """What is fetched of a partition, as the broker is to check it."""
+class FetchLimits(NamedTuple):
+    """How much a fetch brings, and when."""
 
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_bytes: int
+    committed: bool
+    """Whether nothing is read of open transactions."""
+    rack: str
+    """Empty for none."""
+
+
+class FetchPosition(NamedTuple):
+    """What is fetched of a partition, as the broker is to check it; -1 and None are unknown."""
+
+    topic: str
+    topic_id: str | None
     partition: int
     current_leader_epoch: int
     offset: int
     last_fetched_epoch: int
-    most_bytes: int
 
 
 class FetchResponse(Response):  # type: ignore[misc]  # untyped
@@ -196,33 +210,45 @@ class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as
         return b"".join(pieces)
 
 
-class FetchRequest(_fetch.FetchRequest):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's request, with each topic's positions by id, where the broker takes it."""
+class FetchRequest(Request[FetchRequest_v13]):  # type: ignore[misc]  # untyped
+    """By topic id where the broker takes that and all ids are known, else aiokafka's, by name."""
 
-    def __init__(
-        self, original: _fetch.FetchRequest, positions: Mapping[str, Sequence[FetchPosition]]
-    ) -> None:
-        self.__dict__ |= vars(original)
+    API_KEY = 1
+
+    def __init__(self, limits: FetchLimits, positions: Sequence[FetchPosition]) -> None:
+        self._limits = limits
         self._positions = positions
+        self.by_id = False
+        """Set once it is prepared for a broker."""
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         """See aiokafka's `Request`."""
-        if not supported(versions, self.API_KEY, FETCH):
-            return super().prepare(versions)
-        topics: list[Any] = [
-            (
-                topic_id,
-                [
-                    (*at[:4], _NO_START, at.most_bytes, {})  # in the schema's order
-                    for at in positions
-                ],
-                {},
+        known = all(at.topic_id is not None for at in self._positions)
+        self.by_id = known and supported(versions, self.API_KEY, FETCH)
+        return self.build(FetchRequest_v13) if self.by_id else self._by_name().prepare(versions)
+
+    def build(self, request_struct_class: type[FetchRequest_v13]) -> FetchRequest_v13:
+        """See aiokafka's `Request`."""
+        limits = self._limits
+        topics: dict[str | None, list[Any]] = {}
+        for at in self._positions:  # in the schema's order
+            topics.setdefault(at.topic_id, []).append(
+                (*at[2:], _NO_START, limits.partition_bytes, {})
             )
-            for topic_id, positions in self._positions.items()
-        ]
-        return FetchRequest_v13(
-            *(_CONSUMER, self._max_wait_ms, self._min_bytes, self._max_bytes),
-            *(self._isolation_level, 0, -1, topics, [], self._rack_id, {}),
+        return request_struct_class(
+            *(_CONSUMER, *limits[:3], int(limits.committed), 0, -1),
+            [(topic_id, places, {}) for topic_id, places in topics.items()],
+            *([], limits.rack, {}),
+        )
+
+    def _by_name(self) -> _fetch.FetchRequest:
+        limits = self._limits
+        topics: dict[str, list[tuple[int, int, int]]] = {}
+        for at in self._positions:
+            place = at.partition, at.offset, limits.partition_bytes
+            topics.setdefault(at.topic, []).append(place)
+        return _fetch.FetchRequest(
+            *(*limits[:3], int(limits.committed), list(topics.items())), rack_id=limits.rack
         )
 
 

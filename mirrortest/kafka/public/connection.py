@@ -14,7 +14,6 @@ from aiokafka import errors
 from mirrortest.errors import UsageError
 from mirrortest.kafka import error_table
 from mirrortest.kafka.error_table import Code, RequestError
-from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -122,7 +121,6 @@ def request_errors() -> Iterator[None]:
 
 def request_error(error: BaseException) -> RequestError:
     """The table's error for one of aiokafka's or of the system."""
-    partition = None
     if isinstance(error, OSError):
         code: int = Code.NO_ANSWER if isinstance(error, TimeoutError) else Code.NOT_CONNECTED
     elif isinstance(error, errors.BrokerResponseError):
@@ -131,9 +129,7 @@ def request_error(error: BaseException) -> RequestError:
         code = _CODES[type(error)]
     else:
         code = Code.NOT_CONNECTED if getattr(error, "retriable", False) else Code.UNKNOWN
-    if code == Code.NO_OFFSET and error.args:
-        partition = TopicPartition(*error.args[0])
-    return RequestError(code, reason(error), partition)
+    return RequestError(code, reason(error))
 
 
 def reason(error: BaseException) -> str:

@@ -1,0 +1,462 @@
+"""Asks brokers for what comes next in the partitions that are read, and keeps it until it is taken.
+
+In place of aiokafka's fetcher, which spends a task and some hundred calls on an answer. A broker
+has one request at a time, for all partitions that are read from it, and is asked again once all
+that it sent was taken. A seek makes a new `Place`: answers for the one before are dropped by that.
+"""
+
+# ruff: noqa: SLF001  # private members are this package's business, and no other's
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from aiokafka import errors
+from aiokafka.conn import CloseReason
+
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.fast.frames import Section
+from mirrortest.kafka.fast.identity import OTHER_LEADER
+from mirrortest.kafka.fast.place import Place
+from mirrortest.kafka.fast.requests import FetchPosition, FetchRequest
+from mirrortest.kafka.fetched import (
+    Diverged,
+    FetchedBatches,
+    OutOfRange,
+    Recreated,
+)
+from mirrortest.kafka.public.connection import reason, request_error
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Iterator
+
+    from mirrortest.kafka.fast.connection import Client, Connection
+    from mirrortest.kafka.fast.identity import Identity
+    from mirrortest.kafka.fast.requests import EpochEnd, FetchLimits
+    from mirrortest.kafka.fetched import Fetched, ReadPosition
+    from mirrortest.model.topic_partition import TopicPartition
+
+_log = structlog.get_logger()
+
+_NO_LEADER = (None, -1)
+_WITH_REPLICA = 11
+"""The first version of Fetch whose answer names the replica to read from (KIP-392)."""
+_OTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
+_LEADER_MOVED = frozenset(
+    {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION, *OTHER_LEADER}
+)
+
+
+class Fetcher:
+    """One consumer's; everything happens on the event loop.
+
+    Args:
+        client: of the consumer.
+        subscriptions: aiokafka's, which knows what is assigned.
+        identity: of the consumer.
+        limits: of each request.
+    """
+
+    def __init__(
+        self, client: Client, subscriptions: Any, identity: Identity, limits: FetchLimits
+    ) -> None:
+        self._client = client
+        self._subscriptions = subscriptions
+        self._identity = identity
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._assignment: Any = None
+        self._places: dict[TopicPartition, Place] = {}
+        """Of this assignment; those that brought something last come last."""
+        self._paused: set[TopicPartition] = set()
+        self._busy: set[int] = set()
+        """Brokers that are being asked or connected to, or that failed just now."""
+        self._arrived: deque[tuple[Place, Iterator[Fetched]]] = deque()
+        self._looked_for: dict[tuple[str, str | None], list[Place]] = {}
+        """Those of a topic and id, while it is asked whether there is another of the name."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._scheduled = False
+        self._closed = False
+        self._error: RequestError | None = None
+        """What whoever fetches next is told."""
+        self.failure: str | None = None
+        """Why nothing is fetched any more."""
+        self._replica_seconds = client._metadata_max_age_ms / 1000
+        self.by_id = True
+        """Whether everything was fetched by topic id so far."""
+
+    def start(self) -> None:
+        """Once the client is connected."""
+        # A group's critical errors are told to whoever waits.
+        self._subscriptions.register_fetch_waiters(self._waiters)
+        self._client.cluster.add_listener(self._schedule)
+
+    def close(self) -> None:
+        """Ask nothing any more, and let whoever waits go on."""
+        self._closed = True
+        for task in self._tasks:
+            task.cancel()
+        self._wake()
+
+    # -- what to read -----------------------------------------------------------------------------
+
+    def seek(self, at: TopicPartition, place: ReadPosition) -> None:
+        """Read an assigned partition from here on.
+
+        Raises:
+            IllegalStateError: it is not assigned.
+        """
+        assignment = self._current()
+        if assignment is None or at not in assignment.tps:
+            raise errors.IllegalStateError(f"No current assignment for partition {at}")
+        self._places[at] = Place(at, place)
+        self._schedule()
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch and return nothing of these."""
+        self._current()
+        self._paused.update(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch these again."""
+        self._current()
+        self._paused.difference_update(partitions)
+        self._schedule()
+
+    def _current(self) -> Any:
+        """The assignment, or None; with another one all places and pauses begin anew."""
+        subscription = self._subscriptions.subscription
+        assignment = None if subscription is None else subscription.assignment
+        if assignment is not None and not assignment.active:
+            assignment = None
+        if assignment is not self._assignment:
+            self._assignment = assignment
+            self._places, self._paused = {}, set()
+            # Until somebody takes, and drops, what came before, its brokers would not be asked.
+            self._arrived.clear()
+            self._error = None
+        return assignment
+
+    # -- what has come ----------------------------------------------------------------------------
+
+    async def fetched(self, seconds: float, portion: int) -> list[list[Fetched]]:
+        """What has come, about `portion` bytes of it, in lists of one partition each.
+
+        Raises:
+            RequestError: a broker refuses.
+            KafkaError: the group's coordinator does.
+        """
+        if seconds > 0 and not self._is_ready():
+            waiter = self._loop.create_future()
+            self._waiters.add(waiter)
+            timer = self._loop.call_later(seconds, _wake, waiter)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                self._waiters.discard(waiter)
+        return self._take(portion) if self._is_ready() else []
+
+    def _is_ready(self) -> bool:
+        # What was asked for before a rebalance may not be ours any more.
+        return bool(self._arrived or self._error) and not (
+            self._subscriptions.reassignment_in_progress
+        )
+
+    def _take(self, portion: int) -> list[list[Fetched]]:
+        self._current()
+        found: list[list[Fetched]] = []
+        left = portion
+        while self._arrived and left > 0:
+            place, found_there = self._arrived[0]
+            if self._places.get(place.at) is not place or place.at in self._paused:
+                self._finish(place)
+                continue
+            items: list[Fetched] = []
+            for item in found_there:
+                items.append(item)
+                if isinstance(item, FetchedBatches):
+                    place.offset, place.leader_epoch = item.next_offset, item.leader_epoch
+                    left -= 0 if item.buffer is None else len(item.buffer)
+                    if left <= 0:
+                        break
+            else:
+                self._finish(place)
+            if items:
+                found.append(items)
+        if not found and self._error is not None:
+            error, self._error = self._error, None
+            raise error
+        return found
+
+    def _finish(self, place: Place) -> None:
+        """All that has come for it was taken, or is dropped."""
+        self._arrived.popleft()
+        place.arrived = False
+        if self._places.get(place.at) is place:
+            # Next time others come first: what a broker returns at once is limited.
+            self._places[place.at] = self._places.pop(place.at)
+        self._schedule()
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            _wake(waiter)
+
+    # -- to the brokers ---------------------------------------------------------------------------
+
+    def _schedule(self, _: object = None) -> None:
+        """Partitions that can be asked for together are."""
+        if not (self._scheduled or self._closed):
+            self._scheduled = True
+            self._loop.call_soon(self._guarded, self._ask)
+
+    def _guarded(self, work: Any, *arguments: Any) -> None:
+        """Whatever ends fetching is told to whoever fetches."""
+        try:
+            work(*arguments)
+        except Exception as error:  # noqa: BLE001  # it is told, and ends the reader
+            self.failure = reason(error)
+            self._closed = True
+            self._wake()
+
+    def _ask(self) -> None:
+        self._scheduled = False
+        if self._closed or self._current() is None:
+            return
+        busy = self._busy.union(place.node for place, _ in self._arrived)
+        by_node: dict[int, list[Place]] = {}
+        leaderless = []
+        for place in self._places.values():
+            if place.waits or place.arrived or place.at in self._paused:
+                continue
+            node = self._source(place)
+            if node in _NO_LEADER:
+                leaderless.append(place)
+            elif node not in busy:
+                by_node.setdefault(node, []).append(place)
+        for node, places in by_node.items():
+            connection = self._client.connected(node)
+            if connection is None:
+                self._busy.add(node)
+                self._start(self._client.ready(node), self._connected, node)
+            else:
+                self._request(node, connection, places)
+        if leaderless:
+            self._look_for_leaders(leaderless)
+
+    def _source(self, place: Place) -> Any:
+        """The broker to read from; None or -1 where there is none."""
+        if place.replica is not None:
+            node, until = place.replica
+            if time.monotonic() < until and self._client.cluster.broker_metadata(node):
+                return node
+            place.replica = None
+        return self._client.cluster.leader_for_partition(place.at)
+
+    def _start(self, work: Coroutine[Any, Any, Any], then: Any, *arguments: Any) -> None:
+        """Call `then` with the result of a coroutine that raises nothing."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not self._closed and not task.cancelled():
+                self._guarded(lambda: then(*arguments, task.result()))
+
+        task.add_done_callback(ended)
+
+    def _connected(self, node: int, connected: bool) -> None:
+        if connected:
+            self._free(node)
+        else:
+            self._unanswered(node, self._places.values())
+
+    def _free(self, node: int) -> None:
+        self._busy.discard(node)
+        self._schedule()
+
+    def _request(self, node: int, connection: Connection, places: list[Place]) -> None:
+        request = FetchRequest(self._limits, [self._position(place) for place in places])
+        for place in places:
+            place.request, place.node = request, node
+        self._busy.add(node)
+        try:
+            answer = asyncio.ensure_future(connection.send(request))
+        except errors.KafkaError:
+            self._unanswered(node, places)
+            return
+        self.by_id = self.by_id and request.by_id
+        answer.add_done_callback(
+            partial(self._guarded, self._answered, node, connection, request, places)
+        )
+
+    def _position(self, place: Place) -> FetchPosition:
+        topic, partition = place.at
+        if place.topic_id is None:
+            place.topic_id = self._identity.known_id(topic)
+        epoch = self._identity.leader_epoch(place.topic_id, partition)
+        return FetchPosition(
+            topic, place.topic_id, partition, epoch, place.offset, place.leader_epoch
+        )
+
+    # -- their answers ----------------------------------------------------------------------------
+
+    def _answered(
+        self,
+        node: int,
+        connection: Connection,
+        request: FetchRequest,
+        places: list[Place],
+        answer: asyncio.Future[Any],
+    ) -> None:
+        error = errors.KafkaConnectionError() if answer.cancelled() else answer.exception()
+        if self._closed:
+            return
+        if isinstance(error, TimeoutError):
+            # It is renewed by the next request.
+            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+        if isinstance(error, (errors.KafkaError, OSError)):
+            self._unanswered(node, places)
+            return
+        if error is not None:
+            raise error
+        self._examine(node, request, places, answer.result())
+        self._free(node)
+
+    def _unanswered(self, node: int, places: Iterable[Place]) -> None:
+        for place in places:
+            if place.replica is not None and place.replica[0] == node:
+                place.replica = None
+        self._client.force_metadata_update()
+        self._loop.call_later(self._identity.backoff, self._free, node)
+
+    def _examine(
+        self, node: int, request: FetchRequest, places: list[Place], response: Any
+    ) -> None:
+        """Keep what has come for those that were not sought or asked for elsewhere since."""
+        asked = {
+            (place.topic_id if request.by_id else place.at.topic, place.at.partition): place
+            for place in places
+            if place.request is request and self._places.get(place.at) is place
+        }
+        diverging = response.diverging if request.by_id else {}
+        for topic, partitions in response.topics:
+            for number, code, *rest in partitions:
+                place = asked.pop((topic, number), None)
+                if place is None:
+                    continue
+                end = diverging.get((topic, number))
+                if code or end is not None:
+                    self._refused(node, place, code, end)
+                else:
+                    self._keep(place, response.API_VERSION, rest)
+        # A request that is refused as a whole is answered with an error and no partitions.
+        code = getattr(response, "error_code", Code.NONE) or Code.UNKNOWN
+        for place in asked.values():
+            self._refused(node, place, code, None)
+        if self._arrived:
+            self._wake()
+
+    def _keep(self, place: Place, version: int, rest: list[Any]) -> None:
+        place.refused = Code.NONE
+        if self._limits.rack and version >= _WITH_REPLICA and rest[-2] >= 0:
+            place.replica = rest[-2], time.monotonic() + self._replica_seconds
+            if self._client.cluster.broker_metadata(rest[-2]) is None:
+                self._look_for_leaders([place])  # the metadata does not name this broker yet
+        records = rest[-1]
+        if not records:
+            return
+        if not isinstance(records, Section):
+            records = Section(memoryview(records), time.time_ns())
+        aborted = None
+        if self._limits.committed:
+            with_replica = version >= _WITH_REPLICA
+            aborted = (rest[-3] if with_replica else rest[-2]) or ()
+        self._arrive(place, place.readable(records, aborted))
+
+    def _arrive(self, place: Place, found: Iterator[Fetched]) -> None:
+        place.arrived = True
+        self._arrived.append((place, found))
+
+    def _refused(self, node: int, place: Place, code: int, end: EpochEnd | None) -> None:
+        topic, partition = place.at
+        place.replica = None
+        if end is not None or code == Code.OFFSET_OUT_OF_RANGE:
+            leader = self._identity.leader(place.topic_id, partition)
+            if leader is None:
+                leader = self._client.cluster.leader_for_partition(place.at)
+            if leader != node:
+                self._look_for_leaders(
+                    [place]
+                )  # a follower may only lag behind: the leader decides
+            elif end is None:
+                self._lost(place, OutOfRange(topic, partition, place.offset))
+            else:
+                self._lost(place, Diverged(topic, partition, place.offset, *end))
+        elif code in _OTHER_TOPIC:
+            place.waits += 1
+            key = topic, place.topic_id
+            self._looked_for.setdefault(key, []).append(place)
+            if len(self._looked_for[key]) == 1:  # all its partitions are refused together
+                self._start(self._identity.other_id(*key), self._looked_up, key)
+        elif code in _LEADER_MOVED:
+            self._look_for_leaders([place])
+        else:
+            # After a disk failed, its broker refuses like this even once there is another leader.
+            self._look_for_leaders([place])
+            kind = errors.for_code(code)
+            if kind is errors.TopicAuthorizationFailedError:
+                self._error = request_error(kind(topic))
+                self._wake()
+            elif place.refused != code:
+                place.refused = code
+                _log.warning(
+                    "a partition cannot be fetched, which is tried again",
+                    partition=f"{topic}-{partition}",
+                    why=str(request_error(kind())),
+                )
+
+    def _looked_up(self, key: tuple[str, str | None], now: str | None) -> None:
+        places = self._looked_for.pop(key)
+        for place in places:
+            place.waits -= 1
+            if now is not None and self._places.get(place.at) is place:
+                self._lost(place, Recreated(*place.at, place.offset, now))
+        if now is None:
+            self._look_for_leaders(places)
+        self._wake()
+
+    def _lost(self, place: Place, why: OutOfRange) -> None:
+        """Its position does not exist; until it is sought it is asked for again and again."""
+        self._hold([place])
+        self._arrive(place, iter((why,)))
+
+    def _look_for_leaders(self, places: list[Place]) -> None:
+        for place in places:
+            place.waits += 1
+        self._client.force_metadata_update().add_done_callback(lambda _: self._let_go(places))
+
+    def _hold(self, places: list[Place]) -> None:
+        """Ask for them again, after a while."""
+        for place in places:
+            place.waits += 1
+        self._let_go(places)
+
+    def _let_go(self, places: list[Place]) -> None:
+        self._loop.call_later(self._identity.backoff, self._go_on, places)
+
+    def _go_on(self, places: list[Place]) -> None:
+        for place in places:
+            place.waits -= 1
+        self._schedule()
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

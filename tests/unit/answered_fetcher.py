@@ -1,0 +1,181 @@
+"""Brokers that a test answers for, and a fetcher that asks them."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.consumer.subscription_state import SubscriptionState
+
+from mirrortest.kafka.fast.fetcher import Fetcher
+from mirrortest.kafka.fast.requests import EpochEnd, FetchLimits
+from mirrortest.kafka.fetched import ReadPosition
+from mirrortest.model.topic_partition import TopicPartition
+from tests.unit.test_kafka_fast import batch_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+PLENTY = 1 << 20
+NO_ERROR = 0
+ONE = batch_bytes(0, [b"x"])
+"""A batch of one record."""
+
+
+class Connection:
+    """To one broker; the test answers what it is asked."""
+
+    def __init__(self, node: int, asked: list[tuple[int, dict[int, int]]]) -> None:
+        self.node = node
+        self.asked = asked
+        self.requests: list[Any] = []
+        self.answers: list[asyncio.Future[Any]] = []
+        self.refusal: Exception | None = None
+        self.closed: list[Any] = []
+        self.by_id = True
+
+    def send(self, request: Any) -> asyncio.Future[Any]:
+        if self.refusal is not None:
+            raise self.refusal
+        request.by_id = self.by_id
+        self.requests.append(request)
+        self.asked.append((self.node, {at.partition: at.offset for at in request._positions}))
+        self.answers.append(asyncio.get_running_loop().create_future())
+        return self.answers[-1]
+
+    def close(self, reason: Any) -> None:
+        self.closed.append(reason)
+
+    def answer(
+        self,
+        a: bytes = b"",
+        b: bytes = b"",
+        *,
+        code: int = NO_ERROR,
+        end: EpochEnd | None = None,
+        replica: int = -1,
+        which: int = -1,
+    ) -> None:
+        """Answer the newest request (or another); what has no records has nothing new.
+
+        `code` and `end` are those of partition 0.
+        """
+        positions = self.requests[which]._positions
+        partitions = [
+            (
+                at.partition, NO_ERROR if at.partition else code,
+                9, 9, 0, None, replica, b if at.partition else a,
+            )
+            for at in positions
+        ]  # fmt: skip
+        topic = positions[0].topic_id if self.by_id else positions[0].topic
+        self.answers[which].set_result(
+            SimpleNamespace(
+                API_VERSION=13 if self.by_id else 11,
+                topics=[(topic, partitions)],
+                diverging={} if end is None else {(topic, 0): end},
+            )
+        )
+
+
+class Cluster:
+    """Three brokers, and what a client knows of them; it is client and identity, too."""
+
+    _metadata_max_age_ms = 300_000
+    backoff = 0.001
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, dict[int, int]]] = []
+        self.brokers = {node: Connection(node, self.asked) for node in (1, 2, 3)}
+        self.open = {1, 2, 3}
+        self.reachable = True
+        self.led_by: int | None = 1
+        self.topic_id: str | None = "X"
+        self.other: str | None = None
+        self.updates = 0
+        self.looks = 0
+        self.connects = 0
+        self.listeners: list[Callable[[Any], None]] = []
+        self.cluster = self
+
+    def add_listener(self, listener: Callable[[Any], None]) -> None:
+        self.listeners.append(listener)
+
+    def leader_for_partition(self, at: TopicPartition) -> int | None:
+        return self.led_by
+
+    def broker_metadata(self, node: int) -> object:
+        return self.brokers.get(node)
+
+    def connected(self, node: int) -> Connection | None:
+        return self.brokers[node] if node in self.open else None
+
+    async def ready(self, node: int) -> bool:
+        self.connects += 1
+        if self.reachable:
+            self.open.add(node)
+        return self.reachable
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        self.updates += 1
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(True)
+        return done
+
+    def known_id(self, topic: str) -> str | None:
+        return self.topic_id
+
+    def leader(self, topic_id: str | None, partition: int) -> int | None:
+        return self.led_by
+
+    def leader_epoch(self, topic_id: str | None, partition: int) -> int:
+        return 5
+
+    async def other_id(self, topic: str, topic_id: str | None) -> str | None:
+        self.looks += 1
+        return self.other
+
+
+class Reading:
+    """A fetcher of both partitions."""
+
+    def __init__(self, rack: str = "") -> None:
+        self.cluster = Cluster()
+        self.broker = self.cluster.brokers[1]
+        self.subscriptions = SubscriptionState()
+        client: Any = self.cluster
+        limits = FetchLimits(500, 1, 1 << 20, 1 << 20, committed=False, rack=rack)
+        self.fetcher = Fetcher(client, self.subscriptions, client, limits)
+        self.fetcher.start()
+        self.assign(A, B)
+
+    def assign(self, *partitions: TopicPartition) -> None:
+        self.subscriptions.assign_from_user(partitions)
+        for at in partitions:
+            self.fetcher.seek(at, ReadPosition(0, 4))
+
+    async def asked(self, count: int) -> tuple[int, dict[int, int]]:
+        """The count-th request of all: of which broker, and the offset of each partition."""
+        async with asyncio.timeout(10):
+            while len(self.cluster.asked) < count:  # noqa: ASYNC110  # nothing is told of it
+                await asyncio.sleep(0)
+        return self.cluster.asked[count - 1]
+
+    async def partition_0_asked(self) -> None:
+        """Answer requests for the other one until this is asked for."""
+        async with asyncio.timeout(10):
+            while 0 not in self.cluster.asked[-1][1]:
+                if not self.broker.answers[-1].done():
+                    self.broker.answer()
+                await asyncio.sleep(0)
+
+    async def take(self, seconds: float = 10, portion: int = PLENTY) -> list[Any]:
+        return [item for items in await self.fetcher.fetched(seconds, portion) for item in items]
+
+    async def answered(self, **answer: Any) -> list[Any]:
+        """What a first answer brings."""
+        await self.asked(1)
+        self.broker.answer(**answer)
+        return await self.take()

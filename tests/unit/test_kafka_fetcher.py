@@ -1,0 +1,218 @@
+"""What brokers are asked for, and when."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka.errors import IllegalStateError, KafkaConnectionError, KafkaError
+
+from mirrortest.kafka.fetched import (
+    ReadPosition,
+)
+from tests.unit.answered_fetcher import ONE, PLENTY, A, B, Reading
+from tests.unit.test_kafka_fast import batch_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.fixture
+async def reading() -> AsyncIterator[Reading]:
+    """Closed when the test is over."""
+    made = Reading()
+    yield made
+    made.fetcher.close()
+
+
+async def test_a_broker_is_asked_again_once_what_it_sent_is_taken(reading: Reading) -> None:
+    """From where that ends, by one request for both partitions."""
+    assert await reading.asked(1) == (1, {0: 0, 1: 0})
+    reading.broker.answer(a=batch_bytes(0, [b"x", b"y"]))
+    await asyncio.sleep(0)
+    assert len(reading.cluster.asked) == 1
+    (batch,) = await reading.take()
+    assert (batch.partition, batch.fetched_from, batch.next_offset) == (0, 0, 2)
+    assert await reading.asked(2) == (1, {0: 2, 1: 0})
+    await asyncio.sleep(0.01)
+    assert len(reading.cluster.asked) == 2
+
+
+async def test_an_answer_without_news_is_followed_by_the_next_request(reading: Reading) -> None:
+    """Nobody has anything to take."""
+    await reading.asked(1)
+    reading.broker.answer()
+    assert await reading.asked(2) == (1, {0: 0, 1: 0})
+
+
+async def test_a_portion_at_a_time_is_returned(reading: Reading) -> None:
+    """The rest comes next, and nothing is asked for before."""
+    await reading.asked(1)
+    compressed = [batch_bytes(at, [b"x" * 2000], codec=1) for at in (0, 1)]
+    reading.broker.answer(a=b"".join(compressed), b=ONE)
+    (first,) = await reading.take(portion=1)
+    (second,) = await reading.take(portion=1)
+    assert (first.next_offset, second.fetched_from) == (1, 1)
+    assert len(reading.cluster.asked) == 1
+    (third,) = await reading.take(portion=PLENTY)
+    assert third.partition == 1
+    assert await reading.asked(2) == (1, {0: 2, 1: 1})
+
+
+async def test_who_brought_something_is_asked_for_behind_the_others(reading: Reading) -> None:
+    """A broker fills its answer in that order: partitions at the end must not starve."""
+    await reading.answered(a=ONE)
+    _, offsets = await reading.asked(2)
+    assert list(offsets) == [1, 0]
+
+
+async def test_nothing_comes_in_time(reading: Reading) -> None:
+    """The call ends, and the next one gets what comes then."""
+    assert await reading.take(0.001) == []
+    taking = asyncio.create_task(reading.take())
+    await reading.asked(1)
+    reading.broker.answer(b=ONE)
+    assert [item.partition for item in await taking] == [1]
+
+
+async def test_a_partition_without_leader_is_asked_for_once_there_is_one() -> None:
+    """Metadata is asked for again and again until then."""
+    reading = Reading()
+    reading.cluster.led_by = None
+    async with asyncio.timeout(10):
+        while reading.cluster.updates < 3:  # noqa: ASYNC110  # nothing is told of it
+            await asyncio.sleep(0)
+    reading.cluster.led_by = 2
+    assert await reading.asked(1) == (2, {0: 0, 1: 0})
+    reading.fetcher.close()
+
+
+async def test_news_of_a_leader_are_heard_while_the_one_before_is_silent(reading: Reading) -> None:
+    """Its answer, when it comes, is dropped."""
+    await reading.asked(1)
+    reading.cluster.led_by = 2
+    reading.cluster.listeners[0](reading.cluster)
+    assert await reading.asked(2) == (2, {0: 0, 1: 0})
+    reading.broker.answer(a=ONE)
+    reading.cluster.brokers[2].answer(a=batch_bytes(0, [b"x", b"y"]))
+    (batch,) = await reading.take()
+    assert batch.next_offset == 2
+
+
+async def test_a_paused_partition_waits(reading: Reading) -> None:
+    """What has come for it is dropped, and fetched again once it is resumed."""
+    await reading.asked(1)
+    reading.broker.answer(a=ONE, b=ONE)
+    await asyncio.sleep(0)
+    reading.fetcher.pause([A])
+    assert [item.partition for item in await reading.take()] == [1]
+    assert await reading.asked(2) == (1, {1: 1})
+    reading.broker.answer()
+    await reading.asked(3)
+    reading.fetcher.resume([A])
+    reading.broker.answer()
+    assert await reading.asked(4) == (1, {0: 0, 1: 1})
+
+
+async def test_a_sought_partition_begins_there(reading: Reading) -> None:
+    """An answer to what was asked before is dropped, whether it has come or not."""
+    await reading.asked(1)
+    reading.fetcher.seek(B, ReadPosition(7))
+    reading.broker.answer(a=ONE, b=ONE)
+    await asyncio.sleep(0)
+    reading.fetcher.seek(A, ReadPosition(5))
+    assert await reading.take(0) == []
+    assert (await reading.asked(2))[1] == {0: 5, 1: 7}
+
+
+async def test_another_assignment_begins_anew(reading: Reading) -> None:
+    """Nothing is read that is not sought in it, and no answer for the one before is returned."""
+    await reading.asked(1)
+    reading.assign(B)
+    with pytest.raises(IllegalStateError):
+        reading.fetcher.seek(A, ReadPosition(0))
+    reading.broker.answer(a=ONE, b=ONE)
+    assert await reading.asked(2) == (1, {1: 0})
+    assert await reading.take(0) == []
+
+
+async def test_while_a_group_rebalances_nothing_is_returned(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come may be another member's; whoever waits is not kept beyond his time."""
+    await reading.asked(1)
+    monkeypatch.setattr(type(reading.subscriptions), "reassignment_in_progress", True)
+    reading.broker.answer(a=ONE)
+    assert await reading.take(0.001) == []
+    monkeypatch.setattr(type(reading.subscriptions), "reassignment_in_progress", False)
+    assert [item.next_offset for item in await reading.take()] == [1]
+
+
+async def test_a_groups_error_is_told_to_whoever_waits(reading: Reading) -> None:
+    """As aiokafka's coordinator tells it."""
+    taking = asyncio.create_task(reading.take())
+    await asyncio.sleep(0)
+    reading.subscriptions.abort_waiters(KafkaError("refused"))
+    with pytest.raises(KafkaError, match="refused"):
+        await taking
+
+
+# -- brokers that do not answer --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [KafkaConnectionError("away"), TimeoutError()])
+async def test_a_broker_that_does_not_answer_is_asked_again(
+    reading: Reading, error: Exception
+) -> None:
+    """With news of leaders; what timed out keeps no connection."""
+    await reading.asked(1)
+    reading.broker.answers[-1].set_exception(error)
+    assert await reading.asked(2) == (1, {0: 0, 1: 0})
+    assert reading.cluster.updates == 1
+    assert len(reading.broker.closed) == isinstance(error, TimeoutError)
+
+
+async def test_a_connection_is_opened_where_there_is_none() -> None:
+    """And tried again where that fails."""
+    reading = Reading()
+    reading.cluster.open, reading.cluster.reachable = set(), False
+    async with asyncio.timeout(10):
+        while reading.cluster.connects < 3:  # noqa: ASYNC110  # nothing is told of it
+            await asyncio.sleep(0)
+    reading.cluster.reachable = True
+    assert await reading.asked(1) == (1, {0: 0, 1: 0})
+    reading.fetcher.close()
+
+
+async def test_a_connection_that_cannot_be_written_to_is_no_end() -> None:
+    """It is tried again."""
+    reading = Reading()
+    reading.broker.refusal = KafkaConnectionError("broken")
+    async with asyncio.timeout(10):
+        while not reading.cluster.updates:  # noqa: ASYNC110  # nothing is told of it
+            await asyncio.sleep(0)
+    reading.broker.refusal = None
+    await reading.asked(1)
+    reading.fetcher.close()
+
+
+async def test_what_should_not_happen_ends_fetching_and_is_told(reading: Reading) -> None:
+    """A reader asks for it, and would wait for ever otherwise."""
+    await reading.asked(1)
+    reading.broker.answers[-1].set_exception(ValueError("odd"))
+    assert await reading.take() == []
+    assert reading.fetcher.failure == "odd"
+
+
+async def test_what_is_underway_when_all_ends_is_forgotten(
+    reading: Reading, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody is told of a connection that is closed then."""
+    await reading.asked(1)
+    reading.fetcher.close()
+    reading.broker.answers.pop().set_exception(KafkaConnectionError("closed"))
+    await asyncio.sleep(0)
+    gc.collect()
+    assert not caplog.records

@@ -19,11 +19,12 @@ from mirrortest.compare.comparison import Side
 from mirrortest.compare.observed import Observed, read_observations
 from mirrortest.compare.repeat import ProcessLog, Repeat, repeat
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.files import SessionFiles, read_session
 from mirrortest.seqlog.interval_log import read_intervals
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.observation import OBSERVATION_FILE
-from mirrortest.seqlog.session import SESSION_FILE, reason_of
+from mirrortest.seqlog.session import SESSION_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

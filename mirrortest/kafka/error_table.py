@@ -7,7 +7,6 @@ broker's own (0 and above, and -1), or one of ours below that, for what happens 
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +17,7 @@ from mirrortest.errors import (
     TopicMissingError,
     UnreachableError,
 )
+from mirrortest.host.error_text import reason_of
 from mirrortest.model.failure import Failure
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ def cluster_errors(config: ClientConfig, doing: str) -> Iterator[None]:
 def reason(error: BaseException | None) -> str:
     """An error's text on one line; its kind where it has none."""
     if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
-        return os.strerror(error.errno).lower()
+        return reason_of(error).lower()
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved: is it spelled correctly?"
     silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__

@@ -13,6 +13,7 @@ import structlog
 
 from mirrortest.config.option_file import document_of
 from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
+from mirrortest.host.error_text import reason_of
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
@@ -35,7 +36,7 @@ from mirrortest.produce.waiting import before_stop, cancelled
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.session import Session, Topic, new_session_id, reason_of
+from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.message import value_size
 from mirrortest.wire.stream import ProducerId

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from mirrortest.host.error_text import reason_of
 from mirrortest.reconcile.bundle import scanned
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.holes import NO_PACKING, Packing
@@ -21,7 +22,6 @@ from mirrortest.seqlog.files import LogFile, read_file
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import Marked
-from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

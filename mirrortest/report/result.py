@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from mirrortest.config.units import number
 from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
+from mirrortest.host.error_text import reason_of
 from mirrortest.host.user_files import replace_text
 from mirrortest.model.observed import OBSERVATIONS
 from mirrortest.results.summary import Summary
@@ -27,7 +28,6 @@ from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
 from mirrortest.seqlog.files import SessionFiles, find_sessions
 from mirrortest.seqlog.observation_files import ObservationFiles, find_observations
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 
 from mirrortest.errors import LabError, MirrortestError
+from mirrortest.host.error_text import reason_of
 from mirrortest.lab.cluster import Broker
 from mirrortest.lab.link.condition import HEAL, detail
 from mirrortest.lab.link.link import Link
@@ -18,7 +19,6 @@ from mirrortest.scenario.catch_up import catch_up_seconds
 from mirrortest.scenario.deadline import run_command
 from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
 from mirrortest.scenario.fields import AFTER_PRODUCERS
-from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

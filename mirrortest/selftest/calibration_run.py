@@ -24,13 +24,13 @@ from mirrortest.consume import consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions
 from mirrortest.errors import LabError, MirrortestError
 from mirrortest.faults.ground_truth import read_summary
+from mirrortest.host.error_text import reason_of
 from mirrortest.lab.mirrors import FaultyMirrorSettings
 from mirrortest.lab.testbed import Lab
 from mirrortest.model.findings import Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.selftest.calibration_plan import MESSAGE_SIZE
-from mirrortest.seqlog.session import reason_of
 from mirrortest.wire.form import Form  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.host.error_text import reason_of
 from mirrortest.selftest.synthetic_logs import (
     SyntheticConsumerLog,
     SyntheticProducerLog,
@@ -26,7 +27,7 @@ from mirrortest.selftest.synthetic_run import BEGAN, RANDOM_IDS, SECOND, Synthet
 from mirrortest.seqlog.batches import positions
 from mirrortest.seqlog.journal import frame, sync_directory
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.session import PARQUET, Session, Topic, file_name, reason_of, session_id
+from mirrortest.seqlog.session import PARQUET, Session, Topic, file_name, session_id
 from mirrortest.seqlog.session_directory import SessionDirectory, write_synced
 from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
 from mirrortest.verify.placement import ExpectPartition

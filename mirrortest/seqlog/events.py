@@ -15,8 +15,8 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.session import reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path

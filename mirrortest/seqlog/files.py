@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
@@ -23,7 +24,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import open_parquet, read_groups
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name, reason_of
+from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name
 from mirrortest.seqlog.session import digest as digest_of
 
 if TYPE_CHECKING:

@@ -20,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mirrortest import __version__
 from mirrortest.errors import SequenceLogError
+from mirrortest.host.error_text import reason_of
 from mirrortest.model.observed import INTERVAL, TABLES
 from mirrortest.seqlog.journal import JournalWriter
-from mirrortest.seqlog.session import JOURNAL, reason_of
+from mirrortest.seqlog.session import JOURNAL
 from mirrortest.seqlog.session_directory import BusyError, lock_directory, replace, seal
 from mirrortest.seqlog.table_files import conformed, csv_line, schema_of, utc, write_table
 

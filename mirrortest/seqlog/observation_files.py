@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyarrow import fs
 from pydantic import ValidationError
 
+from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.observation import OBSERVATION_FILE, SCHEMAS, Observation
-from mirrortest.seqlog.session import reason_of
 from mirrortest.seqlog.table_files import read_table
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ whether a byte of a finished file has changed since it was written.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 from datetime import UTC, datetime
@@ -43,13 +42,6 @@ _CHANGED = (
 def file_name(number: int, suffix: str) -> str:
     """The name of a log's file; numbers count from 1."""
     return f"{number:06d}{suffix}"
-
-
-def reason_of(error: BaseException) -> str:
-    """Why, for a message of one line: the system's reason without its number, or the first line."""
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno)
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def digest(data: bytes | memoryview) -> str:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.files import find_sessions, read_session
 from mirrortest.seqlog.interval_log import write_intervals
 from mirrortest.seqlog.journal import read_frames, sync_directory
@@ -32,7 +33,6 @@ from mirrortest.seqlog.session import (
     DigestingFile,
     FileNote,
     Session,
-    reason_of,
 )
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrortest.config.units import SECOND_NS
+from mirrortest.host.error_text import reason_of
 from mirrortest.model.load import COUNTS, INTS
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
-from mirrortest.seqlog.session import JOURNAL, PARQUET, digest, reason_of
+from mirrortest.seqlog.session import JOURNAL, PARQUET, digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

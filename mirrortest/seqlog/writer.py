@@ -19,12 +19,13 @@ import structlog
 
 from mirrortest.errors import SequenceLogError
 from mirrortest.host.allocator import give_back
+from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.batches import Columns, batch_of, explode
 from mirrortest.seqlog.interval_log import csv_lines
 from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Detail
-from mirrortest.seqlog.session import INTERVALS_FILE, JOURNAL, file_name, reason_of
+from mirrortest.seqlog.session import INTERVALS_FILE, JOURNAL, file_name
 from mirrortest.seqlog.session_directory import SessionDirectory, salvage
 
 if TYPE_CHECKING:

@@ -392,9 +392,8 @@ class Fetcher:
             if leader is None:
                 leader = self._client.cluster.leader_for_partition(place.at)
             if leader != node:
-                self._look_for_leaders(
-                    [place]
-                )  # a follower may only lag behind: the leader decides
+                # A follower may only lag behind: the leader decides.
+                self._look_for_leaders([place])
             elif end is None:
                 self._lost(place, OutOfRange(topic, partition, place.offset))
             else:
@@ -405,22 +404,26 @@ class Fetcher:
             self._looked_for.setdefault(key, []).append(place)
             if len(self._looked_for[key]) == 1:  # all its partitions are refused together
                 self._start(self._identity.other_id(*key), self._looked_up, key)
-        elif code in _LEADER_MOVED:
-            self._look_for_leaders([place])
         else:
-            # After a disk failed, its broker refuses like this even once there is another leader.
+            # After a disk failed, its broker refuses even once there is another leader.
             self._look_for_leaders([place])
-            kind = errors.for_code(code)
-            if kind is errors.TopicAuthorizationFailedError:
-                self._error = request_error(kind(topic))
-                self._wake()
-            elif place.refused != code:
-                place.refused = code
-                _log.warning(
-                    "a partition cannot be fetched, which is tried again",
-                    partition=f"{topic}-{partition}",
-                    why=str(request_error(kind())),
-                )
+            if code not in _LEADER_MOVED:
+                self._tell(place, code)
+
+    def _tell(self, place: Place, code: int) -> None:
+        """What may not be read ends whoever reads; what fails is logged, once."""
+        topic, partition = place.at
+        kind = errors.for_code(code)
+        if kind is errors.TopicAuthorizationFailedError:
+            self._error = request_error(kind(topic))
+            self._wake()
+        elif place.refused != code:
+            place.refused = code
+            _log.warning(
+                "a partition cannot be fetched, which is tried again",
+                partition=f"{topic}-{partition}",
+                why=str(request_error(kind())),
+            )
 
     def _looked_up(self, key: tuple[str, str | None], now: str | None) -> None:
         places = self._looked_for.pop(key)

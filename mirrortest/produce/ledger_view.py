@@ -66,7 +66,9 @@ class LedgerView:
         self._table: dict[bytes, bytes] = {}
         """The newest record of each key of the run, of whichever epoch."""
         self._lost: dict[bytes, bytes] = {}
-        """What was in a topic that is no more, and has not been applied since."""
+        """What was in a topic that is no more, or was displaced, and has not been applied since."""
+        self._newest: dict[bytes, bytes | None] = {}
+        """What was written here last under each key."""
         self._noticed_ns: int | None = None
         """When it was first seen that others' records are lost."""
         self._epoch = 0
@@ -89,6 +91,7 @@ class LedgerView:
             ClusterError: the topic was deleted, and cannot be created again as it has to be; or
                 the cluster refuses to have it read.
         """
+        self._newest.update(records)
         while records:
             place = self._follower.place
             offsets = await self._written(records)
@@ -110,7 +113,7 @@ class LedgerView:
         await self._follower.wait_applied(offset, FollowerPosition(self._follower.epoch, 0))
 
     async def restore(self, *, others: bool = False) -> None:
-        """Write again what went down with the topic, if it was deleted or cut. See `write`.
+        """Write again what went down with the topic, or what old records displace. See `write`.
 
         What is this name's, or with `others` all of the run.
         """
@@ -202,6 +205,11 @@ class LedgerView:
         if not key.startswith(self._of_run):
             return
         self._lost.pop(key, None)
+        newest = self._newest.get(key)
+        if newest is not None and value != newest:
+            # An old record came once more, and compaction would keep it: a successor would not
+            # know of what was reserved since.
+            self._lost[key] = newest
         self._learn(key, value)
         if value is None:
             self._table.pop(key, None)

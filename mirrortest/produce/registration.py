@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.verify.ledger_parts import CLOSED, LaneParts
+from mirrortest.verify.ledger_parts import LaneParts
 from mirrortest.verify.ledger_record import (
+    CLOSED,
     ClosedLane,
     Registration,
     registration_key,

@@ -233,8 +233,9 @@ def _never_sent(
 ) -> IntervalSet:
     if lane is None:
         return seen.copy() if ledger_complete else NOTHING
-    # What failed is final. While a lane goes on, higher numbers may still be recorded.
+    # What failed is final. While a lane goes on, higher numbers may still be recorded; and of one
+    # that a successor closed, the newest record may have been displaced.
     never = seen & lane.failed if lane.failed else NOTHING
-    if lane.end is None or seen.end <= lane.end:
+    if lane.end is None or lane.closed_at is not None or seen.end <= lane.end:
         return never
     return never | seen.within(lane.end, seen.end)

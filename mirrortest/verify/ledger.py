@@ -180,7 +180,8 @@ class Ledger:
             lane
             for stream, lane in self.lanes.items()
             if (stream.run, stream.producer) == (run, producer) and lane.end is not None
-            if (record := self._records.get(stream)) is None or record.end is None
+            if (record := self._records.get(stream)) is None
+            or (record.end is None and record.closed_at != lane.end)
         ]
 
     def producers(self, run: str) -> set[str]:
@@ -236,7 +237,7 @@ class Ledger:
         if record is not None and not record.has_all_parts:
             # It has ended, and some of its parts have not been read yet.
             partial, lane = True, replace(record, end=None)
-        elif stream.incarnation < producer.over:
+        elif stream.incarnation < producer.over or (record and record.closed_at is not None):
             lane = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))
         elif record is not None:
             lane = record if record.end is None else record.closed(0)

@@ -30,8 +30,6 @@ PART_INTERVALS = 10_000
 
 _ENDED = 1 << 20
 """The part's number in a key is above it in records with the producer's own end mark."""
-CLOSED = 1 << 21
-"""And above this one in records by which a successor closed the lane."""
 
 
 class LaneParts:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _VERSION = 1
 _LANE_KEY = 6
 """How many values a lane's key has; a further part of its record has one more."""
+CLOSED = 1 << 21
+"""The part's number in a key is at least that in records by which a successor closed the lane."""
 _MOST_LANES = 100_000
 """Of one registration: a producer has one lane for each partition."""
 
@@ -49,6 +51,9 @@ class LaneRecord:
     """How many numbers have an outcome in all parts of a lane that has ended (`ledger_parts`)."""
     compacted: bool = False
     """Whether the source's topic is compacted: it may lack messages before they are mirrored."""
+    closed_at: int | None = None
+    """What was known to be reserved when a successor closed the lane, in place of its own end mark:
+    more numbers may have been sent, where an old record had displaced the newest one."""
 
     @property
     def has_all_parts(self) -> bool:
@@ -60,6 +65,7 @@ class LaneRecord:
         acked = self.acked | other.acked
         failed = (self.failed | other.failed) - acked
         ends = [end for end in (self.end, other.end) if end is not None]
+        marks = [mark for mark in (self.closed_at, other.closed_at) if mark is not None]
         return LaneRecord(
             self.stream,
             max(self.reserved, other.reserved),
@@ -71,6 +77,7 @@ class LaneRecord:
             max(self.source_partitions, other.source_partitions),
             max(self.outcomes, other.outcomes),
             self.compacted or other.compacted,
+            max(marks, default=None),
         )
 
     def closed(self, mark: int) -> LaneRecord:
@@ -92,6 +99,7 @@ class LaneRecord:
             self.source_partitions,
             self.outcomes,
             self.compacted,
+            reserved if self.end is None else None,
         )
 
 
@@ -220,8 +228,9 @@ def parse_registration_key(key: bytes) -> RegistrationKey | None:
 
 
 def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
+    part = 0
     if len(parts) == _LANE_KEY + 1:
-        untrusted.number(parts[_LANE_KEY], 1)  # a further part of the record
+        part = untrusted.number(parts[_LANE_KEY], 1)  # a further part of the record
         parts = parts[:_LANE_KEY]
     _, its_run, producer, its_incarnation, its_topic, its_lane = untrusted.listed(parts, _LANE_KEY)
     stream = StreamId(
@@ -248,8 +257,10 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
     )
     outcomes = untrusted.number(body.get("told", 0), 0, used + 1)
     compacted = body.get("compacted") is True
+    own_end, closed_at = (None, end) if part >= CLOSED else (end, None)
     record = LaneRecord(
-        stream, reserved, acked, failed, unknown, end, destination, source, outcomes, compacted
+        *(stream, reserved, acked, failed, unknown, own_end),
+        *(destination, source, outcomes, compacted, closed_at),
     )
     return record.merge(record)
 

@@ -82,6 +82,8 @@ class Lane(NamedTuple):
     failed: frozenset[int] = NOTHING
     unknown: frozenset[int] = NOTHING
     end: int | None = None
+    by_successor: bool = False
+    """Whether a successor gave it that end: of what lies above nothing is known."""
 
 
 class Fragment:
@@ -208,7 +210,8 @@ def judge(
         if lane is None:
             sent = not nobody_else
         else:
-            sent = seq not in lane.failed and (lane.end is None or seq < lane.end)
+            known_end = None if lane.by_successor else lane.end
+            sent = seq not in lane.failed and (known_end is None or seq < known_end)
         if not sent:
             out["phantom"].add(seq)
     if lane is not None:

@@ -250,7 +250,9 @@ def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], b
         over = stream.incarnation < newest.get(stream.producer, 0)
         if stream in outcomes or over:
             end = ends.get(stream, reserved.get(stream, 0) if over else None)
-            lanes[stream] = _lane_told(outcomes.get(stream, {}), end)
+            lanes[stream] = _lane_told(outcomes.get(stream, {}), end)._replace(
+                by_successor=stream not in ends
+            )
     mine = {_stream(claim, lane) for claim in claims for lane in claim.lanes}
     whole = all(s in lanes and lanes[s].end is not None for s in mine | set(lanes))
     return lanes, bool(claims) and whole

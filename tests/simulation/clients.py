@@ -256,7 +256,16 @@ class SimulatedConsumer(_Client):
 
     async def ends(self, read: Mapping[Any, ReadPosition]) -> dict[Any, End]:
         """See `ports.ConsumerPort`."""
-        found: dict[Any, End] = await self.ask("ends", lambda: self._serve_ends(read))
+        deadline = self.world.loop.time() + self.seconds
+        while True:
+            try:
+                found: dict[Any, End] = await self.ask("ends", lambda: self._serve_ends(read))
+                break
+            except RequestError as error:
+                missing = error.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+                if missing or not error.row.retriable or self.world.loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(self.backoff)
         self.world.note("ends", self.process.name, *sorted(found.items()))
         for end in found.values():
             self.learn(end.topic_id)

@@ -13,6 +13,7 @@ from mirrortest.errors import ClusterError, FencedError, MirrortestError, Sequen
 
 from .batch import MessageId
 from .cluster import NEVER_NS
+from .loop import START_NS
 from .own_records import saved_states, taken_from
 from .plan import LEDGER, RUN
 
@@ -231,6 +232,14 @@ class Judge:
 
     # -- what must hold in the end ----------------------------------------------------------------
 
+    def _leaderless(self, at_ns: int) -> bool:
+        """Whether a partition had no leader then: a consumer that ends waits for it for a while."""
+        seconds = (at_ns - START_NS) / 1e9
+        return any(
+            strike.kind == "leaderless" and strike.at <= seconds <= strike.at + strike.lasts
+            for strike in self.plan.strikes
+        )
+
     def _eventually(self) -> Iterator[str]:
         """Everything ends, and with a verdict that is as good as the faults allow."""
         self.checked["histories"] += 1
@@ -245,7 +254,7 @@ class Judge:
         for session in self.outcome.consumers:
             self.checked["conclusive"] += 1
             report = session.report
-            if report.exit_code == 3:
+            if report.exit_code == 3 and not self._leaderless(session.ended_ns or 0):
                 yield f"{session.name}: inconclusive without cause: {list(report.inconclusive)}"
             lost = _by_finding(report)["lost"]
             missed = [m for m in self.acked if not self.copies.get(m) and m not in lost]

@@ -144,6 +144,18 @@ async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: Worl
         assert (record.acked, record.end) == (IntervalSet([(0, 500)]), lane.reservation.granted)
 
 
+async def test_a_record_that_an_old_one_displaces_is_written_again(world: World) -> None:
+    """F11: else who comes after a kill would not know of what was reserved since."""
+    stream = StreamId("t", "r", "p", (await world.claim("a")).incarnation, 0)
+    old, newest = ((lane_key(stream), lane_value(LaneRecord(stream, mark))) for mark in (8, 16))
+    for record in (old, newest):
+        await world.view.write(record)
+    await world.topic.write(*old)
+    await world.view.passed(len(world.topic.records) - 1)
+    await world.view.restore()
+    assert world.topic.records[-2:] == [old, newest]
+
+
 async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
     """The copy's own retention drops what was written once: claims, and lanes that are still."""
     life, _ = await world.incarnation(MemorySender(), total=100)

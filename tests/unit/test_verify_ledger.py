@@ -21,6 +21,7 @@ from mirrortest.verify.ledger import (
     registration_key,
     registration_value,
 )
+from mirrortest.verify.ledger_record import CLOSED
 from mirrortest.verify.untrusted import MOST_RECORD_BYTES
 from mirrortest.wire.stream import StreamId
 
@@ -123,6 +124,25 @@ def test_a_closed_incarnation_leaves_nothing_open(record: LaneRecord, mark: int)
     known = ids(record.acked) | ids(record.failed)
     assert ids(lane.unknown) == ids(record.unknown) | (set(range(lane.end)) - known)
     assert lane.acked == record.acked
+
+
+@given(records(), st.integers(0, 25))
+def test_a_successor_that_knew_an_old_record_alone_takes_nothing_back(
+    record: LaneRecord, mark: int
+) -> None:
+    """What it writes as the last word is less than others have read, in whichever order."""
+    record = replace(record, end=None)
+    old = LaneRecord(STREAM, min(mark, record.reserved)).closed(0)
+    last_word = lane_key(STREAM, CLOSED), lane_value(old)
+    ledger = written(Ledger(), claim(), claim(2, "s2"), record)
+    before = ledger.lanes[STREAM]
+    ledger.apply(*last_word)
+    again = Ledger()
+    again.apply(*last_word)
+    written(again, claim(2, "s2"), claim(), record)
+    assert ledger.lanes[STREAM] == again.lanes[STREAM]
+    assert (ledger.lanes[STREAM].end, ledger.lanes[STREAM].acked) == (before.end, before.acked)
+    assert ids(ledger.lanes[STREAM].unknown) == ids(before.unknown)
 
 
 def test_a_lane_never_written_to_is_closed_empty() -> None:

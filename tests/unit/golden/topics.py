@@ -18,8 +18,9 @@ from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.verify.ledger_parts import CLOSED, LaneParts
+from mirrortest.verify.ledger_parts import LaneParts
 from mirrortest.verify.ledger_record import (
+    CLOSED,
     ClosedLane,
     LaneRecord,
     Registration,

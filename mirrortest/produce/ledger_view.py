@@ -68,7 +68,7 @@ class LedgerView:
         self._lost: dict[bytes, bytes] = {}
         """What was in a topic that is no more, or was displaced, and has not been applied since."""
         self._newest: dict[bytes, bytes | None] = {}
-        """What was written here last under each key."""
+        """What was written here last under each key of this name."""
         self._noticed_ns: int | None = None
         """When it was first seen that others' records are lost."""
         self._epoch = 0
@@ -91,7 +91,7 @@ class LedgerView:
             ClusterError: the topic was deleted, and cannot be created again as it has to be; or
                 the cluster refuses to have it read.
         """
-        self._newest.update(records)
+        self._newest.update(record for record in records if record[0].startswith(self._own))
         while records:
             place = self._follower.place
             offsets = await self._written(records)

@@ -192,6 +192,19 @@ async def test_what_others_lost_is_left_to_them_for_a_while(world: World) -> Non
     assert len(dict(world.topic.records)) == 601
 
 
+async def test_what_others_write_after_they_were_helped_stays(world: World) -> None:
+    """Only its own records tell a producer that they were displaced."""
+    await world.claim("a")
+    bob = StreamId("t", "r", "bob", 1, 0)
+    old, newest = ((lane_key(bob), lane_value(LaneRecord(bob, mark))) for mark in (8, 16))
+    await world.view.write(old)
+    await world.topic.write(*newest)
+    await world.view.passed(len(world.topic.records) - 1)
+    for seconds in (0, 10, 20):
+        await world.view.refresh(seconds * 1_000_000_000)
+    assert world.topic.records[-1] == newest
+
+
 async def test_nothing_is_refreshed_before_its_time(world: World) -> None:
     """A producer with nothing to say writes next to nothing."""
     await world.claim("a")

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 from mirrortest.config.units import span
 from mirrortest.config.visible import visible_json
-from mirrortest.errors import MirrortestError, UsageError
-from mirrortest.host.user_files import replace_text
+from mirrortest.errors import UsageError
 from mirrortest.report import REPORT_FILE
+from mirrortest.report.result import write_text
 from mirrortest.scenario.clients import clients, here, observer
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import points
@@ -27,6 +27,7 @@ from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
 from mirrortest.scenario.overview import PAGE, render
 from mirrortest.scenario.pods import check_pods
 from mirrortest.scenario.point_run import play
+from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.session_directory import lock_directory
 
 if TYPE_CHECKING:
@@ -102,23 +103,23 @@ class Series:
             shutil.rmtree(directory, ignore_errors=True)
             directory.mkdir()
             text = json.dumps(self._document.changed(point.settings).content, indent=1, default=str)
-            write(directory / "configuration.json", text)
+            write_text(Location.parse(directory / "configuration.json"), text)
             home = self._document.directory
             outcome = play(point, directory, home, board, self._arguments)
             self.ended.append(outcome)
-            write(directory / POINT_FILE, _encoded(outcome))
+            write_text(Location.parse(directory / POINT_FILE), _encoded(outcome))
             self._write_all()
             on_end(outcome)
         return self.outcome
 
     def _write_all(self) -> None:
-        write(self.output / SERIES_FILE, _encoded(self.outcome))
+        write_text(Location.parse(self.output / SERIES_FILE), _encoded(self.outcome))
         reports = {
             outcome.number: f"{self.directory(outcome.number).name}/{REPORT_FILE}"
             for outcome in self.ended
             if (self.directory(outcome.number) / REPORT_FILE).exists()
         }
-        write(self.output / PAGE, render(self.outcome, reports))
+        write_text(Location.parse(self.output / PAGE), render(self.outcome, reports))
 
     def _keep_source(self) -> None:
         """Copy the scenario as it was given: a file, or a directory of them."""
@@ -170,14 +171,6 @@ class Series:
 
     def _ended(self, point: Point) -> PointOutcome | None:
         return _read(self.directory(point.number) / POINT_FILE, PointOutcome)
-
-
-def write(path: Path, text: str) -> None:
-    """Replace a file as a whole; raises MirrortestError where it cannot be written."""
-    try:
-        replace_text(path, text)
-    except OSError as error:
-        raise MirrortestError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _encoded(outcome: BaseModel) -> str:

@@ -12,6 +12,7 @@ from mirrortest.kafka.fast.fetcher import Fetcher
 from mirrortest.kafka.fast.requests import EpochEnd, FetchLimits
 from mirrortest.kafka.fetched import ReadPosition
 from mirrortest.model.topic_partition import TopicPartition
+from tests.unit.answered_client import AnsweredClient
 from tests.unit.test_kafka_fast import batch_bytes
 
 if TYPE_CHECKING:
@@ -80,25 +81,20 @@ class Connection:
         )
 
 
-class Cluster:
-    """Three brokers, and what a client knows of them; it is client and identity, too."""
+class Cluster(AnsweredClient[Connection]):
+    """Three brokers, and what a client knows of them; it is the identity, too."""
 
     _metadata_max_age_ms = 300_000
     backoff = 0.001
 
     def __init__(self) -> None:
         self.asked: list[tuple[int, dict[int, int]]] = []
-        self.brokers = {node: Connection(node, self.asked) for node in (1, 2, 3)}
-        self.open = {1, 2, 3}
-        self.reachable = True
+        super().__init__({node: Connection(node, self.asked) for node in (1, 2, 3)})
         self.led_by: int | None = 1
         self.topic_id: str | None = "X"
         self.other: str | None = None
-        self.updates = 0
         self.looks = 0
-        self.connects = 0
         self.listeners: list[Callable[[Any], None]] = []
-        self.cluster = self
 
     def add_listener(self, listener: Callable[[Any], None]) -> None:
         self.listeners.append(listener)
@@ -108,21 +104,6 @@ class Cluster:
 
     def broker_metadata(self, node: int) -> object:
         return self.brokers.get(node)
-
-    def connected(self, node: int) -> Connection | None:
-        return self.brokers[node] if node in self.open else None
-
-    async def ready(self, node: int) -> bool:
-        self.connects += 1
-        if self.reachable:
-            self.open.add(node)
-        return self.reachable
-
-    def force_metadata_update(self) -> asyncio.Future[bool]:
-        self.updates += 1
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(True)
-        return done
 
     def known_id(self, topic: str) -> str | None:
         return self.topic_id

@@ -15,6 +15,7 @@ from aiokafka.protocol.produce import ProduceResponse_v7
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fast.delivery import Delivery, ProducerNumbers, ReadyBatch, WithdrawnError
 from mirrortest.model.topic_partition import TopicPartition
+from tests.unit.answered_client import AnsweredClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,36 +77,16 @@ class Connection:
         self.closed.append(reason)
 
 
-class Client:
-    """Two brokers, and what a client knows of them."""
+class Client(AnsweredClient[Connection]):
+    """Two brokers, and who leads the partitions."""
 
     def __init__(self) -> None:
-        self.brokers = {1: Connection(), 2: Connection()}
+        super().__init__({1: Connection(), 2: Connection()})
         self.leaders: dict[TopicPartition, int | None] = {A: 1, B: 1, C: 2}
-        self.open = {1, 2}
-        self.reachable = True
-        self.connects = 0
-        self.updates = 0
         self._md_update_fut: asyncio.Future[bool] | None = None
-        self.cluster = self
 
     def leader_for_partition(self, at: TopicPartition) -> int | None:
         return self.leaders[at]
-
-    def connected(self, node: int) -> Connection | None:
-        return self.brokers[node] if node in self.open else None
-
-    async def ready(self, node: int) -> bool:
-        self.connects += 1
-        if self.reachable:
-            self.open.add(node)
-        return self.reachable
-
-    def force_metadata_update(self) -> asyncio.Future[bool]:
-        self.updates += 1
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(True)
-        return done
 
 
 class Sending:

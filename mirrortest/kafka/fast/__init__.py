@@ -6,7 +6,7 @@ modules: other users of aiokafka in the same process are not affected (`rebindin
 - **Out**: batches, of messages or of single records, are delivered without aiokafka's producer
   (`delivery`). `ReadyBatch` counts how often a batch's bytes were handed over for transmission.
 - **In**: brokers are asked without aiokafka's fetcher (`fetcher`), and their answers cut into
-  complete batches (`place`). The group is aiokafka's (`fetching`).
+  complete batches (`places`). The group is aiokafka's (`fetching`).
 - **Connection**: a produce request is written without joining its batches first, and a fetch's
   answer is received without copying it. Two requests may time out on one connection.
 - **Metadata**: no request creates a missing topic.

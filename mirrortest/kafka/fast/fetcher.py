@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +21,13 @@ from aiokafka.conn import CloseReason
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fast.frames import Section
 from mirrortest.kafka.fast.identity import OTHER_LEADER
-from mirrortest.kafka.fast.place import Place
+from mirrortest.kafka.fast.places import Place, Places
 from mirrortest.kafka.fast.requests import FetchPosition, FetchRequest
-from mirrortest.kafka.fetched import (
-    Diverged,
-    FetchedBatches,
-    OutOfRange,
-    Recreated,
-)
+from mirrortest.kafka.fetched import Diverged, OutOfRange, Recreated
 from mirrortest.kafka.public.connection import reason, request_error
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterable, Iterator
+    from collections.abc import Coroutine, Iterable
 
     from mirrortest.kafka.fast.connection import Client, Connection
     from mirrortest.kafka.fast.identity import Identity
@@ -70,13 +64,9 @@ class Fetcher:
         self._identity = identity
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._assignment: Any = None
-        self._places: dict[TopicPartition, Place] = {}
-        """Of this assignment; those that brought something last come last."""
-        self._paused: set[TopicPartition] = set()
+        self._places = Places(subscriptions)
         self._busy: set[int] = set()
         """Brokers that are being asked or connected to, or that failed just now."""
-        self._arrived: deque[tuple[Place, Iterator[Fetched]]] = deque()
         self._looked_for: dict[tuple[str, str | None], list[Place]] = {}
         """Those of a topic and id, while it is asked whether there is another of the name."""
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -84,7 +74,7 @@ class Fetcher:
         self._scheduled = False
         self._closed = False
         self._error: RequestError | None = None
-        """What whoever fetches next is told."""
+        """What the next call of `fetched` raises."""
         self.failure: str | None = None
         """Why nothing is fetched any more."""
         self._replica_seconds = client._metadata_max_age_ms / 1000
@@ -93,12 +83,12 @@ class Fetcher:
 
     def start(self) -> None:
         """Once the client is connected."""
-        # A group's critical errors are told to whoever waits.
+        # A group's critical errors end a wait.
         self._subscriptions.register_fetch_waiters(self._waiters)
         self._client.cluster.add_listener(self._schedule)
 
     def close(self) -> None:
-        """Ask nothing any more, and let whoever waits go on."""
+        """Ask nothing any more; calls of `fetched` return."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -112,36 +102,24 @@ class Fetcher:
         Raises:
             IllegalStateError: it is not assigned.
         """
-        assignment = self._current()
-        if assignment is None or at not in assignment.tps:
-            raise errors.IllegalStateError(f"No current assignment for partition {at}")
-        self._places[at] = Place(at, place)
+        self._renew()
+        self._places.seek(at, place)
         self._schedule()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch and return nothing of these."""
-        self._current()
-        self._paused.update(partitions)
+        self._renew()
+        self._places.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch these again."""
-        self._current()
-        self._paused.difference_update(partitions)
+        self._renew()
+        self._places.resume(partitions)
         self._schedule()
 
-    def _current(self) -> Any:
-        """The assignment, or None; with another one all places and pauses begin anew."""
-        subscription = self._subscriptions.subscription
-        assignment = None if subscription is None else subscription.assignment
-        if assignment is not None and not assignment.active:
-            assignment = None
-        if assignment is not self._assignment:
-            self._assignment = assignment
-            self._places, self._paused = {}, set()
-            # Until somebody takes, and drops, what came before, its brokers would not be asked.
-            self._arrived.clear()
+    def _renew(self) -> None:
+        if self._places.renew():
             self._error = None
-        return assignment
 
     # -- what has come ----------------------------------------------------------------------------
 
@@ -165,44 +143,18 @@ class Fetcher:
 
     def _is_ready(self) -> bool:
         # What was asked for before a rebalance may not be ours any more.
-        return bool(self._arrived or self._error) and not (
+        return (self._places.arrived or self._error is not None) and not (
             self._subscriptions.reassignment_in_progress
         )
 
     def _take(self, portion: int) -> list[list[Fetched]]:
-        self._current()
-        found: list[list[Fetched]] = []
-        left = portion
-        while self._arrived and left > 0:
-            place, found_there = self._arrived[0]
-            if self._places.get(place.at) is not place or place.at in self._paused:
-                self._finish(place)
-                continue
-            items: list[Fetched] = []
-            for item in found_there:
-                items.append(item)
-                if isinstance(item, FetchedBatches):
-                    place.offset, place.leader_epoch = item.next_offset, item.leader_epoch
-                    left -= 0 if item.buffer is None else len(item.buffer)
-                    if left <= 0:
-                        break
-            else:
-                self._finish(place)
-            if items:
-                found.append(items)
+        self._renew()
+        found = self._places.take(portion)
+        self._schedule()
         if not found and self._error is not None:
             error, self._error = self._error, None
             raise error
         return found
-
-    def _finish(self, place: Place) -> None:
-        """All that has come for it was taken, or is dropped."""
-        self._arrived.popleft()
-        place.arrived = False
-        if self._places.get(place.at) is place:
-            # Next time others come first: what a broker returns at once is limited.
-            self._places[place.at] = self._places.pop(place.at)
-        self._schedule()
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -217,24 +169,24 @@ class Fetcher:
             self._loop.call_soon(self._guarded, self._ask)
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
-        """Whatever ends fetching is told to whoever fetches."""
+        """An unexpected error ends fetching, and is its `failure`."""
         try:
             work(*arguments)
-        except Exception as error:  # noqa: BLE001  # it is told, and ends the reader
+        except Exception as error:  # noqa: BLE001  # it ends the reader
             self.failure = reason(error)
             self._closed = True
             self._wake()
 
     def _ask(self) -> None:
         self._scheduled = False
-        if self._closed or self._current() is None:
+        if self._closed:
             return
-        busy = self._busy.union(place.node for place, _ in self._arrived)
+        self._renew()
+        wanted, busy = self._places.wanted()
+        busy |= self._busy
         by_node: dict[int, list[Place]] = {}
         leaderless = []
-        for place in self._places.values():
-            if place.waits or place.arrived or place.at in self._paused:
-                continue
+        for place in wanted:
             node = self._source(place)
             if node in _NO_LEADER:
                 leaderless.append(place)
@@ -254,7 +206,7 @@ class Fetcher:
         """The broker to read from; None or -1 where there is none."""
         if place.replica is not None:
             node, until = place.replica
-            if time.monotonic() < until and self._client.cluster.broker_metadata(node):
+            if self._loop.time() < until and self._client.cluster.broker_metadata(node):
                 return node
             place.replica = None
         return self._client.cluster.leader_for_partition(place.at)
@@ -275,7 +227,7 @@ class Fetcher:
         if connected:
             self._free(node)
         else:
-            self._unanswered(node, self._places.values())
+            self._unanswered(node, self._places)
 
     def _free(self, node: int) -> None:
         self._busy.discard(node)
@@ -343,7 +295,7 @@ class Fetcher:
         asked = {
             (place.topic_id if request.by_id else place.at.topic, place.at.partition): place
             for place in places
-            if place.request is request and self._places.get(place.at) is place
+            if place.request is request and place in self._places
         }
         diverging = response.diverging if request.by_id else {}
         for topic, partitions in response.topics:
@@ -360,13 +312,13 @@ class Fetcher:
         code = getattr(response, "error_code", Code.NONE) or Code.UNKNOWN
         for place in asked.values():
             self._refused(node, place, code, None)
-        if self._arrived:
+        if self._places.arrived:
             self._wake()
 
     def _keep(self, place: Place, version: int, rest: list[Any]) -> None:
         place.refused = Code.NONE
         if self._limits.rack and version >= _WITH_REPLICA and rest[-2] >= 0:
-            place.replica = rest[-2], time.monotonic() + self._replica_seconds
+            place.replica = rest[-2], self._loop.time() + self._replica_seconds
             if self._client.cluster.broker_metadata(rest[-2]) is None:
                 self._look_for_leaders([place])  # the metadata does not name this broker yet
         records = rest[-1]
@@ -378,11 +330,7 @@ class Fetcher:
         if self._limits.committed:
             with_replica = version >= _WITH_REPLICA
             aborted = (rest[-3] if with_replica else rest[-2]) or ()
-        self._arrive(place, place.readable(records, aborted))
-
-    def _arrive(self, place: Place, found: Iterator[Fetched]) -> None:
-        place.arrived = True
-        self._arrived.append((place, found))
+        self._places.add(place, place.readable(records, aborted))
 
     def _refused(self, node: int, place: Place, code: int, end: EpochEnd | None) -> None:
         topic, partition = place.at
@@ -408,10 +356,10 @@ class Fetcher:
             # After a disk failed, its broker refuses even once there is another leader.
             self._look_for_leaders([place])
             if code not in _LEADER_MOVED:
-                self._tell(place, code)
+                self._report(place, code)
 
-    def _tell(self, place: Place, code: int) -> None:
-        """What may not be read ends whoever reads; what fails is logged, once."""
+    def _report(self, place: Place, code: int) -> None:
+        """Raise that a topic may not be read; log other errors, each once."""
         topic, partition = place.at
         kind = errors.for_code(code)
         if kind is errors.TopicAuthorizationFailedError:
@@ -429,7 +377,7 @@ class Fetcher:
         places = self._looked_for.pop(key)
         for place in places:
             place.waits -= 1
-            if now is not None and self._places.get(place.at) is place:
+            if now is not None and place in self._places:
                 self._lost(place, Recreated(*place.at, place.offset, now))
         if now is None:
             self._look_for_leaders(places)
@@ -438,7 +386,7 @@ class Fetcher:
     def _lost(self, place: Place, why: OutOfRange) -> None:
         """Its position does not exist; until it is sought it is asked for again and again."""
         self._hold([place])
-        self._arrive(place, iter((why,)))
+        self._places.add(place, iter((why,)))
 
     def _look_for_leaders(self, places: list[Place]) -> None:
         for place in places:

@@ -231,12 +231,11 @@ class FetchRequest(Request[FetchRequest_v13]):  # type: ignore[misc]  # untyped
         """See aiokafka's `Request`."""
         limits = self._limits
         topics: dict[str | None, list[Any]] = {}
-        for at in self._positions:  # in the schema's order
-            topics.setdefault(at.topic_id, []).append(
-                (*at[2:], _NO_START, limits.partition_bytes, {})
-            )
+        for _, topic_id, *place in self._positions:  # in the schema's order
+            topics.setdefault(topic_id, []).append((*place, _NO_START, limits.partition_bytes, {}))
         return request_struct_class(
-            *(_CONSUMER, *limits[:3], int(limits.committed), 0, -1),
+            *(_CONSUMER, limits.max_wait_ms, limits.min_bytes, limits.max_bytes),
+            *(int(limits.committed), 0, -1),
             [(topic_id, places, {}) for topic_id, places in topics.items()],
             *([], limits.rack, {}),
         )
@@ -248,7 +247,9 @@ class FetchRequest(Request[FetchRequest_v13]):  # type: ignore[misc]  # untyped
             place = at.partition, at.offset, limits.partition_bytes
             topics.setdefault(at.topic, []).append(place)
         return _fetch.FetchRequest(
-            *(*limits[:3], int(limits.committed), list(topics.items())), rack_id=limits.rack
+            *(limits.max_wait_ms, limits.min_bytes, limits.max_bytes),
+            *(int(limits.committed), list(topics.items())),
+            rack_id=limits.rack,
         )
 
 

@@ -49,7 +49,7 @@ class StoredPartition:
     newest: tuple[int, int, int] = (0, 0, 0)
     """(generation, version, slot) of the newest commit in the topic, read or acknowledged"""
     raw: bytes | None = None
-    """The newest complete state as it was written; decoded only when it is asked for."""
+    """The newest state as it was written, decoded only where it is asked for; empty: damaged."""
     serial: int = 0
     """Another one for each new state."""
     parted: int = 0
@@ -74,7 +74,7 @@ class StoredPartition:
     def remember(self, before: StoredPartition) -> None:
         """Keep what the topic held before it was created again, and does not hold now."""
         self.earlier_claims = before.earlier_claims | before.claims
-        if self.raw is None or self.raw == before.raw:
+        if not self.raw or self.raw == before.raw:
             self.raw, self.serial = before.raw, before.serial
 
 
@@ -206,9 +206,12 @@ class StateTable:
             return
         found = [stored.chunks.get((generation, slot, number)) for number in range(chunks)]
         raw = b"".join(chunk for chunk in found if chunk is not None)
-        if None in found or hashlib.sha256(raw).hexdigest() != commit.get("sha256"):
-            raise RecordError("a commit of a state that is not there")
         self._serials += 1
+        if None in found or hashlib.sha256(raw).hexdigest() != commit.get("sha256"):
+            if (generation, version) > stored.committed:
+                # An older state would not do for it: what was seen since is known to nobody.
+                stored.raw, stored.serial = b"", self._serials
+            raise RecordError("a commit of a state that is not there")
         stored.newest = max(stored.newest, (generation, version, slot))
         stored.raw, stored.committed, stored.serial = raw, (generation, version), self._serials
         stored.parted = generation if commit.get("parting") is True else 0

@@ -43,7 +43,8 @@ class Record:
     """One record at its offset, from its birth to its removal; times are virtual ns.
 
     `message` is None for records that are none of a producer's messages. `removed_by` says what
-    took it away; `aborted` is None while its transaction is open.
+    took it away; `aborted` is None while its transaction is open. One that came `once_more` was
+    written by nobody then.
     """
 
     offset: int
@@ -53,6 +54,7 @@ class Record:
     removed_ns: int | None = None
     removed_by: str = ""
     aborted: bool | None = False
+    once_more: bool = False
 
 
 @dataclass(slots=True, eq=False)

@@ -32,6 +32,8 @@ HARMLESS = frozenset(
 )  # fmt: skip
 """Faults after which a verdict must still be conclusive."""
 _SLACK_NS = 50_000_000
+_UNSEEN_NS = 500_000_000
+"""For so long a producer that ends need not see that its ledger was deleted."""
 
 
 class Copy(NamedTuple):
@@ -96,7 +98,7 @@ class Judge:
         ]
         waiting = {s.application for s in self.outcome.sessions if s.ended_ns is None}
         return waiting == {"consume"} and any(
-            (session.ended_ns or 0) <= at_ns
+            (session.ended_ns or 0) <= at_ns + _UNSEEN_NS
             for at_ns in deleted
             for session in self.outcome.sessions
             if session.application == "produce" and session.name.startswith("p") and session.report

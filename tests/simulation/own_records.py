@@ -75,6 +75,8 @@ def _state_topics(stage: Stage) -> list[Topic]:
 def _records(state_topic: Topic) -> Iterator[tuple[str, tuple[str, int], int, str, int]]:
     """Kind, partition, generation, who claims it, and when; of claims and states, in order."""
     for record in state_topic.partitions[0].history:
+        if record.once_more:
+            continue
         kind, *rest = json.loads(record.key or b"[0]")
         if kind in {"claim", "chunk", "commit"}:
             topic, partition, generation, *by = rest[4:]

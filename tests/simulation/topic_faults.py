@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from .batch import Record, encoded
+from .batch import Record, encoded, rows_of
 from .mirror import grow
 from .plan import LEDGER, STATES
 from .striking import Striking
@@ -241,16 +241,25 @@ class TopicFaults(Striking):
 
     def old_ledger_record(self, strike: Strike) -> bool:
         """An old record of the ledger arrives once more, behind the newest."""
-        topic = self._stage.ledger_cluster.topics.get(LEDGER)
+        return self._once_more(self._stage.ledger_cluster, LEDGER, strike)
+
+    def old_state_record(self, strike: Strike) -> bool:
+        """An old record of a claim, a state or what consumers share arrives once more."""
+        return self._once_more(self._stage.read_cluster, STATES, strike)
+
+    def _once_more(self, cluster: Cluster, name: str, strike: Strike) -> bool:
+        """Append an old record of a topic behind the newest; it may be what compaction keeps."""
+        topic = cluster.topics.get(name)
         if topic is None or not topic.partitions[0].log:
             return False
         partition = topic.partitions[0]
         batch = partition.log[strike.much % len(partition.log)]
-        records = [Record(0, r.key, None) for r in batch.records]
-        if len(records) != batch.next - batch.base:
-            return False
-        partition.append(batch.raw, records, self._world.now_ns)
-        self._world.news(self._stage.ledger_cluster.name, LEDGER)
+        rows = rows_of(batch)
+        # Whoever brings it is another producer, or brokers would know the repetition.
+        raw = encoded([row[1:] for row in rows])
+        records = [Record(0, key, None, once_more=True) for _, _, key, *_ in rows]
+        partition.append(raw, records, self._world.now_ns)
+        self._world.news(cluster.name, name)
         if strike.much & 64:
             partition.compact(partition.end, self._world.now_ns)
         return True

@@ -171,6 +171,27 @@ async def test_other_scopes_are_never_taken_for_ours() -> None:
     assert await load(topic) is None
 
 
+async def test_a_state_of_which_an_older_part_came_once_more_is_known_to_be_damaged() -> None:
+    """Nothing is lost silently: a successor learns that there was a state, which it cannot read.
+
+    An older one, or none, would not do for it: of a topic that was created again since, those do
+    not tell. While the writer lives, its next save mends it.
+    """
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        generation, _ = await store.claim(P0)
+        for offset in (3, 5, 7):
+            await store.save(P0, generation, {"next": offset})
+        _, key, oldest = next(record for record in topic.records if b"chunk" in record[1])
+        await topic.write(key, oldest)
+        whole = MemoryTopic(topic.records)
+        assert await load(topic.compacted()) == {}
+        assert await load(whole) == {"next": 7}
+        await store.save(P0, generation, {"next": 9})
+    assert await load(topic.compacted()) == {"next": 9}
+    assert await load(topic) == {"next": 9}
+
+
 async def test_records_that_are_no_state_are_passed_over() -> None:
     """Anything may stand in a topic."""
     topic = MemoryTopic()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from mirrortest.wire.lanes import lane_key, partition_of
+from mirrortest.wire.lanes import hashed, lane_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,27 +24,26 @@ class ExpectPartition(StrEnum):
     """Whatever, but all of a lane in one partition."""
 
 
-def expected_partition(
-    policy: ExpectPartition, lane: int, source_partition: int | None, destination_partitions: int
-) -> int | None:
-    """A lane's partition in the destination; None where it does not follow from policy and message.
-
-    `source_partition` is None (or negative) and `destination_partitions` 0 where unknown.
-    """
-    if policy is ExpectPartition.MURMUR2:
-        if destination_partitions < 1:
-            return None
-        return partition_of(lane_key(lane), destination_partitions)
-    if policy is ExpectPartition.ANY or source_partition is None or source_partition < 0:
-        return None
-    if policy is ExpectPartition.SOURCE:
-        return source_partition
-    return source_partition % destination_partitions if destination_partitions > 0 else None
-
-
 def homes_of(
     policy: ExpectPartition, lane: int, source_partition: int | None, counts: Iterable[int]
 ) -> frozenset[int]:
-    """A lane's partitions under each of the destination's partition counts; none: unknown."""
-    found = {expected_partition(policy, lane, source_partition, count) for count in (*counts, 0)}
-    return frozenset(number for number in found if number is not None)
+    """A lane's partitions in the destination; none where they do not follow from policy and lane.
+
+    Partitions may have been added step by step, and nobody has to have looked in between: a message
+    is at home under each of the partition counts that are known, and under each between those.
+    `source_partition` is None (or negative) and a count 0 where unknown.
+    """
+    if source_partition is not None and source_partition < 0:
+        source_partition = None
+    if policy is ExpectPartition.SOURCE and source_partition is not None:
+        return frozenset((source_partition,))
+    if policy is ExpectPartition.MURMUR2:
+        spread = hashed(lane_key(lane))
+    elif policy is ExpectPartition.SOURCE_MODULO and source_partition is not None:
+        spread = source_partition
+    else:
+        return frozenset()
+    known = [count for count in counts if count > 0]
+    if not known:
+        return frozenset()
+    return frozenset(spread % count for count in range(min(known), max(known) + 1))

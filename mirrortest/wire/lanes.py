@@ -36,7 +36,12 @@ def murmur2(data: bytes) -> int:
 
 def partition_of(key: bytes, partitions: int) -> int:
     """Where Kafka's default partitioner puts a record key among `partitions` partitions."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    return hashed(key) % partitions
+
+
+def hashed(key: bytes) -> int:
+    """What that partitioner divides by the number of partitions; the rest is a key's partition."""
+    return murmur2(key) & 0x7FFFFFFF
 
 
 def lane_key(lane: int) -> bytes:

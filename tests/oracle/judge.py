@@ -319,6 +319,6 @@ def misrouted(
     partition: int,
     counts: Sequence[int],
 ) -> bool:
-    """Whether a message stands where no partition count that was in force puts it."""
+    """Whether a message stands where no partition count that may have been in force puts it."""
     homes = [belongs(policy, lane, source_partition, count) for count in counts]
     return bool(homes) and None not in homes and partition not in homes

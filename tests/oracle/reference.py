@@ -130,7 +130,11 @@ class Reference:
         """With what its place says of it."""
         truth, stream = self.truth, message.stream
         if stream is not None and misrouted(
-            truth.policy, stream.lane, truth.source_of(stream.lane), partition, truth.counts
+            truth.policy,
+            stream.lane,
+            truth.source_of(stream.lane),
+            partition,
+            truth.possible_counts,
         ):
             return message._replace(findings=message.findings | {Finding.MISROUTED})
         return message

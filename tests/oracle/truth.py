@@ -114,6 +114,11 @@ class Truth:
         """The destination's partitions."""
         return self.counts[-1]
 
+    @property
+    def possible_counts(self) -> range:
+        """Those in force and all between: nobody knows by how many partitions it grew at a time."""
+        return range(min(self.counts), max(self.counts) + 1)
+
     def source_of(self, lane: int) -> int:
         """A lane's source partition."""
         return by_key(lane, self.source_partitions)
@@ -126,7 +131,7 @@ class Truth:
     def homes(self, stream: StreamId) -> frozenset[int]:
         """The destination partitions where a stream belongs or did, where that is known."""
         source = self.source_of(stream.lane)
-        found = {belongs(self.policy, stream.lane, source, count) for count in self.counts}
+        found = {belongs(self.policy, stream.lane, source, count) for count in self.possible_counts}
         return frozenset(number for number in found if number is not None)
 
 

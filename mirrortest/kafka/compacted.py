@@ -19,6 +19,7 @@ from mirrortest.kafka.connecting import start
 from mirrortest.kafka.error_table import Code, RequestError, addresses, cluster_error
 from mirrortest.kafka.library import library
 from mirrortest.kafka.reader import OutOfRange, Reader
+from mirrortest.model.failure import Failure
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire import kernels
 from mirrortest.wire.record_batch import MalformedBatchError, decode_records
@@ -135,16 +136,20 @@ class CompactedTopic:
             ClusterError: it was refused, or not acknowledged within `delivery.timeout.ms`; it may
                 have been written.
         """
-        producer = await self._started()
-        doing = f"writing to {self.topic}"
-        try:
-            async with self._room, asyncio.timeout(self._config.delivery_timeout_ms / 1000):
-                offset = await producer.write(self.topic, self._at.partition, key, value)
-        except (RequestError, OSError) as error:
-            if not (isinstance(error, RequestError) and error.code == Code.NO_PARTITION):
-                # An idempotent producer cannot go on past what was not acknowledged.
-                await self._drop_producer(producer)
-            raise cluster_error(self._config, doing, error) from error
+        doing, offset = f"writing to {self.topic}", None
+        for again in (False, True):
+            producer = await self._started()
+            try:
+                async with self._room, asyncio.timeout(self._config.delivery_timeout_ms / 1000):
+                    offset = await producer.write(self.topic, self._at.partition, key, value)
+                break
+            except (RequestError, OSError) as error:
+                if not (isinstance(error, RequestError) and error.code == Code.NO_PARTITION):
+                    # An idempotent producer cannot go on past what was not acknowledged.
+                    await self._drop_producer(producer)
+                if again or not _forgets_producers(error):
+                    raise cluster_error(self._config, doing, error) from error
+                # As after an unclean election; what a new producer writes begins anew.
         if offset is not None:
             return offset
         # Acknowledged as a repetition of something so old that its offset is forgotten.
@@ -238,6 +243,11 @@ class CompactedTopic:
     async def _close_reader(self, reader: Reader) -> None:
         self._readers.discard(reader)
         await reader.close()
+
+
+def _forgets_producers(error: Exception) -> bool:
+    """Whether a leader has other numbers of a producer's records than it has itself."""
+    return isinstance(error, RequestError) and error.row.failure is Failure.PRODUCER_STATE
 
 
 def _entries(batch: FetchedBatches) -> Iterator[Entry]:

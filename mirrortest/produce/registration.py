@@ -49,8 +49,7 @@ async def register(
     while True:
         # In a topic that was created again registrations of before could be missing.
         await view.restore()
-        newest = view.ledger.latest(run, producer)
-        incarnation = max(incarnation, newest.incarnation if newest else 0) + 1
+        incarnation = max(incarnation, view.ledger.newest_incarnation(run, producer)) + 1
         registration = Registration(run, producer, incarnation, session, dict(lanes))
         registration = replace(registration, closes=closing(view.ledger, registration))
         await view.write((registration_key(registration), registration_value(registration)))

@@ -174,6 +174,14 @@ class Ledger:
         known = self._producers.get(run, {}).get(producer)
         return self.winner(run, producer, known.newest) if known else None
 
+    def newest_incarnation(self, run: str, producer: str) -> int:
+        """The highest number that any record of a producer has, a lane's too; 0: there is none.
+
+        A registration can be missing where the topic was cut, and the number is taken all the same.
+        """
+        known = self._producers.get(run, {}).get(producer)
+        return max(known.streams, default=0) if known else 0
+
     def closed_by_registrations(self, run: str, producer: str) -> list[LaneRecord]:
         """The lanes of a producer that have no end mark, as later registrations closed them."""
         return [

@@ -14,8 +14,8 @@ from mirrortest.errors import ClusterError, FencedError, MirrortestError, Sequen
 from .batch import MessageId
 from .cluster import NEVER_NS
 from .loop import START_NS
-from .own_records import saved_states, taken_from
-from .plan import LEDGER, RUN
+from .own_records import ledger_lacks, saved_states, taken_from
+from .plan import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -32,8 +32,6 @@ HARMLESS = frozenset(
 )  # fmt: skip
 """Faults after which a verdict must still be conclusive."""
 _SLACK_NS = 50_000_000
-_UNSEEN_NS = 500_000_000
-"""For so long a producer that ends need not see that its ledger was deleted."""
 
 
 class Copy(NamedTuple):
@@ -65,6 +63,11 @@ class Judge:
                             copy = Copy(record, partition.number, (topic.id, index))
                             self.copies[record.message].append(copy)
         self._saved = saved_states(stage)
+        self._claimed_ns: dict[MessageId | None, int] = {}
+        """When a message was first claimed lost, by whomever."""
+        for _, at_ns, ids in self._claimed():
+            for message in ids:
+                self._claimed_ns[message] = min(at_ns, self._claimed_ns.get(message, at_ns))
         self.acked = dict(self._acknowledged())
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
 
@@ -90,19 +93,9 @@ class Judge:
         return problems
 
     def _nothing_vouches(self) -> bool:
-        """Whether consumers wait, rightly, for a ledger deleted after its writers had ended."""
-        deleted = [
-            topic.deleted_ns
-            for topic in self.outcome.world.source.all_topics
-            if topic.name == LEDGER and topic.deleted_ns is not None
-        ]
+        """Whether consumers wait, rightly, for what is in no ledger any more."""
         waiting = {s.application for s in self.outcome.sessions if s.ended_ns is None}
-        return waiting == {"consume"} and any(
-            (session.ended_ns or 0) <= at_ns + _UNSEEN_NS
-            for at_ns in deleted
-            for session in self.outcome.sessions
-            if session.application == "produce" and session.name.startswith("p") and session.report
-        )
+        return waiting == {"consume"} and ledger_lacks(self.stage)
 
     # -- the truth --------------------------------------------------------------------------------
 
@@ -146,14 +139,20 @@ class Judge:
     def _known(self, copy: Copy) -> bool:
         """Whether consumers knew of the topic that held a copy: while it lives, they can.
 
-        Of a deleted one all must have known that ended in order, or a state that is left. What
-        others knew went with them; and with the topic goes what retention had taken before.
+        Of a deleted one all must have known that ended in order, or a state that was there when
+        the loss was claimed, if it was. What others knew went with them; and with the topic goes
+        what retention had taken before.
         """
         topic = self.stage.read_cluster.all_topics[copy.place[0] - 1]
         if topic.deleted_ns is None:
             return True
         told = [topic.told.get(session.process, NEVER_NS) for session in self.outcome.consumers]
-        saved = self._saved.get((topic.name, copy.partition), ())
+        claimed_ns = self._claimed_ns.get(copy.record.message, NEVER_NS)
+        saved = [
+            state.at_ns
+            for state in self._saved.get((topic.name, copy.partition), ())
+            if state.there_ns <= claimed_ns
+        ]
         since = min(topic.told.values(), default=NEVER_NS)
         known_ns = min([max(told, default=NEVER_NS), *(ns for ns in saved if ns > since)])
         return known_ns < topic.deleted_ns
@@ -176,16 +175,19 @@ class Judge:
 
     def _claims(self) -> Iterator[str]:
         """No loss is claimed of what stood in time, whatever becomes of the consumer afterwards."""
-        for log in self.outcome.world.logs:
-            claimed = [
-                MessageId(row.topic, _sender(row), row.lane or 0, seq)
-                for _, row in log.stamped
-                if row.kind == "claimed"
-                for seq in range(row.seq_lo or 0, row.seq_hi or 0)
-            ]
+        for name, _, claimed in self._claimed():
             self.checked["claims"] += len(claimed)
             if false := list(filter(self._in_time, claimed)):
-                yield _problem(log.session.name, "claimed lost at a time, and stood in time", false)
+                yield _problem(name, "claimed lost at a time, and stood in time", false)
+
+    def _claimed(self) -> Iterator[tuple[str, int, list[MessageId]]]:
+        """Consumer, when, and the messages that it claimed lost then."""
+        for log in self.outcome.world.logs:
+            for at_ns, row in log.stamped:
+                if row.kind == "claimed":
+                    numbers = range(row.seq_lo or 0, row.seq_hi or 0)
+                    stream = row.topic, _sender(row), row.lane or 0
+                    yield log.session.name, at_ns, [MessageId(*stream, seq) for seq in numbers]
 
     def _verdicts(self) -> Iterator[str]:
         for session in self.outcome.consumers:

@@ -89,6 +89,12 @@ class Mirror:
         """The next so many messages are written so much later than others."""
         self._hold_back = (seconds, count)
 
+    def cut_back(self, topic: Topic, end: int) -> None:
+        """It goes on where the log of its only partition parts from what it has read."""
+        for positions in (self._reached, self._committed):
+            if (key := (topic.id, 0)) in positions:
+                positions[key] = min(positions[key], end)
+
     def start_over(self, source: str) -> None:
         """It copies a topic from its beginning again."""
         ids = {topic.id for topic in self._world.source.all_topics if topic.name == source}
@@ -96,18 +102,21 @@ class Mirror:
             for key in [key for key in positions if key[0] in ids]:
                 del positions[key]
 
-    def send_again(self, place: Partition, records: list[Record]) -> None:
+    def send_again(self, topic: Topic, number: int, records: list[Record]) -> None:
         """It writes again what it wrote before, and what was lost there."""
         world = self._world
         for gone in records:
             origin = self._origins.get(gone.message)
+            place = topic.partitions[number]
+            if self.habits.rehash and gone.key is not None:
+                place = topic.partitions[partition_of(gone.key, len(topic.partitions))]
             if origin is None or place.leaderless or place.deleted:
                 continue
             raw = encoded([origin])
             place.append(raw, [Record(0, gone.key, gone.message)], world.now_ns)
             world.note("sent again", place.number, place.end - 1, gone.message)
-        for topic in self._topics.values():
-            world.news("destination", topic)
+        for name in self._topics.values():
+            world.news("destination", name)
 
     def _turn(self) -> None:
         world = self._world
@@ -209,9 +218,7 @@ class Mirror:
         self._hold_back = (0.0, 0)
         rows = {row[0]: row[1:] for row in rows_of(batch)}
         self._origins |= {r.message: rows[r.offset] for r in held}
-        if self.habits.rehash and held[0].key is not None:
-            number = partition_of(held[0].key, len(target.partitions))
-        self._world.later(seconds, self.send_again, target.partitions[number], held)
+        self._world.later(seconds, self.send_again, target, number, held)
         self._world.count("held_back took effect")
         return [r for r in kept if r not in held]
 

@@ -1,19 +1,23 @@
-"""What the records of the state topic say: who took which partition, and what was saved when."""
+"""What states and ledger say: who took what, what was saved when, and what is missing there."""
 
 from __future__ import annotations
 
 import json
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from .plan import STATES
+from .cluster import NEVER_NS
+from .plan import LEDGER, RUN, STATES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .cluster import Topic
+    from .batch import Record
+    from .cluster import Cluster, Topic
     from .history import Session, Stage
 
+_UNSEEN_NS = 500_000_000
+"""For so long a producer that ends need not see what became of its ledger."""
 _SILENT_NS = 10_000_000_000
 """A fixed share that gave no sign of life for so long may be taken by another consumer."""
 
@@ -30,7 +34,9 @@ def taken_from(session: Session, stage: Stage) -> bool:
     """(topic, partition, generation) -> the session that claimed it last"""
     heard: dict[tuple[str, int], int] = {}
     """Partition of ours -> its last sign of life"""
-    for kind, at, generation, by, at_ns in chain.from_iterable(map(_records, _state_topics(stage))):
+    for kind, at, generation, by, at_ns, _ in chain.from_iterable(
+        map(_records, _state_topics(stage))
+    ):
         if kind == "claim":
             owners[*at, generation] = by
         owner = owners.get((*at, generation), "")
@@ -43,41 +49,94 @@ def taken_from(session: Session, stage: Stage) -> bool:
     return False
 
 
-def saved_states(stage: Stage) -> dict[tuple[str, int], list[int]]:
-    """When states of each partition were saved that did not go with their topic, in virtual ns.
+class Saved(NamedTuple):
+    """A state that is left: when it was saved, and from when on it is there for others."""
 
-    What a deleted topic held counts only if its owner there saved the partition again in the next
-    one: that owner's later states hold what it had read before.
+    at_ns: int
+    there_ns: int
+
+
+def saved_states(stage: Stage) -> dict[tuple[str, int], list[Saved]]:
+    """The states of each partition that did not go with their topic; in virtual ns.
+
+    What a deleted topic held, or an unclean election took, counts only once its owner has saved the
+    partition again: that owner's later states hold what it had read before.
     """
-    saved: dict[tuple[str, int], list[int]] = {}
+    saved: dict[tuple[str, int], list[Saved]] = {}
     before: dict[tuple[str, int], set[str]] = {}
     """Partition -> the sessions that claimed it in the topic before"""
     for topic in _state_topics(stage):
         claimed: dict[tuple[str, int], dict[int, str]] = {}
-        kept: dict[tuple[str, int], list[int]] = {}
-        for kind, at, generation, by, at_ns in _records(topic):
+        kept: dict[tuple[str, int], list[Saved]] = {}
+        cut: dict[tuple[str, int, str], list[Saved]] = {}
+        for kind, at, generation, by, at_ns, taken in _records(topic):
+            owner = claimed.get(at, {}).get(generation, "")
             if kind == "claim":
                 claimed.setdefault(at, {})[generation] = by
+            elif kind == "commit" and taken:
+                cut.setdefault((*at, owner), []).append(Saved(at_ns, at_ns))
             elif kind == "commit":
-                if at not in kept:
-                    owner = claimed.get(at, {}).get(generation)
-                    kept[at] = saved.get(at, []) if owner in before.get(at, ()) else []
-                kept[at].append(at_ns)
+                again = cut.pop((*at, owner), [])
+                if at not in kept and owner in before.get(at, ()):
+                    again += saved.get(at, [])
+                each = [state._replace(there_ns=at_ns) for state in again]
+                kept.setdefault(at, []).extend([*each, Saved(at_ns, at_ns)])
         saved, before = kept, {at: {*owners.values()} for at, owners in claimed.items()}
     lives = not (topics := _state_topics(stage)) or topics[-1].deleted_ns is None
     return saved if lives else {}
+
+
+def ledger_lacks(stage: Stage) -> bool:
+    """Whether the ledger that consumers read lacks what nobody was left to write again.
+
+    What a producer wrote at all, of it or its copy, is missing there: it went with a topic, or by
+    an unclean election. Of the source that counts if the producer had ended before it could see it.
+    """
+    world, read = stage.world, stage.ledger_cluster
+    there = {record.key for _, record in _ledger_records(read) if record.removed_ns is None}
+    ended = {
+        session.name: session.ended_ns or 0
+        for session in stage.outcome.sessions
+        if session.application == "produce" and session.report is not None
+    }
+    gone: dict[bytes, int] = {}
+    """Key -> when the last record of it went"""
+    for cluster in {id(each): each for each in (read, world.source)}.values():
+        for topic, record in _ledger_records(cluster):
+            key = record.key
+            if key and key not in there and json.loads(key)[1] == RUN and not record.once_more:
+                at_ns = record.removed_ns if record.removed_by == "truncation" else None
+                at_ns = topic.deleted_ns if at_ns is None else at_ns
+                gone[key] = max(gone.get(key, 0), at_ns or 0)
+    source = {r.key for _, r in _ledger_records(world.source) if r.removed_ns is None}
+    return any(
+        key in source or ended.get(json.loads(key)[2], NEVER_NS) <= at_ns + _UNSEEN_NS
+        for key, at_ns in gone.items()
+    )
+
+
+def _ledger_records(cluster: Cluster) -> Iterator[tuple[Topic, Record]]:
+    for topic in cluster.all_topics:
+        if topic.name == LEDGER:
+            for record in topic.partitions[0].history:
+                if record.key is not None and record.key.startswith(b"["):
+                    yield topic, record
 
 
 def _state_topics(stage: Stage) -> list[Topic]:
     return [topic for topic in stage.read_cluster.all_topics if topic.name == STATES]
 
 
-def _records(state_topic: Topic) -> Iterator[tuple[str, tuple[str, int], int, str, int]]:
-    """Kind, partition, generation, who claims it, and when; of claims and states, in order."""
+def _records(state_topic: Topic) -> Iterator[tuple[str, tuple[str, int], int, str, int, bool]]:
+    """Kind, partition, generation, who claims it, when, and whether an unclean election took it.
+
+    Of claims and states, in order.
+    """
     for record in state_topic.partitions[0].history:
-        if record.once_more:
+        if record.once_more or record.key is None or not record.key.startswith(b"["):
             continue
-        kind, *rest = json.loads(record.key or b"[0]")
+        kind, *rest = json.loads(record.key)
         if kind in {"claim", "chunk", "commit"}:
             topic, partition, generation, *by = rest[4:]
-            yield kind, (topic, partition), generation, by[0] if by else "", record.born_ns
+            taken = record.removed_by == "truncation"
+            yield kind, (topic, partition), generation, by[0] if by else "", record.born_ns, taken

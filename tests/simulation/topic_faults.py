@@ -58,8 +58,9 @@ class TopicFaults(Striking):
 
     def unclean_election_resent(self, strike: Strike) -> bool:
         """And the mirror sends again what was removed."""
+        _, topic = self._judged(strike)
         partition = self._partition(strike)
-        if partition is None:
+        if topic is None or partition is None:
             return False
         end = partition.end
         before = [r for b in partition.log for r in b.records]
@@ -68,7 +69,8 @@ class TopicFaults(Striking):
         if strike.much & 8:
             self._foreign(partition, end - partition.end)
         gone = [r for r in before if r.removed_by == "truncation" and r.message is not None]
-        self._world.later(0.1 + strike.lasts / 4, self._stage.mirror.send_again, partition, gone)
+        again = self._stage.mirror.send_again
+        self._world.later(0.1 + strike.lasts / 4, again, topic, partition.number, gone)
         return True
 
     def _foreign(self, partition: Partition, count: int) -> None:
@@ -141,11 +143,48 @@ class TopicFaults(Striking):
 
     def own_topics_compacted(self, strike: Strike) -> bool:
         """Ledger and states are compacted while they are in use."""
-        world = self._world
-        topics = [
-            c.topics.get(n) for c in (world.source, world.destination) for n in (LEDGER, STATES)
-        ]
-        return sum(self._compact(topic) for topic in topics if topic is not None) > 0
+        return sum([self._compact(topic) for _, topic in self._own_topics()]) > 0
+
+    def own_topic_cut(self, strike: Strike) -> bool:
+        """An unclean election takes the newest records of the ledger, its copy or the states."""
+        return self._cut_own(self._own_topic(strike), strike)
+
+    def own_topic_cut_refilled(self, strike: Strike) -> bool:
+        """And others' records take their offsets at once."""
+        if (found := self._own_topic(strike)) is None:
+            return False
+        cluster, topic = found
+        partition = topic.partitions[0]
+        end = partition.end
+        if not self._cut_own(found, strike):
+            return False
+        self._foreign(partition, end - partition.end + strike.much % 3)
+        self._world.news(cluster.name, topic.name)
+        return True
+
+    def _cut_own(self, found: tuple[Cluster, Topic] | None, strike: Strike) -> bool:
+        if found is None or not self._cut(found[1].partitions[0], strike):
+            return False
+        self._stage.mirror.cut_back(found[1], found[1].partitions[0].end)
+        return True
+
+    def own_topic_leaderless(self, strike: Strike) -> bool:
+        found = self._own_topic(strike)
+        return found is not None and self._take_leader(found[1].partitions[0], strike)
+
+    def own_topic_stops(self, strike: Strike) -> bool:
+        """Followers of the ledger, its copy or the states stop."""
+        found = self._own_topic(strike)
+        return found is not None and self._freeze(*found, found[1].partitions[0], strike)
+
+    def _own_topics(self) -> list[tuple[Cluster, Topic]]:
+        clusters = (self._world.source, self._world.destination)
+        found = [(cluster, cluster.topics.get(n)) for cluster in clusters for n in (LEDGER, STATES)]
+        return [(cluster, topic) for cluster, topic in found if topic is not None]
+
+    def _own_topic(self, strike: Strike) -> tuple[Cluster, Topic] | None:
+        topics = self._own_topics()
+        return topics[strike.which % len(topics)] if topics else None
 
     def _compact(self, topic: Topic) -> bool:
         removed = 0
@@ -266,14 +305,22 @@ class TopicFaults(Striking):
 
     def followers_stop(self, strike: Strike) -> bool:
         """The high watermark stays where it is."""
+        cluster, topic = self._judged(strike)
         partition = self._partition(strike)
-        if partition is None or partition.frozen_at is not None:
+        return (
+            topic is not None
+            and partition is not None
+            and self._freeze(cluster, topic, partition, strike)
+        )
+
+    def _freeze(self, cluster: Cluster, topic: Topic, partition: Partition, strike: Strike) -> bool:
+        if partition.frozen_at is not None:
             return False
         end = partition.frozen_at = partition.end
 
         def heal() -> None:
             partition.thaw(self._world.now_ns)
-            self._world.news(self._stage.read_cluster.name, self._stage.topics[0])
+            self._world.news(cluster.name, topic.name)
 
         return self._heal(strike, heal, lambda: partition.end > end)
 

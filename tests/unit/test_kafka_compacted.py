@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from mirrortest.kafka.compacted import _entries
+from typing import Any
+
+import pytest
+
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.errors import ClusterError
+from mirrortest.kafka import compacted
+from mirrortest.kafka.compacted import CompactedTopic, _entries
+from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.single_records import write_records
 
@@ -18,3 +26,70 @@ def test_a_batch_that_cannot_be_read_is_left_out() -> None:
     buffer = batch(0, b"a") + damaged + batch(2, None) + batch(3, b"c")
     fetched = FetchedBatches("ledger", 0, 0, 4, 0, buffer, 4)
     assert list(_entries(fetched)) == [(0, b"a", b"value"), (3, b"c", b"value")]
+
+
+class _Producer:
+    """Of these in turn each write is answered by the next of `answers`."""
+
+    def __init__(self, answers: list[Code | int]) -> None:
+        self._answers = answers
+
+    async def start(self) -> None:
+        """It is there."""
+
+    async def stop(self, *_: object) -> None:
+        """It was."""
+
+    def abandon(self, why: str) -> None:
+        """Nothing is on its way."""
+
+    async def wait_closed(self) -> None:
+        """Nothing was."""
+
+    async def write(self, *_: object) -> int:
+        answer = self._answers.pop(0)
+        if isinstance(answer, Code):
+            raise RequestError(answer)
+        return answer
+
+
+@pytest.fixture
+def answers(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Code | int], list[_Producer]]:
+    """What writes are answered, and the producers that were made."""
+    answers: list[Code | int] = []
+    made: list[_Producer] = []
+
+    class Library:
+        @staticmethod
+        def producer(*_: object, **__: object) -> _Producer:
+            made.append(_Producer(answers))
+            return made[-1]
+
+    async def start(_config: Any, producer: _Producer, *_: object, **__: object) -> None:
+        await producer.start()
+
+    monkeypatch.setattr(compacted, "library", lambda _: Library)
+    monkeypatch.setattr(compacted, "start", start)
+    return answers, made
+
+
+async def test_a_leader_that_has_forgotten_the_producer_gets_a_new_one(
+    answers: tuple[list[Code | int], list[_Producer]],
+) -> None:
+    """An unclean election of the ledger or the states ended a consumer: it had done nothing wrong.
+
+    Found by the simulation (own/673).
+    """
+    given, made = answers
+    async with CompactedTopic(ClientConfig.load(bootstrap_server="h:1"), "states") as topic:
+        for code in (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.UNKNOWN_PRODUCER_ID):
+            given[:] = [5, code, 6]
+            before = len(made)
+            assert [await topic.write(b"k", b"v") for _ in range(2)] == [5, 6]
+            assert len(made) == max(before, 1) + 1
+        given[:] = [Code.OUT_OF_ORDER_SEQUENCE_NUMBER] * 2
+        with pytest.raises(ClusterError, match="refuses: writing to states"):
+            await topic.write(b"k", b"v")
+        given[:] = [Code.TOPIC_AUTHORIZATION_FAILED, 7]
+        with pytest.raises(ClusterError, match="refuses: writing to states"):
+            await topic.write(b"k", b"v")

@@ -126,6 +126,27 @@ async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World)
     assert winner.session == "other"
 
 
+async def test_a_registration_that_an_unclean_election_took_is_written_again(world: World) -> None:
+    """That an earlier one of the same name is the newest then fences nobody."""
+    first, second = (Registration("r", "p", n, f"s{n}", LANES) for n in (1, 2))
+    for each in (first, second):
+        await world.view.write((registration_key(each), registration_value(each)))
+    world.topic.delete(missing=False)
+    await world.topic.write(registration_key(first), registration_value(first))
+    await until(lambda: world.view.ledger.latest("r", "p") == first)
+    world.view.check_fence(second)
+    await world.view.restore()
+    assert world.topic.ledger().latest("r", "p") == second
+
+
+async def test_a_number_of_which_only_a_lane_is_left_is_taken(world: World) -> None:
+    """Messages carry it: of two processes with one number each copy would be the other's."""
+    lane = LaneRecord(StreamId("t", "r", "p", 4, 0), 8)
+    await world.topic.write(lane_key(lane.stream), lane_value(lane))
+    await world.view.passed(0)
+    assert (await world.claim("a")).incarnation == 5
+
+
 async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: World) -> None:
     """F11: a mirror replays a killed producer's old records last, and compaction keeps those."""
     life, lanes = await world.incarnation(MemorySender(), total=1000)

@@ -89,8 +89,12 @@ class TopicFaults(Striking):
 
     def stale_leader(self, strike: Strike) -> bool:
         partition = self._partition(strike)
-        readers = [s.name for s in self._stage.current.values() if s.application == "consume"]
-        if partition is None or partition.stale is not None or not readers:
+        return partition is not None and self._cut_off(partition, "consume", strike)
+
+    def _cut_off(self, partition: Partition, readers_are: str, strike: Strike) -> bool:
+        """The leader of before answers some of those who read; what is written goes to the new."""
+        readers = [s.name for s in self._stage.current.values() if s.application == readers_are]
+        if partition.stale is not None or not readers:
             return False
         partition.cut_off(readers, alone=bool(strike.much & 1))
         end = partition.end
@@ -171,6 +175,11 @@ class TopicFaults(Striking):
     def own_topic_leaderless(self, strike: Strike) -> bool:
         found = self._own_topic(strike)
         return found is not None and self._take_leader(found[1].partitions[0], strike)
+
+    def own_topic_stale_leader(self, strike: Strike) -> bool:
+        """A leader of before answers those who follow the ledger, its copy or the states."""
+        found, readers_are = self._own_topic(strike), ("consume", "produce")[strike.much // 2 % 2]
+        return found is not None and self._cut_off(found[1].partitions[0], readers_are, strike)
 
     def own_topic_stops(self, strike: Strike) -> bool:
         """Followers of the ledger, its copy or the states stop."""

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from mirrortest.config.client_config import ClientConfig
+from mirrortest.errors import TopicReplacedError
 from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import Diverged, End, FetchedBatches, Reader, ReadPosition, Recreated
 from mirrortest.kafka.sender import Sender
 from mirrortest.lab.cluster import Cluster
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
+COMPACT = {"cleanup.policy": "compact"}
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
@@ -166,6 +169,36 @@ async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
         assert end.agrees
         reader.seek(at, 6, topic_id=last.topic_id, leader_epoch=told.leader_epoch)
         assert (await read_to(reader, 12)).leader_epoch > last.leader_epoch
+
+
+async def test_a_compacted_topic_that_an_unclean_election_cuts_is_written_on(
+    cluster: Cluster, config: ClientConfig
+) -> None:
+    """The new leader knows earlier numbers of the writer's: that ended consumers, by their states.
+
+    Who follows it learns that what was read is not there any more, and reads it from its beginning.
+    """
+    name = "cut-states"
+    async with Admin(config) as admin, CompactedTopic(config, name) as topic:
+        await admin.create_topic(name, 1, replication_factor=2, configs=COMPACT | UNCLEAN)
+        places = await leader_and_follower(admin, name)
+        leader, follower = (cluster.brokers[place] for place in places)
+        assert await topic.write(b"a", b"1") == 0
+        follower.kill()
+        for key in (b"b", b"c"):
+            await topic.write(key, b"1")
+        tail = topic.tail()
+        assert [key for _, key, _ in [await anext(tail) for _ in range(3)]] == [b"a", b"b", b"c"]
+        leader.kill()
+        follower.start()
+        until(lambda: cluster.end_offsets(name) == {0: 1}, what="the log is cut back")
+        assert await topic.write(b"d", b"1") == 1
+        with pytest.raises(TopicReplacedError):
+            async with asyncio.timeout(60):
+                await anext(tail)
+        tail = topic.tail()
+        assert [await anext(tail) for _ in range(2)] == [(0, b"a", b"1"), (1, b"d", b"1")]
+        await tail.aclose()  # type: ignore[attr-defined]  # what is declared has no close
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ NEVER = ("corrupted", "altered_key", "altered_headers", "altered_timestamp", "mi
 """Findings that nothing in a simulated world gives cause for."""
 HARMLESS = frozenset(
     {"mirror_killed", "leaderless", "log_slow",
-     "producer_paused", "consumer_paused", "foreign_records", "own_topics_compacted", "clock_set"}
+     "producer_paused", "consumer_paused", "foreign_records", "own_topics_compacted",
+     "own_topic_leaderless", "own_topic_stops", "clock_set"}
 )  # fmt: skip
 """Faults after which a verdict must still be conclusive."""
 _SLACK_NS = 50_000_000

@@ -133,12 +133,12 @@ def _write_page(path: Path, text: str) -> None:
     write_text(Location.parse(path), text)
 
 
-compare.__doc__ = f"""Say what got worse between runs, what better, and what cannot be told.
+compare.__doc__ = f"""Compare runs: what got worse, what got better, and what is inconclusive.
 
 Give each side at least three repeats of its run, in directories of their own: how
 much repeats differ among themselves is what a difference is compared with.
 
-Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive (a threshold cannot be told, or nothing can
-be compared), 99 a threshold failed; without thresholds, a finding or a verdict got worse. With
+Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive (a threshold cannot be decided, or nothing
+can be compared), 99 a threshold failed; without thresholds, a finding or a verdict got worse. With
 --history it is 0 if the trend is shown.
 {EXAMPLES}"""

@@ -50,7 +50,7 @@ _VERBS = {
     "consume": "Judge a mirror's copy while it arrives.",
     "reconcile": "Judge a run exactly, after it, from the sequence logs of both sides.",
     "report": "Turn a reconciliation into one HTML file that opens without a network.",
-    "compare": "Say what got worse between runs, what better, and what cannot be told.",
+    "compare": "Compare runs: what got worse, what got better, and what is inconclusive.",
     "import": "Read other programs' descriptions of loads as workloads.",
     "doctor": "See before a test whether it can work, and what to change.",
     "observe": "Record what a test does to this machine: CPU, memory, disks, network, processes.",

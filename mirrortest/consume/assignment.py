@@ -116,7 +116,7 @@ class Assignment:
             named = ", ".join(f"{at.topic}-{at.partition}" for at in ours)
             raise FencedError(
                 f"another consumer of run {context.options.run!r} has taken {named}: were two "
-                "consumers given the same --shard, or did this one stand still for a minute?"
+                "consumers given the same --shard, or was this one paused for a minute?"
             )
 
     def _is_ours(self, at: TopicPartition) -> bool:

@@ -248,7 +248,7 @@ def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarna
     proven = topic_id is not None and assigned.topic_id not in {None, topic_id}
     doubt = "" if proven else ", or cut back before it"
     note = (
-        f"{assigned.at.topic}-{assigned.at.partition} was deleted and made again after offset "
+        f"{assigned.at.topic}-{assigned.at.partition} was deleted and recreated after offset "
         f"{assigned.checker.next_offset}{doubt}: judged anew from its beginning"
     )
     return NextIncarnation(note, topic_id)

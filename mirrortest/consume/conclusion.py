@@ -202,19 +202,20 @@ class _Conclusion:
             )
         if malformed := self.context.ledger.ledger.malformed:
             notes.append(
-                f"{malformed:,} records of the ledger's topic {self.context.ledger.where} are none "
-                "of the ledger's, or damaged: somebody else writes to it"
+                f"{malformed:,} records in the ledger topic {self.context.ledger.where} are "
+                "damaged, or no ledger records: another program writes to it"
             )
         notes += [
-            f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
-            "DescribeConfigs on it): what a later message of its key could explain is not lost"
+            f"{topic}: no permission to see whether the {self._place} compacts the topic (grant "
+            "DescribeConfigs on it): a missing message is not lost where a later message of its "
+            "key could explain it"
             for topic in sorted(self.context.topics.policy_hidden)
         ]
         if not self.context.reader.sees_topic_ids:
             notes.append(
-                "topic ids cannot be seen, by --portable or by the brokers' version: that a topic "
-                "was deleted and created again, or a partition cut back, is seen after an outage "
-                "or a restart of the consumer, and where offsets go back"
+                "no topic ids (--portable, or brokers older than Kafka 3.1): a topic that was "
+                "recreated or a partition that was cut back is detected only after an outage, "
+                "after a restart of the consumer, and where offsets go back"
             )
         return notes
 
@@ -228,7 +229,7 @@ class _Conclusion:
         doubts = []
         if not total.acked:
             doubts.append(
-                "no message was acknowledged, so that nothing is proven"
+                "no message was acknowledged, so nothing is proven"
                 + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
             )
         # Topics that only happen to match a pattern need not be the run's.
@@ -238,29 +239,27 @@ class _Conclusion:
             source = self.context.topics.judges[topic].source
             if source not in vouched:
                 doubts.append(
-                    f"{topic}: the ledger says nothing of {source!r}: do the producers of this "
+                    f"{topic}: the ledger has no records of {source!r}: do the producers of this "
                     "run write to it, and is the alias right?"
                 )
         if unknown := sum(stream not in lanes for stream in self.verdicts):
-            doubts.append(f"the ledger says nothing of {unknown:,} streams that were seen")
+            doubts.append(f"the ledger has no records of {unknown:,} streams that were read")
         missing = sorted(set(options.expect_producers) - ledger.producers(options.run))
         if missing:
-            doubts.append(f"producers never heard of: {', '.join(missing)}")
+            doubts.append(f"producers without a record in the ledger: {', '.join(missing)}")
         elif not self.context.ledger.complete(options.run, options.expect_producers):
             doubts.append("not all producers have recorded their end")
         if failed := ledger.failed(options.run):
-            doubts.append(f"producers ended by an error, before their time: {', '.join(failed)}")
+            doubts.append(f"producers failed before they had sent everything: {', '.join(failed)}")
         if partial := sorted(ledger.partial(options.run)):
             doubts.append(
-                f"the ledger lacks parts of {len(partial):,} lanes, or somebody else wrote one "
-                f"that contradicts them: {partial[0].topic}, producer {partial[0].producer}, "
+                f"the ledger lacks parts of {len(partial):,} lanes, or another program wrote "
+                f"one that contradicts them: {partial[0].topic}, producer {partial[0].producer}, "
                 f"lane {partial[0].lane}"
             )
         doubts += self.snapshot.doubts.values()
         if blocked := self.snapshot.blocked_by_transactions(self.views):
-            doubts.append(
-                f"an open transaction holds back what stands behind it: {', '.join(blocked)}"
-            )
+            doubts.append(f"an open transaction blocks all records behind it: {', '.join(blocked)}")
         for topic, there in self.snapshot.ends.items() if not self.away else ():
             if any(at[0] == topic for at in self.snapshot.doubts):
                 continue
@@ -268,7 +267,7 @@ class _Conclusion:
                 doubts.append(f"{topic} does not exist in the {self._place}")
             elif back := ended_earlier(self.views[topic], there):
                 doubts.append(
-                    f"{topic} ends before what was read of it, so that it was made again: "
+                    f"{topic} ends below the offsets that were read, so it was recreated: "
                     f"{partitions(back)}"
                 )
             elif not all_ends_known(self.views[topic], there):
@@ -283,15 +282,16 @@ class _Conclusion:
                 verdict.having(Finding.INCONCLUSIVE).count for verdict in of_topic
             ):
                 doubts.append(
-                    f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
-                    f"DescribeConfigs on it): that may be why {missing_here:,} messages are missing"
+                    f"{topic}: no permission to see whether the {self._place} compacts the topic "
+                    f"(grant DescribeConfigs on it): that may be why {missing_here:,} messages are "
+                    "missing"
                 )
         for finding, why in (
             (Finding.IN_FLIGHT, "acknowledged, not seen, and not overdue"),
-            (Finding.INCONCLUSIVE, "may have stood where nobody could read"),
+            (Finding.INCONCLUSIVE, "may have been in offsets that no consumer could read"),
         ):
             if total.counts[finding]:
                 doubts.append(f"{total.counts[finding]:,} messages {why}")
         if total.bounded or total.untracked:
-            doubts.append("the checker passed its memory bound: ids were given up")
+            doubts.append("the checker reached its memory limit and dropped ids")
         return doubts

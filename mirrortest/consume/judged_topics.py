@@ -86,7 +86,9 @@ class JudgedTopics:
                     self.in_force(topic),
                 )
                 if topic not in self.counts:
-                    _log.warning("topic not there yet: the mirror has not made it", topic=topic)
+                    _log.warning(
+                        "the topic does not exist yet: the mirror has not created it", topic=topic
+                    )
             judge = self.judges[topic]
             if topic in self.counts:
                 await self._ask_policy(topic)

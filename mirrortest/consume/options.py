@@ -187,9 +187,8 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     )
     from_latest: bool = option(
         False,
-        "Read only what arrives from now on, where no state says how far was read. What was there "
-        "before is not judged: messages that are missing may have been in it, and are "
-        "inconclusive.",
+        "Read only what arrives from now on, unless a saved state has a position. Earlier records "
+        "are not judged: missing messages may be among them, and are inconclusive.",
     )
     duration: float | None = option(None, "Exit after this long.", kind=POSITIVE_SECONDS)
     idle_timeout: float | None = option(

@@ -35,7 +35,7 @@ def clock_check(error_ns: int | None) -> Check:
         return Check(
             Level.WARNING,
             subject,
-            "the kernel knows no bound of this clock's error: latencies have no error bar",
+            "the kernel has no error bound for this clock: latencies have no error bar",
             "run an NTP daemon (chrony, systemd-timesyncd) on this machine and on all others of "
             "the test; inside a container, on its host",
         )

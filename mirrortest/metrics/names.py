@@ -101,7 +101,7 @@ CLOCK_ERROR = _both(
 )  # fmt: skip
 LEDGER_AGE = _both(
     "ledger_age_seconds", Kind.GAUGE, (),
-    "Time since the ledger was last written (producer) or last said anything (consumer).",
+    "Time since the ledger was written (producer), or since its last record was read (consumer).",
 )  # fmt: skip
 LOG_ROWS = _both("log_rows_total", Kind.COUNTER, (), "Rows made durable in the sequence log.")
 
@@ -214,7 +214,7 @@ CONSUMER_UNREACHABLE = _consumer(
 )
 CONSUMER_LEDGER_MALFORMED = _consumer(
     "ledger_malformed_total", Kind.COUNTER, (),
-    "Records of the ledger's topic that are none of the ledger's, or damaged.",
+    "Records in the ledger topic that are damaged, or no ledger records.",
 )  # fmt: skip
 CONSUMER_COMPLETE = _consumer(
     "ledger_complete", Kind.GAUGE, (),

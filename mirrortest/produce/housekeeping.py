@@ -202,10 +202,12 @@ class Housekeeping:
         if failing:
             seconds = round(max(self._lags[topic] for topic in failing) / 1e9, 3)
             _log.warning(
-                "the throughput cannot be held", topics=",".join(failing), behind_seconds=seconds
+                "the producer is behind its schedule",
+                topics=",".join(failing),
+                behind_seconds=seconds,
             )
         if recovered:
-            _log.info("the throughput is held again", topics=",".join(recovered))
+            _log.info("the producer has caught up with its schedule", topics=",".join(recovered))
 
     def _watch_growth(self, incarnation: Incarnation) -> None:
         grown = incarnation.grown()

@@ -91,7 +91,7 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
             if create.partitions not in {None, count}:
                 raise PartitionCountError(
                     f"topic {topic!r} at {where} has {count} partitions, not {create.partitions}: "
-                    f"say --partitions {count}, or delete the topic"
+                    f"use --partitions {count}, or delete the topic"
                 )
         if missing:
             await admin.create_topics(

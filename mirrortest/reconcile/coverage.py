@@ -181,11 +181,11 @@ def _cover_partition(
             rest = UnreadRange(
                 topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE, *minutes
             )
-            made = f"the topic was deleted and made again after offset {reached}"
+            made = f"the topic was deleted and recreated after offset {reached}"
             add(rest, f"{at}: {made}, or cut back before it")
         elif tail is None:
             rest = UnreadRange(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
-            add(rest, f"{at}: read up to offset {reached}, and no log says that it ends there")
+            add(rest, f"{at}: read up to offset {reached}, and no log records an end there")
 
 
 def _last_minutes(

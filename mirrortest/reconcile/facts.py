@@ -73,8 +73,8 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             damaged.add(number)
     for number, where in not_home(plan):
         reasons.append(
-            f"{where}: its producer did not end in order, and its last files may still lie in its "
-            "spool: bring them home from there by mirrortest salvage"
+            f"{where}: its producer did not end in order, and its last files may still be in its "
+            "spool: upload them with mirrortest salvage"
         )
         damaged.add(number)
     notes += [

@@ -287,16 +287,16 @@ def _explain(result: _Result) -> None:
     unlogged, unaccounted = counts.pop("unlogged"), counts.pop("unaccounted")
     if not counts["acked"]:
         reasons.append(
-            "no message was acknowledged, so that nothing is proven"
+            "no message was acknowledged, so nothing is proven"
             + (f": the outcome of {counts['unknown']:,} is unknown" if counts["unknown"] else "")
         )
     if unlogged:
         reasons.append(
-            f"the ledger vouches for {unlogged:,} messages that their producers' logs do not hold: "
+            f"the ledger vouches for {unlogged:,} messages that are in no producer's log: "
             "a log is missing or damaged"
         )
     if unaccounted:
-        reasons.append(f"{unaccounted:,} messages were seen whose producers' logs are not here")
+        reasons.append(f"{unaccounted:,} messages were read whose producers' logs are missing")
     latencies, copies = result.latency[ALL_TOPICS].count, counts["seen"] + counts["surplus"]
     if latencies > copies:
         reasons.append(
@@ -304,7 +304,7 @@ def _explain(result: _Result) -> None:
         )
     if counts["inconclusive"]:
         reasons.append(
-            f"{counts['inconclusive']:,} acknowledged messages may stand where nobody read"
+            f"{counts['inconclusive']:,} acknowledged messages may be in offsets that nobody read"
         )
     if counts["in_flight"]:
         reasons.append(

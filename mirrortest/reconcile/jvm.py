@@ -178,7 +178,7 @@ def _wait_for(process: subprocess.Popen[bytes], gateway: Path) -> tuple[int, str
         if process.poll() is not None:
             raise MirrortestError(
                 f"Spark's Java process ended at once with code {process.returncode}; "
-                "its own words stand above"
+                "its output is above"
             )
         time.sleep(_POLL_SECONDS)
     raise MirrortestError(f"Spark's Java process did not answer within {_START_SECONDS:.0f} s")
@@ -193,7 +193,7 @@ def _why(process: subprocess.Popen[bytes], memory: str) -> str | None:
     if process.returncode is not None:
         return (
             f"Spark's Java process ended amid the work with code {process.returncode}; "
-            "its own words stand above"
+            "its output is above"
         )
     return None
 

@@ -131,7 +131,7 @@ class LookUp:
                 if copy in there:
                     counts[topic] = there[copy]
                 elif copy is None:
-                    result.miss(topic, "no consumer's log says what its copy is called")
+                    result.miss(topic, "no consumer's log has the name of its copy")
                 elif any(span.topic == topic and span.hi for span in observed.read):
                     result.miss(topic, f"{copy} does not exist any more")
             copies = {

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 _NOT_OBSERVED = (
     "no source observer logged this run (mirrortest consume --role source): whether the "
-    "source or the mirror lost a message is not known"
+    "source or the mirror lost a message is unknown"
 )
 _NOT_LOOKED = (
-    "the destination was not looked at (--bootstrap-server): what stands there and was not "
-    "consumed is not known"
+    "the destination was not searched (--bootstrap-server): messages that are there and were not "
+    "consumed are not found"
 )
 
 

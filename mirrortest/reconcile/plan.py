@@ -113,7 +113,7 @@ class Plan:
         """What is inconclusive because a whole side's logs are not there."""
         where = ", ".join(place.shown for place in self.places)
         return [
-            f"no {role.value}'s log of run {self.run!r} lies in {where}"
+            f"there is no {role.value}'s log of run {self.run!r} in {where}"
             for role in (Role.PRODUCER, Role.CONSUMER)
             if not self.of(role)
         ]
@@ -140,8 +140,8 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
     strangers = [found for found in sessions if found.session.run != chosen]
     if strangers:
         raise SequenceLogError(
-            f"{strangers[0].location.shown}: a log of run {strangers[0].session.run!r} lies among "
-            f"those of run {chosen!r}: move it to where it belongs"
+            f"{strangers[0].location.shown}: a log of run {strangers[0].session.run!r} is among "
+            f"those of run {chosen!r}: move it to its own directory"
         )
     if not sessions:
         raise SequenceLogError(
@@ -164,10 +164,10 @@ def _instead(roots: Sequence[Location], chosen: str) -> str:
     if deeper:
         above = sorted({place.rpartition(f"/run={chosen}/")[0] for place in deeper})
         if all(above):
-            return f": they lie deeper, name {' and '.join(above)}"
-        return f": they are to lie in a directory run={chosen}, and not in {deeper[0]}"
+            return f": they are in a subdirectory, use {' and '.join(above)}"
+        return f": they must be in a directory run={chosen}, not in {deeper[0]}"
     known = sorted({each.session.run for each in found})
-    return f"; it holds {', '.join(known)}" if known else ""
+    return f"; it has {', '.join(known)}" if known else ""
 
 
 def _only_run(roots: Sequence[Location]) -> str:
@@ -177,7 +177,7 @@ def _only_run(roots: Sequence[Location]) -> str:
     where = ", ".join(root.shown for root in roots)
     if not known:
         raise SequenceLogError(f"{where}: no sequence logs here")
-    raise UsageError(f"{where} holds several runs, name one by --run: {', '.join(known)}")
+    raise UsageError(f"{where} has logs of several runs, choose one with --run: {', '.join(known)}")
 
 
 def _runs(roots: Sequence[Location]) -> list[str]:

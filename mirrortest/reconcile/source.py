@@ -87,7 +87,7 @@ class Reading(NamedTuple):
                     yield from compactor.add(batch)
             except (ArithmeticError, LookupError, ValueError, pa.ArrowException) as error:
                 # Nothing that was written is like that: no digest has held it off.
-                what = f"its rows make no sense: {reason_of(error)}"
+                what = f"its rows are invalid: {reason_of(error)}"
                 damage.append(Damage(DamageKind.UNREADABLE, place.location.shown, what))
             for each in damage:
                 origin = {"session": file.session, "task": task}

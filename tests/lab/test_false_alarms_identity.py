@@ -265,7 +265,7 @@ async def test_a_topic_created_again_behind_a_stopped_consumer(
     assert wrong(answer) == {}
     assert answer["counts"]["delivered"] == len(sent) == 800
     [note] = [note for note in answer["notes"] if note.startswith(topic)]
-    assert note.startswith(f"{topic}-0 was deleted and made again after offset 200")
+    assert note.startswith(f"{topic}-0 was deleted and recreated after offset 200")
     assert answer["inconclusive"] == [note]
     judged_alike(scene.reconcile().answer(code=3), answer)
 

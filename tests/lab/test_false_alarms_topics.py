@@ -54,7 +54,7 @@ def test_retention_overtakes_a_consumer(lab: Lab, make_scene: Callable[..., Scen
         assert wrong(answer) == {"inconclusive": len(unread)}
         assert answer["counts"]["delivered"] == len(ann | bob) - len(unread)
         assert answer["inconclusive"] == [
-            f"{len(unread):,} messages may have stood where nobody could read"
+            f"{len(unread):,} messages may have been in offsets that no consumer could read"
         ]
     judged_alike(scene.reconcile().answer(code=3), again.answer(code=3))
 
@@ -102,12 +102,12 @@ def test_a_topic_made_again_and_partitions_added(
         assert wrong(answer) == {}
         assert answer["counts"]["delivered"] == len(sent) == 4 * 500 + 4 * 400
         assert answer["inconclusive"] == answer["notes"]
-        assert all("was deleted and made again" in note for note in answer["notes"])
+        assert all("was deleted and recreated" in note for note in answer["notes"])
         assert {note.split()[0] for note in answer["notes"]} == {f"{topic}-0", f"{topic}-1"}
     offline = scene.reconcile().answer(code=3)
     judged_alike(offline, answers[-1])
     assert offline["online"]["partitions"] == 2 + 2 + 4 + 5
-    told = [each.split(":")[0] for each in offline["inconclusive"] if "made again" in each]
+    told = [each.split(":")[0] for each in offline["inconclusive"] if "recreated" in each]
     assert told == [f"{again}-0", f"{again}-1"]
     moved = hashed.answer()
     assert wrong(moved) == {}

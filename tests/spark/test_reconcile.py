@@ -232,7 +232,7 @@ CASES = {
     "unread": ("inconclusive", "unread-0: offsets 40 to 49 were not read"),
     "gap": ("inconclusive", "gap-0: no log covers offsets 40 to 49"),
     "tail": ("in_flight", "tail-0: not read to its end: offsets 90 to 99 are missing"),
-    "open": ("in_flight", "open-0: read up to offset 90, and no log says that it ends there"),
+    "open": ("in_flight", "open-0: read up to offset 90, and no log records an end there"),
     "absent": ("inconclusive", "absent-1: no consumer's log covers this partition"),
     "early": ("in_flight", "acknowledged messages were still under way"),
 }
@@ -286,7 +286,7 @@ def test_what_was_not_read_or_not_logged_is_never_lost_nor_passed(
         assert told.count(finding, topic) == (100 if topic == "absent" else 10)
         assert reason in reasons
     assert "the log of producer ghost.1 is missing" in reasons
-    assert "7 messages were seen whose producers' logs are not here" in reasons
+    assert "7 messages were read whose producers' logs are missing" in reasons
     assert "t-0: duplicated: 2 messages were found online alone" in reasons
 
 

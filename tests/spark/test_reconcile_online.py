@@ -119,7 +119,7 @@ def test_ids_that_were_given_up_for_memory_are_not_compared(together: Result) ->
 
 @scene
 def _made_again() -> History:
-    """A copy is made again after offset 10: some of it comes once more, some only now, late."""
+    """A copy is recreated after offset 10: some of it comes once more, some only now, late."""
     of = stream(topic="remade")
     history = History({"remade": 1})
     history.sends(of, 30)
@@ -170,7 +170,7 @@ def test_a_topic_made_again_is_compared_by_id_as_any_other(together: Result) -> 
     assert together.disagreements("forgot") == [
         "forgot-0: duplicated: 0 messages were found online alone, 5 offline alone",
     ]
-    again = [why for why in together.summary.inconclusive if "made again" in why]
+    again = [why for why in together.summary.inconclusive if "recreated" in why]
     assert {"forgot-0", "remade-0"} <= {why.split(":")[0] for why in again}
 
 
@@ -263,7 +263,7 @@ def test_what_was_sent_after_a_topic_was_found_made_again_is_lost(together: Resu
     }
     assert counts == {"dated": [11, 6, 1], "overlooked": [11, 6, 1], "undated": [0, 17, 0]}
     assert together.disagreements("dated") == together.disagreements("undated") == []
-    again = [why for why in together.summary.inconclusive if "made again" in why]
+    again = [why for why in together.summary.inconclusive if "recreated" in why]
     assert {f"{topic}-0" for topic in counts} <= {why.split(":")[0] for why in again}
     assert together.disagreements("overlooked") == [
         "overlooked: lost: 0 messages were found online alone, 11 offline alone"

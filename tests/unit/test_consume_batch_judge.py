@@ -136,7 +136,7 @@ async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_agai
     await read(played, consumer, fetched(7, 6, arrived_ns=5_000, offset=4))
     await consumer.batches.judge_all()
     assert (held.checker.next_offset, held.identity, played.sought[-1]) == (0, 1, ("a", 0, 0))
-    assert "deleted and made again after offset 5" in held.notes[0]
+    assert "deleted and recreated after offset 5" in held.notes[0]
 
 
 async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:

@@ -110,7 +110,7 @@ async def test_a_look_counts_no_longer_where_the_topic_was_made_again() -> None:
     assert not (await rounds.judge())[0]
     report = await rounds.conclude()
     assert report.verdict == "inconclusive"
-    assert "made again" in reasons(report)
+    assert "recreated" in reasons(report)
     assert world.log.tails == [(0, 1)]
 
 
@@ -185,7 +185,7 @@ async def test_what_stands_behind_an_open_transaction_is_not_lost() -> None:
     world.logs = {("A.t", 0): End(4, 2)}
     report = await world.report()
     assert report.verdict == "inconclusive"
-    assert "an open transaction holds back what stands behind it: A.t-0" in report.inconclusive
+    assert "an open transaction blocks all records behind it: A.t-0" in report.inconclusive
     assert report.counts["lost"] == 0
 
 

@@ -130,7 +130,7 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
     assert (held.identity, held.topic_id, held.left_ids) == (1, Y, [X])
     [note] = held.notes
     assert note == (
-        f"a-0 was deleted and made again after offset {position}: judged anew from its beginning"
+        f"a-0 was deleted and recreated after offset {position}: judged anew from its beginning"
     )
 
 
@@ -402,5 +402,5 @@ def test_offline_what_lies_before_a_cut_is_covered() -> None:
     found = cover(observed, "a")
     assert [(blind.identity, blind.lo) for blind in found.unread] == [(0, 10)]
     assert found.reasons == [
-        "a-0: the topic was deleted and made again after offset 10, or cut back before it"
+        "a-0: the topic was deleted and recreated after offset 10, or cut back before it"
     ]

@@ -193,7 +193,7 @@ async def test_what_was_taken_over_goes_back_to_its_owner() -> None:
         await zombie.save()
         await _rounds(second, int(SILENT_SECONDS) + 2)
         assert second.reads == [0, 1]
-        with pytest.raises(FencedError, match="stand still"):
+        with pytest.raises(FencedError, match="paused for a minute"):
             await zombie.round()
         again = await peers.add("1/2")
         await second.round()

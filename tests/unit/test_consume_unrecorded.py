@@ -55,7 +55,7 @@ async def test_a_run_of_whose_producers_one_is_forgotten_ends_inconclusive(
     assert (await waiting.rounds.judge())[0]
     report = await waiting.rounds.conclude()
     assert (report.verdict, report.counts["phantom"]) == ("inconclusive", 0)
-    assert "the ledger says nothing of 1 streams that were seen" in report.inconclusive
+    assert "the ledger has no records of 1 streams that were read" in report.inconclusive
 
 
 def read(world: World, stream: StreamId, count: int) -> None:

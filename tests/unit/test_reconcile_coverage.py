@@ -133,7 +133,7 @@ def test_of_a_topic_made_again_the_last_incarnations_verdict_counts() -> None:
 @pytest.mark.parametrize(
     ("read", "tails", "blind", "why"),
     [
-        ([], [], (1, 0, ENDLESS, Finding.IN_FLIGHT), "no log says that it ends"),
+        ([], [], (1, 0, ENDLESS, Finding.IN_FLIGHT), "no log records an end"),
         ([], [5], (1, 0, 5, Finding.IN_FLIGHT), "not read to its end"),
         ([], [0], None, ""),
         ([(0, 5)], [5], None, ""),
@@ -158,7 +158,7 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
     found = [tuple(each)[2:6] for each in coverage.unread]
     rest = (0, 9, ENDLESS, Finding.INCONCLUSIVE)
     assert found == ([rest] if blind is None else [rest, blind])
-    assert "deleted and made again after offset 9" in coverage.reasons[0]
+    assert "deleted and recreated after offset 9" in coverage.reasons[0]
     assert why in coverage.reasons[-1]
 
 

@@ -33,7 +33,9 @@ def test_logs_that_lie_deeper_are_told_with_their_place(tmp_path: Path) -> None:
         with pytest.raises(SequenceLogError, match=r"no log of run 'big' here") as caught:
             plan([str(tmp_path)], run)
         told = str(caught.value).partition(" here")[2]
-        assert told == f": they lie deeper, name {tmp_path / 'one'} and {tmp_path / 'two'}"
+        assert (
+            told == f": they are in a subdirectory, use {tmp_path / 'one'} and {tmp_path / 'two'}"
+        )
     assert len(plan([str(tmp_path / "one"), str(tmp_path / "two")], "big").sessions) == 2
 
 
@@ -41,7 +43,7 @@ def test_logs_outside_of_their_runs_directory_are_told(tmp_path: Path) -> None:
     """As somebody has copied them."""
     asyncio.run(_log(tmp_path, "big"))
     (tmp_path / "run=big").rename(tmp_path / "copied")
-    with pytest.raises(SequenceLogError, match=r"in a directory run=big, and not in .*/copied/"):
+    with pytest.raises(SequenceLogError, match=r"in a directory run=big, not in .*/copied/"):
         plan([str(tmp_path)], "big")
 
 
@@ -51,7 +53,7 @@ def test_the_runs_that_are_there_are_told(tmp_path: Path) -> None:
         plan([str(tmp_path)], "big")
     for run in ("b", "a"):
         asyncio.run(_log(tmp_path, run))
-    with pytest.raises(SequenceLogError, match=r"no log of run 'big' here; it holds a, b$"):
+    with pytest.raises(SequenceLogError, match=r"no log of run 'big' here; it has a, b$"):
         plan([str(tmp_path)], "big")
 
 

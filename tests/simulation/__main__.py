@@ -22,15 +22,16 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from .faults import KINDS
+from .found import FOUND, play_found
 from .history import simulating
 from .plan import FEATURES
 from .play import Played, play, played, shrink, tape_of
 from .scenarios import SCENARIOS, play_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
-    from .history import Outcome
+    from .history import Outcome, Stage
 
 _OUT = Console(soft_wrap=True, markup=False, highlight=False)
 _PROGRESS = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
@@ -52,7 +53,9 @@ def main() -> int:
         _OUT.print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
         return 2
     if options.scenario is not None:
-        return _scenarios(options.scenario, trace=options.trace)
+        return _each(options.scenario, SCENARIOS, play_scenario, trace=options.trace)
+    if options.found is not None:
+        return _each(options.found, FOUND, play_found, trace=options.trace)
     if options.replay is not None:
         return _one(bytes.fromhex(options.replay), kinds)
     numbers = range(options.first, options.first + options.histories)
@@ -69,10 +72,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--spark", action="store_true", help="reconcile the logs of histories")
     parser.add_argument("--replay", metavar="TAPE", help="one history by its tape, in hexadecimal")
     parser.add_argument("--scenario", metavar="NAME", help="a scripted history, or all")
+    parser.add_argument("--found", metavar="NAME", help="a history once judged wrongly, or all")
     parser.add_argument("--only", metavar="FAULTS", help="only these kinds, with commas between")
     parser.add_argument("--without", metavar="FAULTS", default="", help="none of these kinds")
     parser.add_argument("--keep-going", action="store_true", help="list all that fail")
-    parser.add_argument("--trace", action="store_true", help="print what happened in a scenario")
+    parser.add_argument("--trace", action="store_true", help="print what happened in it")
     return parser.parse_args()
 
 
@@ -173,11 +177,17 @@ def _one(tape: bytes, kinds: Collection[str]) -> int:
     return 99
 
 
-def _scenarios(name: str, *, trace: bool) -> int:
+def _each(
+    name: str,
+    known: Iterable[str],
+    play_one: Callable[[str], tuple[Stage, list[str]]],
+    *,
+    trace: bool,
+) -> int:
     failed = 0
     with simulating():
-        for each in SCENARIOS if name == "all" else [name]:
-            stage, problems = play_scenario(each)
+        for each in known if name == "all" else [name]:
+            stage, problems = play_one(each)
             if trace:
                 _show(stage.outcome, problems)
             failed += bool(problems)

@@ -1,0 +1,142 @@
+"""Random histories that were once judged wrongly, by the product or by the simulation.
+
+Each is kept as a plan and the seed of its world: what a tape means changes with each new kind of
+fault, and these do not.
+"""
+
+from __future__ import annotations
+
+from .history import Stage
+from .judge import Judge
+from .plan import Plan, Strike
+
+FOUND: dict[str, tuple[Plan, str]] = {
+    "recreated before a group had assigned it": (
+        Plan(
+            partitions=2, rate=40.0, producers=2, consumers=2, group=True, direct_ledger=True,
+            compacted=True, mirror_lag=3.0, idempotent=False, detailed=True,
+            strikes=(
+                Strike("transaction_aborted", 1.0, 0.2, 1, 161),
+                Strike("ledger_copy_recreated", 1.5, 0.25, 11, 10),
+                Strike("requests_lost", 3.1, 0.2, 5, 10),
+                Strike("topic_recreated_unseen", 3.6, 0.35, 6, 104),
+                Strike("slow_answers", 5.4, 3.75, 9, 48),
+            ),
+        ),
+        ("af5c70929b72e956ba3f0088653c363a71a9305d1fa4b8a50abe0f7415eb0a8a249ce3366843fa98f831a1f6"
+        "55a189b9df8514a651d80c2deb8613db"),
+    ),
+    "states gone with all who knew them": (
+        Plan(
+            strikes=(
+                Strike("producer_killed", 0.0, 0.2),
+                Strike("topic_recreated_unseen", 1.0, 0.2),
+                Strike("states_recreated", 3.2, 0.2),
+                Strike("consumer_killed", 5.0, 0.2),
+            ),
+        ),
+        "000000000000000000000000caa30000000000420a000000006faa000000004020",
+    ),
+    "recreated before any consumer had reached the cluster": (
+        Plan(
+            strikes=(
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("slow_answers", 1.0, 12.0),
+                Strike("retention", 10.1, 0.2),
+                Strike("topic_recreated", 11.7, 0.2),
+            ),
+        ),
+        "000000000000000000000000d1f0fa73660000ee6500000000000000000000000000000000f575",
+    ),
+    "recreated before any consumer had reached the cluster, after a kill": (
+        Plan(
+            consumer_starts=2.0,
+            strikes=(
+                Strike("answers_lost", 2.3, 10.0, 6, 43),
+                Strike("retention", 4.7, 0.2),
+                Strike("consumer_killed", 5.7, 0.3, 10, 213),
+                Strike("answers_lost", 8.6, 0.2, 8),
+                Strike("topic_recreated", 9.6, 0.2),
+            ),
+        ),
+        ("0000000040000092000000667116a70000000000ce00009800008feb99b62b27395c06cad5d16024000000009b"
+        "764468"),
+    ),
+    "grown twice while no consumer could look": (
+        Plan(
+            rate=40.0, consumers=2, group=True, read_committed=True, rehash=True, mirror_lag=0.3,
+            consumer_starts=0.5, second_run=True, skewed=True,
+            strikes=(
+                Strike("partitions_added", 1.1, 3.0, 0, 65),
+                Strike("requests_lost", 1.5, 5.25, 14, 15),
+                Strike("own_topics_compacted", 3.8, 3.75, 9),
+                Strike("partitions_added", 4.5, 1.25, 13, 150),
+                Strike("destination_down", 8.6, 3.0, 8, 121),
+            ),
+        ),
+        ("e7625c4abe313130cfe9b785d174ce623c2879819e32253900f1fb12000041850f1a83ae0fa72d0d016d967ffc"
+        "007a9eaf00000035c3c1d218aa485547b4"),
+    ),
+    "a part of a state displaced by an old one, and a kill": (
+        Plan(
+            partitions=2, rate=40.0, producers=2, consumers=2, read_committed=True,
+            transactional=True, mirror_lag=0.3, drop_every=13, consumer_starts=0.5, skewed=True,
+            strikes=(
+                Strike("consumer_paused", 0.2, 1.5, 3, 119),
+                Strike("topic_recreated", 3.2, 0.2, 3),
+                Strike("old_state_record", 5.0, 1.25, 1, 110),
+                Strike("consumer_killed", 5.5, 5.25, 7, 226),
+                Strike("old_ledger_record", 5.7, 10.0, 13, 248),
+            ),
+        ),
+        "82fe00da03e4f8a160a959a5355db1b3a12df87e37267327e2710295de2377ceaab9b9016e76980000e3",
+    ),
+    "states cut back by an unclean election": (
+        Plan(
+            partitions=2, consumers=2, direct_ledger=True, source_role=True, consumer_starts=2.0,
+            strikes=(
+                Strike("consumer_killed", 0.0, 0.2),
+                Strike("consumer_killed", 0.0, 0.2),
+                Strike("topic_recreated", 2.8, 0.2, 8),
+                Strike("own_topic_cut", 2.9, 0.2, 11),
+            ),
+        ),
+        "16000000008000bc000000d2a00000000000000000000000004794000038009a1d00005b",
+    ),
+    "a registration cut off by an unclean election": (
+        Plan(
+            partitions=1, second_run=True, skewed=True,
+            strikes=(
+                Strike("consumer_killed", 0.0, 0.2),
+                Strike("consumer_killed", 0.0, 0.2),
+                Strike("consumer_killed", 0.0, 0.2),
+                Strike("producer_killed", 4.5, 0.2),
+                Strike("own_topic_cut", 6.4, 0.2, 0, 56),
+            ),
+        ),
+        "0000000000000000d900a5000bc62d00000000000000000000000000000000000000000000524000000038",
+    ),
+    "states and their topic gone while their consumer stands still": (
+        Plan(
+            partitions=3, consumers=2, direct_ledger=True, compacted=True, mirror_lag=0.3,
+            drop_every=13,
+            strikes=(
+                Strike("unclean_election_refilled", 0.0, 0.2),
+                Strike("retention_unseen", 3.4, 10.0),
+                Strike("topic_recreated", 3.5, 0.2),
+                Strike("states_recreated", 3.5, 0.2),
+                Strike("consumer_killed", 7.0, 0.2),
+            ),
+        ),
+        "1700000035585acf0019fb00d11e2300000000220000000000284600000000d69b000000003d22cbe1",
+    ),
+}  # fmt: skip
+"""Name -> plan and seed."""
+
+
+def play_found(name: str) -> tuple[Stage, list[str]]:
+    """Play one; the problems that the judge finds now."""
+    stage = Stage(*FOUND[name])
+    stage.run()
+    return stage, Judge(stage).judge()

@@ -171,6 +171,8 @@ class Judge:
                 yield f"{session.name}: crashed: {error!r}"
             elif isinstance(error, SequenceLogError) and "log_fails" not in self.injected:
                 yield f"{session.name}: its log failed by itself: {error}"
+            elif type(error) is ClusterError:
+                yield f"{session.name}: refused by a cluster that refuses nothing: {error}"
             elif isinstance(error, FencedError) and not taken_from(session, self.stage):
                 yield f"{session.name}: fenced, and nobody had taken what it held: {error}"
 

@@ -100,9 +100,17 @@ class LedgerView:
                 if await self._follower.wait_applied(
                     min(offsets), place
                 ) and await self._follower.wait_applied(max(offsets), place):
-                    return
+                    records = tuple(filter(self._not_read, records))
             except UnreachableError as error:
                 _log.warning("the ledger is written again", reason=str(error))
+
+    def _not_read(self, record: Record) -> bool:
+        """Whether others' records were read where one of this name should be.
+
+        An unclean election took it, and gave its offset to them before it was read back.
+        """
+        key, value = record
+        return key.startswith(self._own) and (self._table.get(key) != value or key in self._lost)
 
     async def passed(self, offset: int) -> None:
         """Wait until what the topic held at the start is applied, up to this offset.

@@ -117,6 +117,23 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "0000000000000000d900a5000bc62d00000000000000000000000000000000000000000000524000000038",
     ),
+    "end marks cut off before they were read back": (
+        Plan(
+            partitions=2, direct_ledger=True, rehash=True, mirror_lag=0.3, drop_every=7,
+            second_run=True, detailed=True,
+            strikes=(
+                Strike("mirror_killed", 0.0, 0.2, 0, 1),
+                Strike("leaderless", 0.4, 10.0, 1, 222),
+                Strike("answers_lost", 1.1, 4.5, 10, 18),
+                Strike("own_topic_cut_refilled", 3.8, 10.0, 8),
+                Strike("foreign_records", 9.2, 3.75, 4, 222),
+            ),
+        ),
+        (
+            "7315ac9ca2abca05ad6d10fc65d6f4f3adb1de600000000001cd836ade4a12825ccaa534de3c264f8dd8"
+            "007d406972da2c0b395600c8b330854bb9adea8e6e"
+        ),
+    ),
     "states and their topic gone while their consumer stands still": (
         Plan(
             partitions=3, consumers=2, direct_ledger=True, compacted=True, mirror_lag=0.3,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -100,6 +101,26 @@ async def test_a_write_that_went_down_with_the_topic_is_written_again(world: Wor
     async with asyncio.timeout(30):
         await world.view.write(again)
     assert world.topic.records == [again]
+
+
+async def test_a_record_whose_offset_became_anothers_is_written_again(world: World) -> None:
+    """An unclean election takes it before it is read back, and what others write takes its place.
+
+    The producer ended, and consumers waited for its end marks for ever (long/155912).
+    """
+    claim = await world.claim("a")
+    record = registration_key(claim), registration_value(replace(claim, failed=True))
+    taken: list[int] = []
+
+    def take(*_: object) -> None:
+        if len(taken) < 2:
+            taken.append(len(world.topic.records))
+            world.topic.records[-1] = (b"other", b"somebody else's")
+
+    world.topic.wrote = take
+    async with asyncio.timeout(30):
+        await world.view.write(record)
+    assert world.topic.records[-3:] == [(b"other", b"somebody else's")] * 2 + [record]
 
 
 async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) -> None:

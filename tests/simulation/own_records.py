@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _UNSEEN_NS = 500_000_000
 """For so long a producer that ends need not see what became of its ledger."""
+_SEALS_NS = 4_000_000_000
+"""And for so long it may seal a log whose disk is slow, once it has closed the ledger."""
 _SILENT_NS = 10_000_000_000
 """A fixed share that gave no sign of life for so long may be taken by another consumer."""
 
@@ -109,8 +111,10 @@ def ledger_lacks(stage: Stage) -> bool:
                 at_ns = topic.deleted_ns if at_ns is None else at_ns
                 gone[key] = max(gone.get(key, 0), at_ns or 0)
     source = {r.key for _, r in _ledger_records(world.source) if r.removed_ns is None}
+    slow = any(strike.kind == "log_slow" for strike in stage.plan.strikes)
+    unseen_ns = _UNSEEN_NS + slow * _SEALS_NS
     return any(
-        key in source or ended.get(json.loads(key)[2], NEVER_NS) <= at_ns + _UNSEEN_NS
+        key in source or ended.get(json.loads(key)[2], NEVER_NS) <= at_ns + unseen_ns
         for key, at_ns in gone.items()
     )
 

@@ -155,7 +155,7 @@ class JudgingRounds:
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
             snapshot = await self._ends(views, now)
         ledger_complete = context.ledger.complete(options.run, options.expect_producers)
-        all_judged = True
+        all_judged, unreadable = True, self._views.unreadable()
         rounds: TopicRounds = {}
         for topic, judge in judges.items():
             checkers, ends = views[topic], snapshot.ends[topic]
@@ -163,7 +163,7 @@ class JudgingRounds:
             for _ in topic_round.steps():
                 await self._pause()
             # A topic that was there, and that nobody has judged, may have held anything.
-            unseen = judge.first_id is not None and not ends
+            unseen = topic in unreadable or (judge.first_id is not None and not ends)
             unseen = unseen or any(at.topic == topic for at in snapshot.doubts)
             ends_known = all_ends_known(checkers, ends) and not unseen
             judge.losses.cancel(ends)

@@ -160,6 +160,10 @@ class PartitionViews:
             if at.topic in context.topics.judges and at not in context.partitions:
                 yield at, self._state(at, serial)
 
+    def unreadable(self) -> set[str]:
+        """Topics of which some state cannot be read: whoever saved it may have seen anything."""
+        return {at.topic for at, saved in self.saved() if saved is None}
+
     def place(self, at: TopicPartition) -> ReadPosition:
         """How far a partition has been judged, as far as that was read last."""
         if at in self._context.partitions:

@@ -134,6 +134,32 @@ FOUND: dict[str, tuple[Plan, str]] = {
             "007d406972da2c0b395600c8b330854bb9adea8e6e"
         ),
     ),
+    "a damaged state of a topic that does not exist any more": (
+        Plan(
+            group=True, source_role=True, compacted=True, consumer_starts=0.5,
+            strikes=(
+                Strike("own_topic_cut_refilled", 0.0, 0.2, 0, 122),
+                Strike("topic_recreated", 2.4, 14.0, 0, 79),
+                Strike("old_state_record", 4.6, 1.0, 13, 207),
+                Strike("consumer_killed", 5.4, 0.25, 12, 87),
+            ),
+        ),
+        "00000000000087db00909209224b905333704f0336006d2c578b2e8d885dcf3c000000007a",
+    ),
+    "acknowledged, and the log failed before that was durable": (
+        Plan(
+            messages=8, producers=2, direct_ledger=True, drop_every=13, detailed=True,
+            strikes=(
+                Strike("own_topic_cut_refilled", 0.0, 0.2, 0, 90),
+                Strike("log_fails", 0.7, 0.25, 13, 53),
+                Strike("answers_lost", 7.7, 1.75, 0, 208),
+            ),
+        ),
+        (
+            "8a9dd9002300ba042a0041206300c51dff00d065000000005a5e7f00cd2d3500000000000000000000000"
+            "000000000000093"
+        ),
+    ),
     "states and their topic gone while their consumer stands still": (
         Plan(
             partitions=3, consumers=2, direct_ledger=True, compacted=True, mirror_lag=0.3,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from .batch import Record
-    from .history import Outcome, Stage
+    from .history import Outcome, Session, Stage
 
 NEVER = ("corrupted", "altered_key", "altered_headers", "altered_timestamp", "misrouted",
          "phantom", "unproven")  # fmt: skip
@@ -69,8 +69,14 @@ class Judge:
         for _, at_ns, ids in self._claimed():
             for message in ids:
                 self._claimed_ns[message] = min(at_ns, self._claimed_ns.get(message, at_ns))
-        self.acked = dict(self._acknowledged())
+        orderly = [
+            s for s in self.outcome.sessions if s.application == "produce" and s.report is not None
+        ]
+        self.acked = dict(self._acknowledged(orderly))
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
+        unfailing = [s for s in orderly if s.report.error is None]
+        self.recorded = dict(self._acknowledged(unfailing)).keys()
+        """Those of which the ledger knows for sure: no log failed before they were durable."""
 
     def judge(self) -> list[str]:
         """All problems of the history: what must not be at any time, and what must be in the end.
@@ -100,10 +106,10 @@ class Judge:
 
     # -- the truth --------------------------------------------------------------------------------
 
-    def _acknowledged(self) -> Iterator[tuple[MessageId, int]]:
-        orderly = {s.process for s in self.outcome.sessions if s.report is not None}
+    def _acknowledged(self, sessions: Iterable[Session]) -> Iterator[tuple[MessageId, int]]:
+        processes = {session.process for session in sessions}
         for log in self.outcome.world.logs:
-            if log.process in orderly and log.session.run == RUN:
+            if log.process in processes and log.session.run == RUN:
                 for at_ns, row in log.stamped:
                     if row.kind == "sent" and row.outcome == 1:
                         for seq in range(row.seq_lo or 0, row.seq_hi or 0):
@@ -204,7 +210,7 @@ class Judge:
                 yield f"{session.name}: failed without a loss: {report.counts}"
             if report.exit_code == 0 and not self.plan.compacted:
                 self.checked["passes"] += 1
-                if missing := [m for m in self.acked if not self._stood(m, at_ns)]:
+                if missing := [m for m in self.recorded if not self._stood(m, at_ns)]:
                     what = "passed, though acknowledged messages never stood"
                     yield _problem(session.name, what, missing)
 

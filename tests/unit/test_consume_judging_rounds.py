@@ -264,6 +264,25 @@ async def test_what_befell_a_partition_is_told_by_whoever_reports_it() -> None:
     assert report.notes == ["A.t-1 was deleted and made again"]
 
 
+@pytest.mark.parametrize("readable", [True, False])
+async def test_no_loss_is_claimed_while_a_state_of_the_topic_cannot_be_read(readable: bool) -> None:
+    """Whoever saved it may have seen anything, in a topic that does not exist now (long/94133)."""
+    world = World(0).vouch((0, 2), end=2)
+    other = AssignedPartition.fresh(
+        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    state = json.loads(json.dumps(other.to_state())) if readable else {}
+    world.states = {other.at: (1, state)}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 0
+    rounds = world.rounds()
+    rounds._context.topics.judges["A.t"].losses = Losses(0)
+    await rounds._round()
+    report = await rounds.conclude()
+    assert report.counts["lost"] == (1 if readable else 0)
+    assert report.verdict == ("failed" if readable else "inconclusive")
+
+
 @pytest.mark.parametrize("ours", [True, False])
 async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None:
     """A message that arrives meanwhile is stamped as it arrives, whoever reads the partition."""

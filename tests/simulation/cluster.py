@@ -231,6 +231,10 @@ class Partition:
         end = self.batch_boundary(end)
         removed = self._remove(lambda record: record.offset >= end, "truncation", now_ns)
         self.log = [batch for batch in self.log if batch.next <= end]
+        for record in self.history:
+            # What superseded them is gone, and the log does not show that they were there.
+            if record.offset >= end and record.removed_by == "compaction":
+                record.removed_by = "truncation"
         self.end = end
         self.epoch += 1
         self.ends = [(epoch, at) for epoch, at in self.ends if at < self.end or epoch == 0]

@@ -74,9 +74,10 @@ class Judge:
         ]
         self.acked = dict(self._acknowledged(orderly))
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
-        unfailing = [s for s in orderly if s.report.error is None]
-        self.recorded = dict(self._acknowledged(unfailing)).keys()
-        """Those of which the ledger knows for sure: no log failed before they were durable."""
+        failed = {s.name for s in orderly if s.report.error is not None}
+        self.recorded = [m for m in self.acked if m.sender.partition("@")[0] not in failed]
+        """Without those of a name whose log failed: before they were durable, or after its end
+        marks, so that it was started again and sent more once consumers had ended."""
 
     def judge(self) -> list[str]:
         """All problems of the history: what must not be at any time, and what must be in the end.
@@ -177,7 +178,7 @@ class Judge:
                 yield f"{session.name}: crashed: {error!r}"
             elif isinstance(error, SequenceLogError) and "log_fails" not in self.injected:
                 yield f"{session.name}: its log failed by itself: {error}"
-            elif type(error) is ClusterError:
+            elif type(error) is ClusterError and " refuses: " in str(error):
                 yield f"{session.name}: refused by a cluster that refuses nothing: {error}"
             elif isinstance(error, FencedError) and not taken_from(session, self.stage):
                 yield f"{session.name}: fenced, and nobody had taken what it held: {error}"

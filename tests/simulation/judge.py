@@ -268,7 +268,8 @@ class Judge:
         for session in self.outcome.consumers:
             self.checked["conclusive"] += 1
             report = session.report
-            if report.exit_code == 3 and not self._leaderless(session.ended_ns or 0):
+            # Where nothing was acknowledged nothing is proven: a source without a leader.
+            if report.exit_code == 3 and self.acked and not self._leaderless(session.ended_ns or 0):
                 yield f"{session.name}: inconclusive without cause: {list(report.inconclusive)}"
             lost = _by_finding(report)["lost"]
             missed = [m for m in self.acked if not self.copies.get(m) and m not in lost]

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 from mirrortest.wire.lanes import hashed, lane_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
+
+_MOST_ADDED = 1_000
+"""So many partitions may be added in steps that nobody sees."""
 
 
 class ExpectPartition(StrEnum):
@@ -30,7 +33,8 @@ def homes_of(
     """A lane's partitions in the destination; none where they do not follow from policy and lane.
 
     Partitions may have been added step by step, and nobody has to have looked in between: a message
-    is at home under each of the partition counts that are known, and under each between those.
+    is at home under each of the partition counts that are known, and under each between those. Of
+    counts that lie further apart, as anybody can write them, only those themselves are meant.
     `source_partition` is None (or negative) and a count 0 where unknown.
     """
     if source_partition is not None and source_partition < 0:
@@ -43,7 +47,7 @@ def homes_of(
         spread = source_partition
     else:
         return frozenset()
-    known = [count for count in counts if count > 0]
-    if not known:
-        return frozenset()
-    return frozenset(spread % count for count in range(min(known), max(known) + 1))
+    possible: Collection[int] = [count for count in counts if count > 0]
+    if possible and max(possible) - min(possible) <= _MOST_ADDED:
+        possible = range(min(possible), max(possible) + 1)
+    return frozenset(spread % count for count in possible)

@@ -23,8 +23,10 @@ FOUND: dict[str, tuple[Plan, str]] = {
                 Strike("slow_answers", 5.4, 3.75, 9, 48),
             ),
         ),
-        ("af5c70929b72e956ba3f0088653c363a71a9305d1fa4b8a50abe0f7415eb0a8a249ce3366843fa98f831a1f6"
-        "55a189b9df8514a651d80c2deb8613db"),
+        (
+            "af5c70929b72e956ba3f0088653c363a71a9305d1fa4b8a50abe0f7415eb0a8a249ce3366843fa98f831a1f6"
+            "55a189b9df8514a651d80c2deb8613db"
+        ),
     ),
     "states gone with all who knew them": (
         Plan(
@@ -60,8 +62,10 @@ FOUND: dict[str, tuple[Plan, str]] = {
                 Strike("topic_recreated", 9.6, 0.2),
             ),
         ),
-        ("0000000040000092000000667116a70000000000ce00009800008feb99b62b27395c06cad5d16024000000009b"
-        "764468"),
+        (
+            "0000000040000092000000667116a70000000000ce00009800008feb99b62b27395c06cad5d16024000000009b"
+            "764468"
+        ),
     ),
     "grown twice while no consumer could look": (
         Plan(
@@ -75,8 +79,10 @@ FOUND: dict[str, tuple[Plan, str]] = {
                 Strike("destination_down", 8.6, 3.0, 8, 121),
             ),
         ),
-        ("e7625c4abe313130cfe9b785d174ce623c2879819e32253900f1fb12000041850f1a83ae0fa72d0d016d967ffc"
-        "007a9eaf00000035c3c1d218aa485547b4"),
+        (
+            "e7625c4abe313130cfe9b785d174ce623c2879819e32253900f1fb12000041850f1a83ae0fa72d0d016d967ffc"
+            "007a9eaf00000035c3c1d218aa485547b4"
+        ),
     ),
     "a part of a state displaced by an old one, and a kill": (
         Plan(

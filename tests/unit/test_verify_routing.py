@@ -56,6 +56,12 @@ def test_a_lane_is_at_home_under_each_count_that_may_have_been_in_force(
         assert homes_of(policy, lane, lane, counts) == {home(count) for count in between}
 
 
+def test_counts_that_anybody_may_have_written_cost_nothing() -> None:
+    """P6: a message or a ledger record can claim two thousand million partitions."""
+    homes = homes_of(ExpectPartition.SOURCE_MODULO, 0, 7, [3, (1 << 31) - 1])
+    assert homes == {7 % 3, 7}
+
+
 @given(
     st.sampled_from(ExpectPartition),
     st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 5), st.integers(0, 4)), max_size=12),

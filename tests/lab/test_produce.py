@@ -218,7 +218,7 @@ async def test_a_broker_that_dies_and_returns_is_outlived(stage: Stage) -> None:
     progressing(command, stage, 2000)
     broker = stage.lab.source.brokers[0]
     broker.kill()
-    until(lambda: "cannot be held" in command.stderr, what="the producer is behind")
+    until(lambda: "is behind its schedule" in command.stderr, what="the producer is behind")
     broker.start()
     progressing(command, stage, stage.records() + 2000)
     command.signal(signal.SIGTERM)
@@ -256,7 +256,7 @@ async def test_a_second_signal_ends_at_once_and_nothing_untrue_is_told(stage: St
     broker.stop()
     try:
         # Now there are messages underway whose acknowledgement cannot come.
-        until(lambda: "cannot be held" in command.stderr)
+        until(lambda: "is behind its schedule" in command.stderr)
         command.signal(signal.SIGINT)
         until(lambda: "draining" in command.stderr)
         command.signal(signal.SIGINT)
@@ -284,7 +284,7 @@ async def test_the_drain_has_a_deadline(stage: Stage) -> None:
     broker = stage.lab.source.brokers[0]
     broker.stop()
     try:
-        until(lambda: "cannot be held" in command.stderr)
+        until(lambda: "is behind its schedule" in command.stderr)
         command.signal(signal.SIGTERM)
         answer = command.answer(code=1)
     finally:

@@ -250,7 +250,7 @@ def _state() -> list[Panel]:
         ),
         lines(
             "Damaged records of the ledger",
-            "Records that are damaged or not of the ledger: something else writes to its topic.",
+            "Damaged records, or no ledger records: another program writes to the topic.",
             "short",
             Query(
                 scope.by(

@@ -273,8 +273,8 @@ def _volume() -> list[Panel]:
         ),
         number(
             "Inconclusive",
-            "Missing where nobody could read: retention overtook the reader, or the checker passed "
-            "its memory bound.",
+            "Missing messages that may have been in offsets that no consumer could read: retention "
+            "overtook the reader, or the checker reached its memory limit and dropped ids.",
             "locale",
             Query(found(scope, "run", "inconclusive"), "{{run}}"),
             steps=[Step(1, AMBER)],

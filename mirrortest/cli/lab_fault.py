@@ -21,7 +21,21 @@ if TYPE_CHECKING:
     from mirrortest.lab.cluster_client import ClusterClient
     from mirrortest.seqlog.events import EventLog
 
-fault_app = Program(no_args_is_help=True, help="Inject and clear faults.")
+EXAMPLES = """
+Examples:
+
+Kill the mirror, as an event of a run's report, and start it again:
+
+    mirrortest lab fault kill mirror --log-dir mirrortest-logs --run nightly
+    mirrortest lab fault start mirror
+
+Slow the network between the mirror and the source (`lab up --links`), and end that:
+
+    mirrortest lab fault delay link-source 200ms --jitter 50ms
+    mirrortest lab fault heal link-source
+"""
+
+fault_app = Program(no_args_is_help=True, help=f"Inject and clear faults.\n{EXAMPLES}")
 
 Name = Annotated[
     str,

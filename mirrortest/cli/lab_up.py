@@ -48,6 +48,21 @@ class Runtime(StrEnum):
 
 
 _OFFSET_FLUSH_MS = 1000
+EXAMPLES = """
+Examples:
+
+Two clusters of a broker each, and MirrorMaker 2:
+
+    mirrortest lab up
+
+With a network between mirror and clusters that can degrade (`lab fault delay`, ...):
+
+    mirrortest lab up --links
+
+With an observer of this machine and the brokers:
+
+    mirrortest lab up --observe observations
+"""
 
 
 def up(
@@ -259,6 +274,9 @@ def up(
                 _watch(lab, served.ending)
             console.err.print("[dim]ending[/]")
             lab.down()  # before the socket goes: `lab down` waits for that
+
+
+up.__doc__ = f"{up.__doc__}\n{EXAMPLES}"
 
 
 def pairs(texts: list[str] | None, option: str) -> dict[str, str]:

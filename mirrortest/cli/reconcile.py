@@ -29,12 +29,26 @@ from mirrortest.wire.stream import checked_run
 if TYPE_CHECKING:
     from mirrortest.reconcile.lookup import LookUp
 
+EXAMPLES = """
+Examples:
+
+Both sides' logs, with a condition and a report:
+
+    mirrortest reconcile logs-dc1 logs-dc2 --run nightly \\
+      --threshold 'p(99)<2s' --html nightly.html
+
+The same, with a look into the destination for messages that no consumer read:
+
+    mirrortest reconcile logs-dc1 logs-dc2 --run nightly \\
+      --bootstrap-server dc2:9092
+"""
+
 _MASTER = re.compile(
     r"local(?:\[(?:\*|[0-9]+)(?:, *[0-9]+)?\])?|local-cluster\[.+\]|yarn|(?:spark|k8s)://.+"
 )
 
 
-def reconcile(
+def reconcile(  # noqa: D103  # its help is below, with examples
     *,
     logdir: Annotated[
         list[str],
@@ -96,11 +110,6 @@ def reconcile(
         str, typer.Option("--driver-memory", help="The heap of Spark's driver.")
     ] = DEFAULT_MEMORY,
 ) -> None:
-    """Judge a run exactly, after it, from the sequence logs of both sides.
-
-    Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check
-    failed.
-    """
     from mirrortest.cli.spark import spark_session
     from mirrortest.reconcile.plan import plan
     from mirrortest.reconcile.spark_session import given_by_spark_submit
@@ -174,6 +183,13 @@ def reconcile(
         console.err.print(page.shown, markup=False)
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)
+
+
+reconcile.__doc__ = f"""Judge a run exactly, after it, from the sequence logs of both sides.
+
+Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check
+failed.
+{EXAMPLES}"""
 
 
 def _look_up() -> type[LookUp]:

@@ -41,6 +41,17 @@ def test_no_name_is_cut_and_no_line_is_too_long(
             assert following.startswith(" " * 6 + "--")
 
 
+@pytest.mark.parametrize(
+    "path",
+    [(*path,) for path in COMMANDS if len(path) == 1 and path != ("scenarios",)],
+    ids=" ".join,
+)
+def test_help_has_examples(path: tuple[str, ...]) -> None:
+    """Of each verb, or of those below it; `scenarios` takes a name that it lists, and no more."""
+    below = [path, *(each for each in COMMANDS if each[: len(path)] == path)]
+    assert any("Examples:\n" in (COMMANDS[each].help or "") for each in below)
+
+
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_flags_have_no_type_and_values_have_one_name(path: tuple[str, ...]) -> None:
     """What is to be typed is shown in words, not as a type of Python's."""

@@ -61,6 +61,11 @@ def conclusion(
             else [f"{at.topic}-{at.partition}: the state of its consumer cannot be read"]
         )
     ]
+    notes += [
+        f"{at.topic}-{at.partition}: a consumer's state was lost; what it had read counts, and a "
+        "message that nobody has read is inconclusive"
+        for at in states.lost()
+    ]
     return _Conclusion(context, views, snapshot, verdicts, away).report(notes)
 
 

@@ -14,12 +14,17 @@ from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from typing import TypeAlias
 
+    from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
     from mirrortest.consume.end_offsets import Views
     from mirrortest.model.intervals import IntervalSet
     from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.wire.stream import StreamId
+
+    State: TypeAlias = "SavedState | AssignedPartition"
+    """What has a partition's checker: another consumer's saved state, or a partition of ours."""
 
 _log = structlog.get_logger()
 
@@ -125,13 +130,36 @@ def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
     ]
 
 
+def _continues(state: State, earlier: State) -> bool:
+    """Whether a state is of a consumer that went on from an earlier one, or has read it all again.
+
+    Without topic ids that is seen by the messages alone.
+    """
+    if state.topic_id is not None and earlier.topic_id is not None:
+        return earlier.topic_id in {state.topic_id, *state.left_ids}
+    for stream, fragment in earlier.checker.fragments.items():
+        present = state.checker.fragments.get(stream)
+        if present is None or not (present.inconclusive or not fragment.seen - present.seen):
+            return False
+    return True
+
+
 class PartitionViews:
-    """Every partition's newest checker, and what else another consumer's state says of it."""
+    """Every partition's newest checker, and what else another consumer's state says of it.
+
+    A state can be lost with its topic, or with the end of it that an unclean election takes, and
+    its consumer can be killed before it writes it again. The next one then begins anew; what this
+    consumer had read of the lost state stays true.
+    """
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
         self._saved: dict[TopicPartition, tuple[int, SavedState | None]] = {}
         """Others' states, each with its serial; None where it cannot be read."""
+        self._last: dict[TopicPartition, State] = {}
+        """What each partition's checker was taken from last."""
+        self._lost: dict[TopicPartition, list[State]] = {}
+        """Earlier ones that the last one does not continue."""
 
     async def of(self, topics: Iterable[str], pause: Callable[[], Awaitable[None]]) -> Views:
         """Of these topics, every partition's newest checker: ours, else the last one saved.
@@ -140,6 +168,7 @@ class PartitionViews:
         """
         context = self._context
         views: Views = {topic: {} for topic in topics}
+        found: dict[TopicPartition, State] = {}
         for at, serial in context.store.serials().items():
             if at.topic not in views or at in context.partitions:
                 continue
@@ -147,11 +176,38 @@ class PartitionViews:
             saved = self._state(at, serial)
             # One of another name is of a consumer that was given another alias.
             if saved and saved.checker.topic == context.topics.judges[at.topic].source:
-                views[at.topic][at.partition] = saved.checker
-        for at, assigned in context.partitions.items():
-            if at.topic in views:
-                views[at.topic][at.partition] = assigned.checker
+                found[at] = saved
+        found |= {at: each for at, each in context.partitions.items() if at.topic in views}
+        for at, state in found.items():
+            views[at.topic][at.partition] = state.checker
+            self._succeed(at, state)
+        lost: dict[str, list[PartitionChecker]] = {topic: [] for topic in views}
+        for at, last in self._last.items():
+            states = self._lost.get(at, []) + [last] * (at not in found)
+            lost.get(at.topic, []).extend(state.checker for state in states)
+        for topic, checkers in lost.items():
+            context.topics.judges[topic].lost_states = checkers
         return views
+
+    def lost(self) -> Iterator[TopicPartition]:
+        """The partitions of which a state was lost that this consumer had read."""
+        return (at for at, states in self._lost.items() if states)
+
+    def _succeed(self, at: TopicPartition, state: State) -> None:
+        """Take in a partition's present state; what it does not continue is lost."""
+        last = self._last.get(at)
+        if last is state:
+            return
+        self._last[at] = state
+        earlier = [each for each in self._lost.get(at, []) if not _continues(state, each)]
+        if last is not None and not _continues(state, last):
+            earlier.append(last)
+            _log.warning(
+                "a consumer's state was lost, and its partition is judged anew: what had been read "
+                "of it still counts here",
+                partition=f"{at.topic}-{at.partition}",
+            )
+        self._lost[at] = earlier
 
     def saved(self) -> Iterator[tuple[TopicPartition, SavedState | None]]:
         """Other consumers' states of the judged topics; None where one cannot be read."""

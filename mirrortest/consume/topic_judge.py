@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirrortest.verify.ledger import Ledger
     from mirrortest.verify.ledger_record import LaneRecord
     from mirrortest.verify.loss import Checkers, Losses, Numbers
+    from mirrortest.verify.partition import PartitionChecker
     from mirrortest.wire.stream import StreamId
 
 
@@ -43,6 +44,8 @@ class TopicJudge:
     """Kafka's id of the topic that this consumer first saw under this name."""
     closing: ClosingSnapshot | None = None
     """Up to where all consumers together read before the run is over."""
+    lost_states: list[PartitionChecker] = field(default_factory=list)
+    """What partitions' states held that were lost: no present state continues them."""
     _planned: set[int] = field(default_factory=set)
     """The partition counts that producers planned for."""
     _unrecorded_since: dict[StreamId, int] = field(default_factory=dict)
@@ -87,9 +90,11 @@ class TopicJudge:
         `ledger_complete`: a lane of its producer that the ledger does not know cannot exist.
         """
         fragments, claimed = index.fragments(stream), self.losses.claimed.get(stream)
+        seen_before = self._seen_before(stream)
         rests_on = (
             lane,
             claimed,
+            seen_before,
             ledger_complete,
             *self.counts,
             *sorted(self._planned),
@@ -105,6 +110,7 @@ class TopicJudge:
             fragments,
             lane,
             claimed=claimed,
+            seen_before=seen_before,
             ledger_complete=ledger_complete,
             policy=self.policy,
             homes=homes,
@@ -114,6 +120,16 @@ class TopicJudge:
             verdict.add(Finding.INCONCLUSIVE, verdict.found.pop(Finding.COMPACTED, NOTHING))
         self._known[stream] = rests_on, verdict
         return verdict
+
+    def _seen_before(self, stream: StreamId) -> IntervalSet | None:
+        """What lost states had seen of a stream; None: no state was lost."""
+        if not self.lost_states:
+            return None
+        seen = IntervalSet()
+        for checker in self.lost_states:
+            if stream in checker.fragments:
+                seen.update(checker.fragments[stream].seen)
+        return seen
 
     @property
     def _may_compact(self) -> bool:

@@ -71,6 +71,7 @@ def judge(
     lane: LaneRecord | None,
     *,
     claimed: IntervalSet | None = None,
+    seen_before: IntervalSet | None = None,
     ledger_complete: bool = False,
     policy: ExpectPartition = ExpectPartition.ANY,
     homes: Collection[int] = (),
@@ -84,6 +85,8 @@ def judge(
         lane: what the ledger or the logs vouch for; None: nothing.
         claimed: the numbers ever claimed lost; missing, they stay lost, seen, they are late.
             (What is missing of a stream past the memory bound is inconclusive.)
+        seen_before: what lost states of partitions had seen, None: no state was lost. Of what is
+            missing it is delivered; all else may have been there, unread.
         ledger_complete: whether a lane without a ledger record cannot exist.
         policy: how `MISROUTED` is judged.
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
@@ -110,6 +113,9 @@ def judge(
         verdict.acked, verdict.unknown = lane.acked, lane.unknown
         verdict.delivered = lane.acked & seen
         missing = lane.acked - seen
+        if seen_before and missing:
+            verdict.delivered |= missing & seen_before
+            missing -= seen_before
         if verdict.bounded:
             # Any of it may have been seen.
             verdict.add(Finding.INCONCLUSIVE, missing)
@@ -123,12 +129,13 @@ def judge(
             verdict.add(Finding.LOST, lost)
             missing -= lost
         if missing:
-            doubts = missing.below(doubtful_below(fragments, homes=homes))
+            below = ALWAYS if seen_before is not None else doubtful_below(fragments, homes=homes)
+            doubts = missing.below(below)
             verdict.add(Finding.INCONCLUSIVE, doubts)
             missing -= doubts
         verdict.add(Finding.IN_FLIGHT, missing)
     if claimed:
-        verdict.add(Finding.LATE, seen & claimed)
+        verdict.add(Finding.LATE, (seen | seen_before if seen_before else seen) & claimed)
     never = _never_sent(seen, lane, ledger_complete=ledger_complete)
     if never:
         verdict.add(Finding.PHANTOM, never - verdict.having(Finding.UNPROVEN))

@@ -180,6 +180,32 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "1700000035585acf0019fb00d11e2300000000220000000000284600000000d69b000000003d22cbe1",
     ),
+    "a state gone with its topic, and its consumer, while another knew it": (
+        Plan(
+            partitions=1, consumers=2, direct_ledger=True, mirror_lag=1.0,
+            strikes=(
+                Strike("answers_lost", 3.8, 4.5, 0, 207),
+                Strike("topic_recreated", 4.1, 0.35, 9),
+                Strike("states_recreated", 7.3, 0.2),
+                Strike("consumer_killed", 10.2, 0.2),
+                Strike("ledger_recreated", 10.9, 0.2),
+            ),
+        ),
+        "00000000008a00360082c2001176c100000000002612e600cfd56600000000232900cf8900b36d",
+    ),
+    "killed between its end marks and its end": (
+        Plan(
+            mirror_lag=3.0, consumer_starts=4.0,
+            strikes=(
+                Strike("answers_lost", 0.0, 3.0, 11, 0),
+                Strike("own_topic_stale_leader", 0.7, 10.0, 0, 74),
+                Strike("topic_recreated_unseen", 1.1, 3.75, 5, 144),
+                Strike("answers_lost", 5.3, 0.3, 0, 32),
+                Strike("producer_killed", 11.2, 1.0, 6, 0),
+            ),
+        ),
+        "000000000000000005d3ed73a7ccfb8a61a5900000ae004b00003500ea00203ff71f59004aebe8610006",
+    ),
 }  # fmt: skip
 """Name -> plan and seed."""
 

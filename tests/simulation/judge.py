@@ -14,7 +14,7 @@ from mirrortest.errors import ClusterError, FencedError, MirrortestError, Sequen
 from .batch import MessageId
 from .cluster import NEVER_NS
 from .loop import START_NS
-from .own_records import ledger_lacks, saved_states, taken_from
+from .own_records import killed_at_its_end, ledger_lacks, saved_states, taken_from
 from .plan import RUN
 
 if TYPE_CHECKING:
@@ -75,9 +75,16 @@ class Judge:
         self.acked = dict(self._acknowledged(orderly))
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
         failed = {s.name for s in orderly if s.report.error is not None}
-        self.recorded = [m for m in self.acked if m.sender.partition("@")[0] not in failed]
+        ended = killed_at_its_end(stage)
+        self.recorded = [
+            message
+            for message in self.acked
+            for name, _, incarnation in [_parts(message.sender)]
+            if name not in failed and incarnation <= ended.get(name, incarnation)
+        ]
         """Without those of a name whose log failed: before they were durable, or after its end
-        marks, so that it was started again and sent more once consumers had ended."""
+        marks, so that it was started again and sent more once consumers had ended; so it is of one
+        that was killed after its end marks."""
 
     def judge(self) -> list[str]:
         """All problems of the history: what must not be at any time, and what must be in the end.
@@ -295,6 +302,13 @@ def _by_finding(report: Any) -> dict[str, set[MessageId]]:
                     MessageId(stream.topic, sender, stream.lane, seq) for seq in range(lo, hi)
                 }
     return found
+
+
+def _parts(sender: str) -> tuple[str, str, int]:
+    """Name, run and incarnation."""
+    name, _, rest = sender.partition("@")
+    run, _, incarnation = rest.partition(".")
+    return name, run, int(incarnation)
 
 
 def _sender(row: Any) -> str:

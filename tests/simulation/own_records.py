@@ -6,6 +6,8 @@ import json
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirrortest.verify.ledger_record import CLOSED
+
 from .cluster import NEVER_NS
 from .plan import LEDGER, RUN, STATES
 
@@ -20,6 +22,8 @@ _UNSEEN_NS = 500_000_000
 """For so long a producer that ends need not see what became of its ledger."""
 _SEALS_NS = 4_000_000_000
 """And for so long it may seal a log whose disk is slow, once it has closed the ledger."""
+_ENDED = CLOSED >> 1
+"""A part's number in the key of an end mark is at least that, and below `CLOSED`."""
 _SILENT_NS = 10_000_000_000
 """A fixed share that gave no sign of life for so long may be taken by another consumer."""
 
@@ -117,6 +121,31 @@ def ledger_lacks(stage: Stage) -> bool:
         key in source or ended.get(json.loads(key)[2], NEVER_NS) <= at_ns + unseen_ns
         for key, at_ns in gone.items()
     )
+
+
+def killed_at_its_end(stage: Stage) -> dict[str, int]:
+    """Producer -> its first incarnation that was killed once its own end marks were in the ledger.
+
+    It had done all that it was to do, and consumers may have ended by then.
+    """
+    killed = {s.process for s in stage.outcome.sessions if s.killed}
+    lanes: dict[tuple[str, int], set[bool]] = {}
+    """Of each incarnation, whether lanes have their end marks."""
+    parts: dict[tuple[str, int, str, int], set[int]] = {}
+    for _, record in _ledger_records(stage.world.source):
+        kind, run, name, incarnation, *rest = json.loads(record.key or b"")
+        if kind == "lane" and run == RUN:
+            topic, lane, part = (*rest, 0)[:3]
+            parts.setdefault((name, incarnation, topic, lane), set()).add(part)
+    for (name, incarnation, *_), numbers in parts.items():
+        ended = any(_ENDED <= part < CLOSED for part in numbers)
+        lanes.setdefault((name, incarnation), set()).add(ended)
+    found: dict[str, int] = {}
+    for log in stage.world.logs:
+        name, incarnation = log.session.name, log.session.incarnation or 0
+        if log.process in killed and lanes.get((name, incarnation)) == {True}:
+            found[name] = min(incarnation, found.get(name, incarnation))
+    return found
 
 
 def _ledger_records(cluster: Cluster) -> Iterator[tuple[Topic, Record]]:

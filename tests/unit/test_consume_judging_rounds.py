@@ -283,6 +283,51 @@ async def test_no_loss_is_claimed_while_a_state_of_the_topic_cannot_be_read(read
     assert report.verdict == ("failed" if readable else "inconclusive")
 
 
+@pytest.mark.parametrize("continued", [True, False])
+@pytest.mark.parametrize("ids", [(OLD, NEW), (None, None)])
+async def test_what_a_lost_state_had_seen_is_not_claimed_lost(
+    ids: tuple[str | None, str | None], continued: bool
+) -> None:
+    """The state went with its topic, its consumer was killed, and the next one began anew.
+
+    The judged topic was recreated meanwhile (final/121574). What the state had not read may have
+    been there, too.
+    """
+    world = World().vouch((0, 4), end=4)
+    other = AssignedPartition.fresh(
+        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.topic_id = ids[0]
+    other.checker.apply(SeenRow(STREAM, 0, 3, 0, 3, 0, 1, 1, 1, 1, 2, 2))
+    world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 3
+    rounds = world.rounds()
+    rounds._context.topics.judges["A.t"].losses = Losses(1 << 60)
+    _, status = await rounds.judge()
+    assert (status.counts["delivered"], status.counts["in_flight"]) == (3, 1)
+    following = AssignedPartition.fresh(
+        other.at, 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    if continued:
+        following = AssignedPartition.restored(
+            *(other.at, 1, json.loads(json.dumps(other.to_state()))),
+            source="t", run="r1", policy=ExpectPartition.ANY, counts=[2],
+        )  # fmt: skip
+        following.start_over(topic_id=ids[1])
+        following.identity = 0  # the world of these tests has no other
+    following.topic_id = ids[1]
+    world.states = {other.at: (2, json.loads(json.dumps(following.to_state())))}
+    world.ends[other.at] = 0
+    rounds._context.topics.judges["A.t"].losses = Losses(0)
+    await rounds._round()
+    report = await rounds.conclude()
+    assert report.verdict == "inconclusive"
+    counts = {name: report.counts[name] for name in ("delivered", "lost", "inconclusive")}
+    assert counts == {"delivered": 3, "lost": 0, "inconclusive": 1}
+    assert ("a consumer's state was lost" in reasons(report)) is not continued
+
+
 @pytest.mark.parametrize("ours", [True, False])
 async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None:
     """A message that arrives meanwhile is stamped as it arrives, whoever reads the partition."""

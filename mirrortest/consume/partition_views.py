@@ -133,10 +133,13 @@ def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
 def _continues(state: State, earlier: State) -> bool:
     """Whether a state is of a consumer that went on from an earlier one, or has read it all again.
 
-    Without topic ids that is seen by the messages alone.
+    Without topic ids that is seen by the messages alone; of what we had not saved ourselves it is
+    assumed, for it is read again.
     """
     if state.topic_id is not None and earlier.topic_id is not None:
         return earlier.topic_id in {state.topic_id, *state.left_ids}
+    if not isinstance(earlier, SavedState):
+        return True
     for stream, fragment in earlier.checker.fragments.items():
         present = state.checker.fragments.get(stream)
         if present is None or not (present.inconclusive or not fragment.seen - present.seen):
@@ -181,17 +184,15 @@ class PartitionViews:
         for at, state in found.items():
             views[at.topic][at.partition] = state.checker
             self._succeed(at, state)
-        lost: dict[str, list[PartitionChecker]] = {topic: [] for topic in views}
-        for at, last in self._last.items():
-            states = self._lost.get(at, []) + [last] * (at not in found)
-            lost.get(at.topic, []).extend(state.checker for state in states)
-        for topic, checkers in lost.items():
-            context.topics.judges[topic].lost_states = checkers
+        for topic in views:
+            context.topics.judges[topic].lost_states = [
+                state.checker for at in self._lost if at.topic == topic for state in self._lost[at]
+            ]
         return views
 
     def lost(self) -> Iterator[TopicPartition]:
         """The partitions of which a state was lost that this consumer had read."""
-        return (at for at, states in self._lost.items() if states)
+        return iter(self._lost)
 
     def _succeed(self, at: TopicPartition, state: State) -> None:
         """Take in a partition's present state; what it does not continue is lost."""
@@ -199,15 +200,16 @@ class PartitionViews:
         if last is state:
             return
         self._last[at] = state
-        earlier = [each for each in self._lost.get(at, []) if not _continues(state, each)]
+        lost = [each for each in self._lost.pop(at, []) if not _continues(state, each)]
         if last is not None and not _continues(state, last):
-            earlier.append(last)
+            lost.append(last)
             _log.warning(
                 "a consumer's state was lost, and its partition is judged anew: what had been read "
                 "of it still counts here",
                 partition=f"{at.topic}-{at.partition}",
             )
-        self._lost[at] = earlier
+        if lost:
+            self._lost[at] = lost
 
     def saved(self) -> Iterator[tuple[TopicPartition, SavedState | None]]:
         """Other consumers' states of the judged topics; None where one cannot be read."""

@@ -305,3 +305,32 @@ def test_compaction_explains_a_tail_only_if_superseded() -> None:
         )
         found[bound] = (ids(verdict.having(Finding.COMPACTED)), ids(verdict.having(Finding.LOST)))
     assert found == {0: (set(), {0, 1, 3}), 3: ({0, 1}, {3}), ALWAYS: ({0, 1, 3}, set())}
+
+
+@given(acked=SEQS, seen=SEQS, before=st.none() | SEQS, claimed=SEQS)
+def test_what_lost_states_had_seen_is_delivered_and_nothing_else_is_claimed(
+    acked: frozenset[int],
+    seen: frozenset[int],
+    before: frozenset[int] | None,
+    claimed: frozenset[int],
+) -> None:
+    """Once a state was lost, all that is missing may have been where only its reader had looked."""
+    checker = PartitionChecker("t", 0)
+    for offset, seq in enumerate(sorted(seen)):
+        checker.apply(row(STREAM, seq, offset))
+    verdict = judge(
+        STREAM,
+        {0: checker.fragments[STREAM]} if seen else {},
+        LaneRecord(STREAM, 16, of(acked)),
+        claimed=of(claimed),
+        seen_before=None if before is None else of(before),
+    )
+    known = seen | (before or frozenset())
+    missing = acked - known
+    assert ids(verdict.delivered) == acked & known
+    assert ids(verdict.having(Finding.LATE)) == known & claimed
+    assert ids(verdict.having(Finding.LOST)) == missing & claimed
+    doubtful = missing - claimed if before is not None else set()
+    assert ids(verdict.having(Finding.INCONCLUSIVE)) == doubtful
+    assert ids(verdict.having(Finding.IN_FLIGHT)) == missing - claimed - doubtful
+    assert not verdict.having(Finding.DUPLICATED)

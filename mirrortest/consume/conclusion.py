@@ -62,8 +62,8 @@ def conclusion(
         )
     ]
     notes += [
-        f"{at.topic}-{at.partition}: a consumer's state was lost; what it had read counts, and a "
-        "message that nobody has read is inconclusive"
+        f"{at.topic}-{at.partition}: a saved state was lost, or the topic was recreated before its "
+        "consumer began: messages that may have been read or deleted before are inconclusive"
         for at in states.lost()
     ]
     return _Conclusion(context, views, snapshot, verdicts, away).report(notes)

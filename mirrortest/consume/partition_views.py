@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -130,29 +130,39 @@ def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
     ]
 
 
-def _continues(state: State, earlier: State) -> bool:
-    """Whether a state is of a consumer that went on from an earlier one, or has read it all again.
+class _Earlier(NamedTuple):
+    """What a partition's present state should go on from."""
 
-    Without topic ids that is seen by the messages alone; of what we had not saved ourselves it is
-    assumed, for it is read again.
-    """
-    if state.topic_id is not None and earlier.topic_id is not None:
-        return earlier.topic_id in {state.topic_id, *state.left_ids}
-    if not isinstance(earlier, SavedState):
+    topic_id: str | None
+    checker: PartitionChecker
+    saved: bool
+    """Whether a consumer could go on from it: not so what we had not saved ourselves."""
+
+    @classmethod
+    def of(cls, state: State) -> _Earlier:
+        return cls(state.topic_id, state.checker, isinstance(state, SavedState))
+
+    def is_continued_by(self, state: State) -> bool:
+        """Whether a state went on from this, or its consumer has read it all again.
+
+        Without topic ids that is seen by the messages alone.
+        """
+        if state.topic_id is not None and self.topic_id is not None:
+            return self.topic_id in {state.topic_id, *state.left_ids}
+        for stream, fragment in self.checker.fragments.items() if self.saved else ():
+            present = state.checker.fragments.get(stream)
+            if present is None or not (present.inconclusive or not fragment.seen - present.seen):
+                return False
         return True
-    for stream, fragment in earlier.checker.fragments.items():
-        present = state.checker.fragments.get(stream)
-        if present is None or not (present.inconclusive or not fragment.seen - present.seen):
-            return False
-    return True
 
 
 class PartitionViews:
     """Every partition's newest checker, and what else another consumer's state says of it.
 
     A state can be lost with its topic, or with the end of it that an unclean election takes, and
-    its consumer can be killed before it writes it again. The next one then begins anew; what this
-    consumer had read of the lost state stays true.
+    its consumer can be killed before it writes it again, or before its first one. The next consumer
+    begins anew, and does not know that the judged topic was another one before. What we had read of
+    the lost state, and that there was another topic, stays true.
     """
 
     def __init__(self, context: ConsumerContext) -> None:
@@ -161,8 +171,8 @@ class PartitionViews:
         """Others' states, each with its serial; None where it cannot be read."""
         self._last: dict[TopicPartition, State] = {}
         """What each partition's checker was taken from last."""
-        self._lost: dict[TopicPartition, list[State]] = {}
-        """Earlier ones that the last one does not continue."""
+        self._lost: dict[TopicPartition, list[_Earlier]] = {}
+        """What it does not continue."""
 
     async def of(self, topics: Iterable[str], pause: Callable[[], Awaitable[None]]) -> Views:
         """Of these topics, every partition's newest checker: ours, else the last one saved.
@@ -186,29 +196,25 @@ class PartitionViews:
             self._succeed(at, state)
         for topic in views:
             context.topics.judges[topic].lost_states = [
-                state.checker for at in self._lost if at.topic == topic for state in self._lost[at]
+                each.checker for at in self._lost if at.topic == topic for each in self._lost[at]
             ]
         return views
 
     def lost(self) -> Iterator[TopicPartition]:
-        """The partitions of which a state was lost that this consumer had read."""
+        """The partitions of which it is unknown what else was read, in topics of before."""
         return iter(self._lost)
 
     def _succeed(self, at: TopicPartition, state: State) -> None:
         """Take in a partition's present state; what it does not continue is lost."""
-        last = self._last.get(at)
-        if last is state:
-            return
+        earlier, last = self._lost.pop(at, []), self._last.get(at)
+        if last is None:
+            judge = self._context.topics.judges[at.topic]
+            unread = PartitionChecker(judge.source, at.partition)
+            earlier.append(_Earlier(judge.first_id, unread, saved=True))
+        elif last is not state:
+            earlier.append(_Earlier.of(last))
         self._last[at] = state
-        lost = [each for each in self._lost.pop(at, []) if not _continues(state, each)]
-        if last is not None and not _continues(state, last):
-            lost.append(last)
-            _log.warning(
-                "a consumer's state was lost, and its partition is judged anew: what had been read "
-                "of it still counts here",
-                partition=f"{at.topic}-{at.partition}",
-            )
-        if lost:
+        if lost := [each for each in earlier if not each.is_continued_by(state)]:
             self._lost[at] = lost
 
     def saved(self) -> Iterator[tuple[TopicPartition, SavedState | None]]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from .batch import Record
     from .history import Outcome, Session, Stage
+    from .loop import Process
+    from .sequence_log import SimulatedLog
 
 NEVER = ("corrupted", "altered_key", "altered_headers", "altered_timestamp", "misrouted",
          "phantom", "unproven")  # fmt: skip
@@ -132,7 +134,7 @@ class Judge:
             and not (self.plan.read_committed and copy.record.aborted)
         ]
 
-    def _in_time(self, message: MessageId) -> bool:
+    def _in_time(self, message: MessageId, claimed_by: Process | None = None) -> bool:
         """Whether a copy stood before the deadline, where a consumer could or should have seen it.
 
         What an unclean election took away before anybody read it is lost indeed. What was deleted
@@ -147,19 +149,21 @@ class Judge:
             gone, by = copy.record.removed_ns, copy.record.removed_by
             if gone is None:
                 return True
-            if began < gone and by != "truncation" and self._known(copy):
+            if began < gone and by != "truncation" and self._known(copy, claimed_by):
                 return True
         return False
 
-    def _known(self, copy: Copy) -> bool:
+    def _known(self, copy: Copy, claimed_by: Process | None) -> bool:
         """Whether consumers knew of the topic that held a copy: while it lives, they can.
 
-        Of a deleted one all must have known that ended in order, or a state that was there when
-        the loss was claimed, if it was. What others knew went with them; and with the topic goes
-        what retention had taken before.
+        Of a deleted one whoever claims a loss must have known, or all that ended in order, or a
+        state that was there when the loss was claimed, if it was. What others knew went with them;
+        and with the topic goes what retention had taken before.
         """
         topic = self.stage.read_cluster.all_topics[copy.place[0] - 1]
         if topic.deleted_ns is None:
+            return True
+        if claimed_by is not None and topic.told.get(claimed_by, NEVER_NS) < topic.deleted_ns:
             return True
         told = [topic.told.get(session.process, NEVER_NS) for session in self.outcome.consumers]
         claimed_ns = self._claimed_ns.get(copy.record.message, NEVER_NS)
@@ -192,19 +196,19 @@ class Judge:
 
     def _claims(self) -> Iterator[str]:
         """No loss is claimed of what stood in time, whatever becomes of the consumer afterwards."""
-        for name, _, claimed in self._claimed():
+        for log, _, claimed in self._claimed():
             self.checked["claims"] += len(claimed)
-            if false := list(filter(self._in_time, claimed)):
-                yield _problem(name, "claimed lost at a time, and stood in time", false)
+            if false := [m for m in claimed if self._in_time(m, log.process)]:
+                yield _problem(log.session.name, "claimed lost at a time, and stood in time", false)
 
-    def _claimed(self) -> Iterator[tuple[str, int, list[MessageId]]]:
-        """Consumer, when, and the messages that it claimed lost then."""
+    def _claimed(self) -> Iterator[tuple[SimulatedLog, int, list[MessageId]]]:
+        """A consumer's log, when, and the messages that it claimed lost then."""
         for log in self.outcome.world.logs:
             for at_ns, row in log.stamped:
                 if row.kind == "claimed":
                     numbers = range(row.seq_lo or 0, row.seq_hi or 0)
                     stream = row.topic, _sender(row), row.lane or 0
-                    yield log.session.name, at_ns, [MessageId(*stream, seq) for seq in numbers]
+                    yield log, at_ns, [MessageId(*stream, seq) for seq in numbers]
 
     def _verdicts(self) -> Iterator[str]:
         for session in self.outcome.consumers:

@@ -325,7 +325,7 @@ async def test_what_a_lost_state_had_seen_is_not_claimed_lost(
     assert report.verdict == "inconclusive"
     counts = {name: report.counts[name] for name in ("delivered", "lost", "inconclusive")}
     assert counts == {"delivered": 3, "lost": 0, "inconclusive": 1}
-    assert ("a consumer's state was lost" in reasons(report)) is not continued
+    assert ("a saved state was lost" in reasons(report)) is not continued
 
 
 @pytest.mark.parametrize("ours", [True, False])

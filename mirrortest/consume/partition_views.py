@@ -130,25 +130,31 @@ def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
     ]
 
 
+def _topic_ids(state: State) -> set[str]:
+    """Of the topics that it has read, one after the other; none where the cluster has no ids."""
+    return {*state.left_ids, *([state.topic_id] if state.topic_id else [])}
+
+
 class _Earlier(NamedTuple):
     """What a partition's present state should go on from."""
 
-    topic_id: str | None
+    topic_ids: set[str]
     checker: PartitionChecker
     saved: bool
     """Whether a consumer could go on from it: not so what we had not saved ourselves."""
 
     @classmethod
     def of(cls, state: State) -> _Earlier:
-        return cls(state.topic_id, state.checker, isinstance(state, SavedState))
+        return cls(_topic_ids(state), state.checker, isinstance(state, SavedState))
 
     def is_continued_by(self, state: State) -> bool:
         """Whether a state went on from this, or its consumer has read it all again.
 
         Without topic ids that is seen by the messages alone.
         """
-        if state.topic_id is not None and self.topic_id is not None:
-            return self.topic_id in {state.topic_id, *state.left_ids}
+        present_ids = _topic_ids(state)
+        if present_ids and self.topic_ids:
+            return self.topic_ids <= present_ids
         for stream, fragment in self.checker.fragments.items() if self.saved else ():
             present = state.checker.fragments.get(stream)
             if present is None or not (present.inconclusive or not fragment.seen - present.seen):
@@ -172,7 +178,7 @@ class PartitionViews:
         self._last: dict[TopicPartition, State] = {}
         """What each partition's checker was taken from last."""
         self._lost: dict[TopicPartition, list[_Earlier]] = {}
-        """What it does not continue."""
+        """What it does not continue; none where only a topic of before is unknown to it."""
 
     async def of(self, topics: Iterable[str], pause: Callable[[], Awaitable[None]]) -> Views:
         """Of these topics, every partition's newest checker: ours, else the last one saved.
@@ -193,11 +199,16 @@ class PartitionViews:
         found |= {at: each for at, each in context.partitions.items() if at.topic in views}
         for at, state in found.items():
             views[at.topic][at.partition] = state.checker
+            context.topics.judges[at.topic].topic_ids |= _topic_ids(state)
+        for at, state in found.items():
             self._succeed(at, state)
         for topic in views:
-            context.topics.judges[topic].lost_states = [
-                each.checker for at in self._lost if at.topic == topic for each in self._lost[at]
-            ]
+            judge, lost = (
+                context.topics.judges[topic],
+                [at for at in self._lost if at.topic == topic],
+            )
+            judge.unread_before = bool(lost)
+            judge.lost_states = [each.checker for at in lost for each in self._lost[at]]
         return views
 
     def lost(self) -> Iterator[TopicPartition]:
@@ -207,14 +218,12 @@ class PartitionViews:
     def _succeed(self, at: TopicPartition, state: State) -> None:
         """Take in a partition's present state; what it does not continue is lost."""
         earlier, last = self._lost.pop(at, []), self._last.get(at)
-        if last is None:
-            judge = self._context.topics.judges[at.topic]
-            unread = PartitionChecker(judge.source, at.partition)
-            earlier.append(_Earlier(judge.first_id, unread, saved=True))
-        elif last is not state:
+        if last is not None and last is not state:
             earlier.append(_Earlier.of(last))
         self._last[at] = state
-        if lost := [each for each in earlier if not each.is_continued_by(state)]:
+        lost = [each for each in earlier if not each.is_continued_by(state)]
+        read = _topic_ids(state)
+        if lost or (read and not self._context.topics.judges[at.topic].topic_ids <= read):
             self._lost[at] = lost
 
     def saved(self) -> Iterator[tuple[TopicPartition, SavedState | None]]:

@@ -1,6 +1,7 @@
 """What the consumers of a run share of a topic, besides each partition's state.
 
-Claims of loss, since when a number has been awaited, and up to where to read before a run is over.
+Claims of loss, since when a number has been awaited, up to where to read before a run is over, and
+which topics of this name there were: one who begins after it was recreated would not know.
 It is kept for a topic as a whole, so that it outlives its consumers also where the mirror has not
 made the topic: what comes after all is then late for whoever sees it, and no restart sets a
 deadline back.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from mirrortest.consume.closing import ClosingSnapshot
-from mirrortest.consume.partition_views import claims_of
+from mirrortest.consume.partition_views import MOST_LEFT, claims_of
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.verify import untrusted
 from mirrortest.verify.untrusted import RecordError
@@ -112,7 +113,7 @@ class SharedState:
         return b"".join([*parts, packer.flush()]) if parts else b""
 
     def _merge(self, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
-        """Take over claims and deadlines, all of them or none, and then the shared look.
+        """Take over claims, topic ids and deadlines, all of them or none, then the shared look.
 
         Raises:
             RecordError: one of them cannot be read.
@@ -120,6 +121,10 @@ class SharedState:
         content, behind = untrusted.unpacked(raw, MOST_UNPACKED_BYTES)
         state = untrusted.mapped(untrusted.document(content, MOST_UNPACKED_BYTES))
         claims = claims_of(state, judge.source, judge.run)
+        known = untrusted.listed(state.get("topic_ids", []))
+        if len(known) > MOST_LEFT:
+            raise RecordError(f"{len(known):,} topics of one name")
+        topic_ids = {untrusted.topic_id(each) for each in known}
         # Under another deadline other numbers would be overdue.
         if untrusted.number(untrusted.entry(state, "deadline")) != judge.losses.deadline_ns:
             deadlines = False
@@ -135,6 +140,7 @@ class SharedState:
                 of_run=judge.run,
             )
         judge.losses.merge(claims)
+        judge.topic_ids |= topic_ids
         if (closing := state.get("closing")) is not None:
             judge.close(ClosingSnapshot.from_state(closing))
 
@@ -146,6 +152,7 @@ def _packed_claims(judge: TopicJudge) -> bytes:
         "deadline": judge.losses.deadline_ns,
         "deadlines": [],  # they were here once, and are read from here
         "closing": judge.closing and judge.closing.to_state(),
+        "topic_ids": sorted(judge.topic_ids)[:MOST_LEFT],
     }
     content = _json(state)
     return zlib.compress(content, 1) if len(content) <= MOST_UNPACKED_BYTES else b""

@@ -44,6 +44,10 @@ class TopicJudge:
     """Kafka's id of the topic that this consumer first saw under this name."""
     closing: ClosingSnapshot | None = None
     """Up to where all consumers together read before the run is over."""
+    topic_ids: set[str] = field(default_factory=set)
+    """Kafka's ids of the topics of this name that consumers of the run have read, or saw first."""
+    unread_before: bool = False
+    """Whether one of them may have held what no present state has."""
     lost_states: list[PartitionChecker] = field(default_factory=list)
     """What partitions' states held that were lost: no present state continues them."""
     _planned: set[int] = field(default_factory=set)
@@ -65,6 +69,7 @@ class TopicJudge:
     def first_topic_id(self, topic_id: str | None) -> str | None:
         """Kafka's id of the topic that was seen first under this name; it may be this one."""
         self.first_id = self.first_id or topic_id
+        self.topic_ids |= {self.first_id} if self.first_id else set()
         return self.first_id
 
     def close(self, closing: ClosingSnapshot) -> None:
@@ -122,8 +127,8 @@ class TopicJudge:
         return verdict
 
     def _seen_before(self, stream: StreamId) -> IntervalSet | None:
-        """What lost states had seen of a stream; None: no state was lost."""
-        if not self.lost_states:
+        """What lost states had seen of a stream; None: all that was there is in present ones."""
+        if not self.unread_before:
             return None
         seen = IntervalSet()
         for checker in self.lost_states:

@@ -85,8 +85,9 @@ def judge(
         lane: what the ledger or the logs vouch for; None: nothing.
         claimed: the numbers ever claimed lost; missing, they stay lost, seen, they are late.
             (What is missing of a stream past the memory bound is inconclusive.)
-        seen_before: what lost states of partitions had seen, None: no state was lost. Of what is
-            missing it is delivered; all else may have been there, unread.
+        seen_before: what states had seen that were lost; None: no state was lost, and no topic was
+            recreated before its consumers began. Of what is missing it is delivered; all else may
+            have been there, unread.
         ledger_complete: whether a lane without a ledger record cannot exist.
         policy: how `MISROUTED` is judged.
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.

@@ -328,6 +328,25 @@ async def test_what_a_lost_state_had_seen_is_not_claimed_lost(
     assert ("a saved state was lost" in reasons(report)) is not continued
 
 
+@pytest.mark.parametrize("left", [[], [OLD]])
+async def test_nothing_is_claimed_lost_that_may_have_been_in_a_topic_of_before(
+    left: list[str],
+) -> None:
+    """Another consumer knows of it, and the partition's own, which began later, does not.
+
+    One that had read it has noted itself what it had not read of it.
+    """
+    world = World(0).vouch((0, 2), end=2)
+    world.held.topic_id, world.held.left_ids = NEW, left
+    rounds = world.rounds()
+    judge = rounds._context.topics.judges["A.t"]
+    judge.losses, judge.topic_ids = Losses(0), {OLD}
+    await rounds._round()
+    report = await rounds.conclude()
+    assert report.counts["lost"] == (1 if left else 0)
+    assert report.verdict == ("failed" if left else "inconclusive")
+
+
 @pytest.mark.parametrize("ours", [True, False])
 async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None:
     """A message that arrives meanwhile is stamped as it arrives, whoever reads the partition."""

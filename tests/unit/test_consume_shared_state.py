@@ -72,6 +72,10 @@ def _scattered() -> IntervalSet:
     return IntervalSet((start, start + 1) for start in starts)
 
 
+IDS = b",".join(b'"%022d"' % number for number in range(129))
+"""More topic ids than are kept of one name."""
+
+
 async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -> None:
     """What comes after all is then late, whoever sees it."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
@@ -131,6 +135,20 @@ async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
         first.shared.merge_written()
     both = {STREAM: IntervalSet([(0, 2), (7, 9)])}
     assert first.judge.losses.claimed == second.judge.losses.claimed == both
+
+
+async def test_who_begins_after_a_topic_was_recreated_learns_that_there_was_another() -> None:
+    """Its own partitions' states, if they were lost, do not say so."""
+    topic, first_id = MemoryTopic(), "A" * 22
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        first, second = await Consumer(here).begin(), await Consumer(there).begin()
+        first.judge.first_topic_id(first_id)
+        first.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
+        await first.shared.write()
+        await second.begin()
+        second.judge.first_topic_id("B" * 22)
+        second.shared.merge_written()
+    assert second.judge.topic_ids == {first_id, "B" * 22}
 
 
 async def test_who_writes_does_not_forget_what_another_wrote() -> None:
@@ -324,6 +342,8 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
         b'{"claimed":[[["t","r1","p",1,0],[-5,9]]],"deadline":60000000000,"deadlines":[]}',
         b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-2e9,[0,5]]]]]}',
         b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-9999999999,[]]]]]}',
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[],"topic_ids":[7]}',
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[],"topic_ids":[%b]}' % (IDS),
         b" " * (17 << 20),
     ],
 )

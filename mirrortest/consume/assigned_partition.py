@@ -242,9 +242,11 @@ class AssignedPartition:
         self.backlog_to = self.watched_from = 0
 
     def passed(self, batches: Iterable[FetchedBatches]) -> None:
-        """Note which leaders wrote what was fetched."""
+        """Note of which topic it was, if that is not known yet, and which leaders wrote it."""
         epoch = self.epochs[-1][0] if self.epochs else -1
         for batch in batches:
+            if not self.resumed:
+                self.topic_id = self.topic_id or batch.topic_id
             if batch.leader_epoch > epoch:
                 epoch = batch.leader_epoch
                 self.epochs = [*self.epochs, (epoch, batch.fetched_from)][-MOST_EPOCHS:]

@@ -206,6 +206,20 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "000000000000000005d3ed73a7ccfb8a61a5900000ae004b00003500ea00203ff71f59004aebe8610006",
     ),
+    "recreated before its consumer had read any of it, and another knew the one before": (
+        Plan(
+            partitions=1, messages=50, consumers=2, rehash=True, mirror_lag=0.3,
+            consumer_starts=0.5, idempotent=False, skewed=True,
+            strikes=(
+                Strike("topic_recreated", 0.0, 0.2, 13, 110),
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("consumer_paused", 0.8, 5.25, 0, 238),
+                Strike("topic_recreated", 2.7, 4.5, 11, 116),
+                Strike("answers_lost", 9.8, 3.75, 4),
+            ),
+        ),
+        "00c2c7289ab7ea11fccd92c16b777818006d6ef5939a628b7400dabeade40082f88aab00ee",
+    ),
 }  # fmt: skip
 """Name -> plan and seed."""
 

@@ -203,12 +203,9 @@ class PartitionViews:
         for at, state in found.items():
             self._succeed(at, state)
         for topic in views:
-            judge, lost = (
-                context.topics.judges[topic],
-                [at for at in self._lost if at.topic == topic],
-            )
-            judge.unread_before = bool(lost)
-            judge.lost_states = [each.checker for at in lost for each in self._lost[at]]
+            lost = [states for at, states in self._lost.items() if at.topic == topic]
+            checkers = [each.checker for states in lost for each in states]
+            context.topics.judges[topic].lost_states = checkers if lost else None
         return views
 
     def lost(self) -> Iterator[TopicPartition]:

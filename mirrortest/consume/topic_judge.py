@@ -46,10 +46,8 @@ class TopicJudge:
     """Up to where all consumers together read before the run is over."""
     topic_ids: set[str] = field(default_factory=set)
     """Kafka's ids of the topics of this name that consumers of the run have read, or saw first."""
-    unread_before: bool = False
-    """Whether one of them may have held what no present state has."""
-    lost_states: list[PartitionChecker] = field(default_factory=list)
-    """What partitions' states held that were lost: no present state continues them."""
+    lost_states: list[PartitionChecker] | None = None
+    """States that no present one continues; None where present states know of all these topics."""
     _planned: set[int] = field(default_factory=set)
     """The partition counts that producers planned for."""
     _unrecorded_since: dict[StreamId, int] = field(default_factory=dict)
@@ -128,7 +126,7 @@ class TopicJudge:
 
     def _seen_before(self, stream: StreamId) -> IntervalSet | None:
         """What lost states had seen of a stream; None: all that was there is in present ones."""
-        if not self.unread_before:
+        if self.lost_states is None:
             return None
         seen = IntervalSet()
         for checker in self.lost_states:

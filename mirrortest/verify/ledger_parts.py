@@ -28,14 +28,14 @@ PART_INTERVALS = 10_000
 """Of these a record takes less than 300 kB: brokers take 1 MB of a batch by default."""
 
 
-_ENDED = 1 << 20
-"""The part's number in a key is above it in records with the producer's own end mark."""
+ENDED = 1 << 20
+"""The part's number in a key is at least that in records with the producer's own end mark."""
 
 
 class LaneParts:
     """How one lane's record is written: as one, until it has more than `most` intervals."""
 
-    def __init__(self, most: int = PART_INTERVALS, *, ended: int = _ENDED) -> None:
+    def __init__(self, most: int = PART_INTERVALS, *, ended: int = ENDED) -> None:
         self._most = most
         self._ended = ended
         self._begins = [0]

@@ -16,8 +16,8 @@ claimed, it is `late`. A claim is never taken back; claims of other consumers ar
 
 What may not be claimed: a number that compaction explains, or that may be in a range that no
 consumer read, or in a topic that no present state of its partitions has read, or whose stream is
-past the memory bound. `judge` gives these other findings, so that
-they are not in flight, and only what is in flight becomes overdue or claimed.
+past the memory bound. `judge` gives these other findings, so that they are not in flight, and only
+what is in flight becomes overdue or claimed.
 
 Why a claim is true. A round does these in order:
 

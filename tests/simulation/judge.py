@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.errors import ClusterError, FencedError, MirrortestError, SequenceLogError
+from mirrortest.wire.stream import ProducerId
 
 from .batch import MessageId
 from .cluster import NEVER_NS
@@ -81,8 +82,9 @@ class Judge:
         self.recorded = [
             message
             for message in self.acked
-            for name, _, incarnation in [_parts(message.sender)]
-            if name not in failed and incarnation <= ended.get(name, incarnation)
+            if (sender := ProducerId.parse(message.sender.encode())) is not None
+            and sender.name not in failed
+            and sender.incarnation <= ended.get(sender.name, sender.incarnation)
         ]
         """Without those of a name whose log failed: before they were durable, or after its end
         marks, so that it was started again and sent more once consumers had ended; so it is of one
@@ -306,13 +308,6 @@ def _by_finding(report: Any) -> dict[str, set[MessageId]]:
                     MessageId(stream.topic, sender, stream.lane, seq) for seq in range(lo, hi)
                 }
     return found
-
-
-def _parts(sender: str) -> tuple[str, str, int]:
-    """Name, run and incarnation."""
-    name, _, rest = sender.partition("@")
-    run, _, incarnation = rest.partition(".")
-    return name, run, int(incarnation)
 
 
 def _sender(row: Any) -> str:

@@ -6,6 +6,7 @@ import json
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirrortest.verify.ledger_parts import ENDED
 from mirrortest.verify.ledger_record import CLOSED
 
 from .cluster import NEVER_NS
@@ -22,8 +23,6 @@ _UNSEEN_NS = 500_000_000
 """For so long a producer that ends need not see what became of its ledger."""
 _SEALS_NS = 4_000_000_000
 """And for so long it may seal a log whose disk is slow, once it has closed the ledger."""
-_ENDED = CLOSED >> 1
-"""A part's number in the key of an end mark is at least that, and below `CLOSED`."""
 _SILENT_NS = 10_000_000_000
 """A fixed share that gave no sign of life for so long may be taken by another consumer."""
 
@@ -129,21 +128,19 @@ def killed_at_its_end(stage: Stage) -> dict[str, int]:
     It had done all that it was to do, and consumers may have ended by then.
     """
     killed = {s.process for s in stage.outcome.sessions if s.killed}
-    lanes: dict[tuple[str, int], set[bool]] = {}
-    """Of each incarnation, whether lanes have their end marks."""
-    parts: dict[tuple[str, int, str, int], set[int]] = {}
+    ended: dict[tuple[str, int], dict[tuple[str, int], bool]] = {}
+    """Incarnation -> each lane, and whether it has its end mark."""
     for _, record in _ledger_records(stage.world.source):
         kind, run, name, incarnation, *rest = json.loads(record.key or b"")
         if kind == "lane" and run == RUN:
             topic, lane, part = (*rest, 0)[:3]
-            parts.setdefault((name, incarnation, topic, lane), set()).add(part)
-    for (name, incarnation, *_), numbers in parts.items():
-        ended = any(_ENDED <= part < CLOSED for part in numbers)
-        lanes.setdefault((name, incarnation), set()).add(ended)
+            lanes = ended.setdefault((name, incarnation), {})
+            lanes[topic, lane] = lanes.get((topic, lane), False) or ENDED <= part < CLOSED
     found: dict[str, int] = {}
     for log in stage.world.logs:
         name, incarnation = log.session.name, log.session.incarnation or 0
-        if log.process in killed and lanes.get((name, incarnation)) == {True}:
+        lanes = ended.get((name, incarnation), {})
+        if log.process in killed and lanes and all(lanes.values()):
             found[name] = min(incarnation, found.get(name, incarnation))
     return found
 

@@ -43,7 +43,7 @@ def test_no_name_is_cut_and_no_line_is_too_long(
 
 @pytest.mark.parametrize(
     "path",
-    [(*path,) for path in COMMANDS if len(path) == 1 and path != ("scenarios",)],
+    [path for path in COMMANDS if len(path) == 1 and path != ("scenarios",)],
     ids=" ".join,
 )
 def test_help_has_examples(path: tuple[str, ...]) -> None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from mirrortest.consume.state_store import StateStore
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
+IDS = b",".join(b'"%022d"' % number for number in range(129))
+"""More topic ids than are kept of one name."""
 SECOND = 10**9
 
 
@@ -70,10 +72,6 @@ def _scattered() -> IntervalSet:
     rng = random.Random(1)
     starts = accumulate(rng.randrange(1 << 20) + 2 for _ in range(300_000))
     return IntervalSet((start, start + 1) for start in starts)
-
-
-IDS = b",".join(b'"%022d"' % number for number in range(129))
-"""More topic ids than are kept of one name."""
 
 
 async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -> None:
@@ -343,7 +341,7 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
         b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-2e9,[0,5]]]]]}',
         b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-9999999999,[]]]]]}',
         b'{"claimed":[],"deadline":60000000000,"deadlines":[],"topic_ids":[7]}',
-        b'{"claimed":[],"deadline":60000000000,"deadlines":[],"topic_ids":[%b]}' % (IDS),
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[],"topic_ids":[%b]}' % IDS,
         b" " * (17 << 20),
     ],
 )

@@ -14,6 +14,7 @@ from mirrortest.compare.settings import settings_of
 from mirrortest.config.threshold import Series
 from mirrortest.config.units import SECOND_NS
 from mirrortest.model.verdict import Verdict
+from mirrortest.results.summary import ALL_TOPICS
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from mirrortest.compare.observed import Observed
     from mirrortest.compare.settings import Settings
     from mirrortest.seqlog.session import Session
-
-_ALL_TOPICS = "all"
-"""What a reconciliation calls all topics together, where there are several."""
 
 
 class ProcessLog(NamedTuple):
@@ -166,7 +164,7 @@ def _read(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
 def _latencies(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
     """The latency from the intended time, of all topics together if the document has that."""
     topics = document["latency_seconds"]
-    for topic in [topics[_ALL_TOPICS]] if _ALL_TOPICS in topics else topics.values():
+    for topic in [topics[ALL_TOPICS]] if ALL_TOPICS in topics else topics.values():
         offline = "quantiles" in topic
         yield from _statistics(
             Series.LATENCY,

@@ -7,7 +7,6 @@ judging round runs between two reads, less often while there is nothing to judge
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -28,6 +27,7 @@ from mirrortest.consume.shared_state import SharedState
 from mirrortest.consume.state_store import StateStore
 from mirrortest.consume.state_table import Scope
 from mirrortest.host.interpreter import favour_the_loop
+from mirrortest.host.waiting import cancelled, set_within
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
@@ -140,7 +140,7 @@ class Consumer:
             await _until_end(reading, stop, enough, self.context.options.duration)
             return await self.conclude()
         finally:
-            await _cancelled({showing})
+            await cancelled(showing)
 
     async def conclude(self) -> ConsumeReport:
         """The last round's report, and the last save.
@@ -197,8 +197,7 @@ class Consumer:
                 now, before, complete = time.monotonic(), False, False
                 if status is not None:
                     status = self._unchanged(status, now - started, outage=str(outage))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
+                await set_within(enough, _ROUND_SECONDS)
             if status is not None:
                 metrics.health.status = self._status = status
                 self._shown = now
@@ -271,7 +270,7 @@ async def _until_end(
         if task.done():
             task.result()
     finally:
-        await _cancelled({task, stopped})
+        await cancelled(task, stopped)
 
 
 async def _with_background(
@@ -288,20 +287,7 @@ async def _with_background(
                 await other
         return await main
     finally:
-        await _cancelled(everything)
-
-
-async def _cancelled(futures: set[asyncio.Future[Any]]) -> None:
-    """Cancel what still runs, and wait for it; its errors are raised where it is awaited."""
-    pending = {future for future in futures if not future.done()}
-    # More than once: the client library swallows a cancellation now and then.
-    while pending:
-        for future in pending:
-            future.cancel()
-        _, pending = await asyncio.wait(pending, timeout=1)
-    for future in futures:
-        if not future.cancelled():
-            future.exception()
+        await cancelled(*everything)
 
 
 def _ledger(options: ConsumeOptions) -> tuple[LedgerFollower, CompactedTopic]:

@@ -6,7 +6,6 @@ last saved.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from mirrortest.faults.source_batch import SourceBatch
 from mirrortest.faults.truth_writer import TruthWriter
 from mirrortest.faults.unrecorded_writes import UnrecordedWrites, find_unrecorded_writes
 from mirrortest.faults.writers import Writers
+from mirrortest.host.waiting import set_within
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.kafka.sender import Sender
@@ -29,6 +29,7 @@ from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.record_batch import decode_batches
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Iterable, Iterator
 
     from mirrortest.faults.injector import Output
@@ -75,9 +76,7 @@ async def run(
             if str(error) != last_error:  # once, however long it lasts
                 last_error = str(error)
                 _log.warning("mirroring was interrupted", why=last_error)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _RETRY_SECONDS)
-        if stop.is_set():
+        if await set_within(stop, _RETRY_SECONDS):
             raise MirrortestError(
                 "stopped while a cluster was unreachable, so the truth is incomplete: start again "
                 "with the same --truth to complete it"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import time
 from contextlib import nullcontext
@@ -13,6 +12,7 @@ import structlog
 
 from mirrortest.config.redaction import without_secrets
 from mirrortest.host.user_files import read_properties
+from mirrortest.host.waiting import set_within
 from mirrortest.metrics.endpoint import serve_metrics
 from mirrortest.model.observed import GC, LOG, PROCESS
 from mirrortest.observe.cluster_configuration import ClusterConfigurations
@@ -154,7 +154,7 @@ async def run(
             recording.write_profile(drift.first | configurations)
             asking = asyncio.ensure_future(observer.ask())
             try:
-                while not await _stopped(stop, _until(began, options)):
+                while not await set_within(stop, _until(began, options)):
                     if asking.done():  # by an error, or there is nothing to ask
                         asking.result()
                     write(observer.rows())
@@ -186,10 +186,3 @@ def _until(began: float, options: ObserveOptions) -> float:
     passed = time.monotonic() - began
     following = (passed // options.interval + 1) * options.interval
     return min(following, options.duration or following) - passed
-
-
-async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
-    """Wait; whether the user ended it meanwhile."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
-    return stop.is_set()

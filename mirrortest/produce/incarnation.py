@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from mirrortest.errors import ClusterError, SequenceLogError
+from mirrortest.host.waiting import before_stop, cancelled
 from mirrortest.kafka.sender import SenderDeadError, Sent
 from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
 from mirrortest.produce.pace import last_tick
-from mirrortest.produce.waiting import before_stop, cancelled
 
 if TYPE_CHECKING:
     from collections import Counter

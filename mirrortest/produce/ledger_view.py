@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
+from mirrortest.host.waiting import cancelled
 from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
-from mirrortest.produce.waiting import cancelled
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import parse_registration_key
 

@@ -117,6 +117,7 @@ class ScheduledPace:
         self._schedule = schedule
         self._highest = highest
         self._steady = steady
+        self._started = False
         self._start_ns = 0
         within = None if duration_ns is None else schedule.due(duration_ns - 1)
         limits = [each for each in (limit, within, schedule.limit) if each is not None]
@@ -129,6 +130,7 @@ class ScheduledPace:
 
     def start(self, at_ns: int) -> None:
         """See `Pace`."""
+        self._started = True
         self._start_ns = self._credited_ns = at_ns
 
     def skip(self, now_ns: int) -> int:
@@ -177,7 +179,9 @@ class ScheduledPace:
         most = int(self._highest * within_ns / _SECOND) + 1
         if self._steady:
             return most
-        return min(most, self.owed(now_ns + within_ns) + 1)
+        # The first numbers are reserved before the start, and the clock's own beginning is none.
+        begun_ns = now_ns if self._started else 0
+        return min(most, self.owed(begun_ns + within_ns) + 1)
 
     def owed(self, now_ns: int) -> int:
         """See `Pace`."""

@@ -15,6 +15,7 @@ from mirrortest.config.option_file import document_of
 from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
 from mirrortest.host.error_text import reason_of
 from mirrortest.host.interpreter import favour_the_loop
+from mirrortest.host.waiting import before_stop, cancelled, set_within
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
@@ -32,7 +33,6 @@ from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
-from mirrortest.produce.waiting import before_stop, cancelled
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
@@ -299,9 +299,7 @@ class Producer:
             else:
                 self._housekeeping.fault = ""
                 return sender
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), _RETRY_SECONDS)
-            if stop.is_set():
+            if await set_within(stop, _RETRY_SECONDS):
                 return None
 
     # -- the end --------------------------------------------------------------------------------

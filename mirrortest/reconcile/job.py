@@ -37,6 +37,7 @@ from mirrortest.reconcile.result_tables import (
 from mirrortest.reconcile.source import reading
 from mirrortest.reconcile.steps import Spark
 from mirrortest.results.summary import (
+    ALL_TOPICS,
     Latency,
     Minute,
     Online,
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from mirrortest.reconcile.steps import Bundles, Engine
     from mirrortest.seqlog.location import Location
 
-ALL_TOPICS = "all"
 HIDDEN = (
     "{}: no consumer could see whether the topic is compacted (grant them DescribeConfigs on it): "
     "what a later message of its key could explain is inconclusive, and not lost"
@@ -71,7 +71,8 @@ class _Result:
     notes: list[str]
     comparison: Comparison
     undelivered: Undelivered
-    latency: dict[str, Histogram]
+    latency: Histogram
+    by_topic: dict[str, Histogram]
     partitions: list[Partition]
     minutes: list[Minute]
     minutes_total: int
@@ -114,7 +115,7 @@ def reconcile_by(
         conditions,
         result.counts,
         total=result.counts["acked"],
-        latencies={"latency": result.latency[ALL_TOPICS]},
+        latencies={"latency": result.latency},
     )
     reasons = [*result.reasons, *undecided(results)]
     verdict = Verdict.of(
@@ -126,11 +127,7 @@ def reconcile_by(
         exit_code=verdict.exit_code,
         counts=result.counts,
         partitions=result.partitions,
-        latency_seconds={
-            topic: Latency.of(histogram)
-            for topic, histogram in result.latency.items()
-            if histogram.count and (topic != ALL_TOPICS or len(result.latency) > 2)
-        },
+        latency_seconds=_latency_seconds(result),
         backlog=_backlog(result),
         thresholds=[Threshold.of(each) for each in results],
         inconclusive=reasons,
@@ -211,13 +208,13 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         ],
         compared,
         undelivered,
-        _by_topic(timed),
+        *_latencies(timed),
         partitions,
         minutes.worst(audit),
         audit.num_rows,
         _rests_on(plan, known),
     )
-    result.counts["negative_latency"] = result.latency[ALL_TOPICS].negative
+    result.counts["negative_latency"] = result.latency.negative
     _explain(result)
     return result
 
@@ -230,14 +227,23 @@ def _sums(judged: Bundles) -> dict[str, list[pa.Table]]:
     return found
 
 
-def _by_topic(timed: Mapping[minutes.Place, Histogram]) -> dict[str, Histogram]:
-    """The latencies of each topic, and of all."""
-    found: dict[str, Histogram] = {}
+def _latencies(
+    timed: Mapping[minutes.Place, Histogram],
+) -> tuple[Histogram, dict[str, Histogram]]:
+    """The latencies of all topics together, and of each."""
     total = Histogram()
+    by_topic: dict[str, Histogram] = {}
     for (topic, _), histogram in timed.items():
-        found.setdefault(topic, Histogram()).merge(histogram)
+        by_topic.setdefault(topic, Histogram()).merge(histogram)
         total.merge(histogram)
-    return {**found, ALL_TOPICS: total}
+    return total, by_topic
+
+
+def _latency_seconds(result: _Result) -> dict[str, Latency]:
+    found = dict(result.by_topic)
+    if len(found) > 1:
+        found[ALL_TOPICS] = result.latency
+    return {topic: Latency.of(each) for topic, each in found.items() if each.count}
 
 
 def _backlog(result: _Result) -> dict[str, int]:
@@ -245,7 +251,7 @@ def _backlog(result: _Result) -> dict[str, int]:
     seen: Counter[str] = Counter()
     for each in result.partitions:
         seen[each.topic] += each.counts["seen"] + each.counts["surplus"]
-    measured = {topic: histogram.count for topic, histogram in result.latency.items()}
+    measured = {topic: histogram.count for topic, histogram in result.by_topic.items()}
     left = {topic: count - measured.get(topic, 0) for topic, count in sorted(seen.items())}
     return {topic: count for topic, count in left.items() if count > 0}
 
@@ -297,7 +303,7 @@ def _explain(result: _Result) -> None:
         )
     if unaccounted:
         reasons.append(f"{unaccounted:,} messages were read whose producers' logs are missing")
-    latencies, copies = result.latency[ALL_TOPICS].count, counts["seen"] + counts["surplus"]
+    latencies, copies = result.latency.count, counts["seen"] + counts["surplus"]
     if latencies > copies:
         reasons.append(
             f"a log is damaged: {latencies:,} latencies of {copies:,} messages that were seen"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.results.summary import Workload
-from mirrortest.seqlog.files import find_sessions, joined
+from mirrortest.seqlog.files import distinct, find_sessions
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 
@@ -148,12 +148,12 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
             f"{', '.join(root.shown for root in roots)}: no log of run {chosen!r} here"
             f"{_instead(roots, chosen)}"
         )
-    distinct = _distinct(sessions)
+    once = distinct(sessions)
     return Plan(
         chosen,
         roots,
-        tuple(found for found in distinct if found.session.role is not Role.SOURCE),
-        tuple(found for found in distinct if found.session.role is Role.SOURCE),
+        tuple(found for found in once if found.session.role is not Role.SOURCE),
+        tuple(found for found in once if found.session.role is Role.SOURCE),
     )
 
 
@@ -171,23 +171,10 @@ def _instead(roots: Sequence[Location], chosen: str) -> str:
 
 
 def _only_run(roots: Sequence[Location]) -> str:
-    known = _runs(roots)
+    known = sorted({found.session.run for root in roots for found in find_sessions(root)})
     if len(known) == 1:
         return known[0]
     where = ", ".join(root.shown for root in roots)
     if not known:
         raise SequenceLogError(f"{where}: no sequence logs here")
     raise UsageError(f"{where} has logs of several runs, choose one with --run: {', '.join(known)}")
-
-
-def _runs(roots: Sequence[Location]) -> list[str]:
-    return sorted({found.session.run for root in roots for found in find_sessions(root)})
-
-
-def _distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
-    """The same session found in two places is read once, with all that either of them has."""
-    copies: dict[tuple[str, str, str], list[SessionFiles]] = {}
-    for found in sessions:
-        key = (found.session.role.value, found.session.name, found.session.session)
-        copies.setdefault(key, []).append(found)
-    return [each[0] if len(each) == 1 else joined(each) for each in copies.values()]

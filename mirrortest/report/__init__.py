@@ -1,3 +1,3 @@
-"""What the applications say: summaries and tables."""
+"""A reconciliation's result: what a terminal, a JUnit file and an HTML page say of it."""
 
 REPORT_FILE = "report.html"

@@ -25,7 +25,7 @@ from mirrortest.host.user_files import replace_text
 from mirrortest.model.observed import OBSERVATIONS
 from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
-from mirrortest.seqlog.files import SessionFiles, find_sessions
+from mirrortest.seqlog.files import SessionFiles, distinct, find_sessions
 from mirrortest.seqlog.observation_files import ObservationFiles, find_observations
 from mirrortest.seqlog.options import Role
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 SUMMARY_FILE = "summary.json"
 RESULT_FOLDER = "result"
-"""What a report is called that lies with its result."""
 LACKING = {
     "by_minute": "what happened when",
     "latency": "latency over time and its distribution",
@@ -167,7 +166,11 @@ def read_result(
     result = Result(
         summary=summary,
         place=place,
-        sessions=tuple(_distinct(sessions)),
+        sessions=tuple(
+            sorted(
+                distinct(sessions), key=lambda each: (each.session.started_ns, each.session.name)
+            )
+        ),
         reports=_reports(sessions),
         events=tuple(sorted(set(events), key=lambda event: (event.time_ns, event.part))),
         observations=tuple(found[folder] for folder in sorted(found)),
@@ -279,14 +282,6 @@ def _summary(place: Location) -> Summary:
 
 def _exists(place: Location) -> bool:
     return bool(place.filesystem.get_file_info(place.path).type is not fs.FileType.NotFound)
-
-
-def _distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
-    """Each session once, if it was copied to several places."""
-    found = {
-        (each.session.role, each.session.name, each.session.session): each for each in sessions
-    }
-    return sorted(found.values(), key=lambda each: (each.session.started_ns, each.session.name))
 
 
 def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.config.units import format_duration
 from mirrortest.results.conditions import headline
-from mirrortest.results.summary import shorten
+from mirrortest.results.summary import ALL_TOPICS, shorten
 from mirrortest.results.tables import escape
 from mirrortest.results.view import RunResult, compact_table
 from mirrortest.results.words import FINDINGS, readable_name, rests_on, without_latency
@@ -28,11 +28,10 @@ _FINDING_COLUMNS = 13
 
 def run_result(summary: Summary) -> RunResult:
     """The verdict, its conditions and findings; by partition, topic, minute and id as details."""
-    latency = summary.latency_seconds
     parts: list[RenderableType] = []
     if summary.partitions:
         parts.append(_partitions(summary))
-    if latency:
+    if summary.latency_seconds:
         parts.append(_latency(summary))
     if summary.minutes:
         parts.append(_minutes(summary))
@@ -45,7 +44,7 @@ def run_result(summary: Summary) -> RunResult:
         counts=summary.counts,
         thresholds=summary.thresholds,
         inconclusive=summary.inconclusive,
-        latency=latency.get("all") or next(iter(latency.values()), None),
+        latency=summary.overall_latency,
         remarks=[
             *(
                 f"{each.messages:,} {readable_name(each.verdict)}: {each.attribution}"
@@ -99,7 +98,7 @@ def _latency(summary: Summary) -> Table:
     made = compact_table(headings, numbers=range(1, len(headings)))
     for topic, latency in found.items():
         made.add_row(
-            escape("all topics" if topic == "all" else topic),
+            escape("all topics" if topic == ALL_TOPICS else topic),
             f"{latency.count:,}",
             *(_seconds(latency.quantiles, name) for name in names),
             *([f"{latency.negative:,}"] if negative else []),

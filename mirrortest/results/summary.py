@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from mirrortest.timing.histogram import Histogram
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+ALL_TOPICS = "all"
+"""What the latencies by topic call all topics together, where there are several."""
 
 MINUTE_COUNTS = (
     "sent", "acked", "delivered", "lost", "inconclusive", "in_flight", "duplicated", "late",
@@ -174,6 +176,12 @@ class Summary(_Model):
     minutes_total: int = 0
     workloads: list[Workload] = Field(default_factory=list)
     tables: str = ""
+
+    @property
+    def overall_latency(self) -> Latency | None:
+        """That of all topics together; None where nothing was measured."""
+        found = self.latency_seconds
+        return found.get(ALL_TOPICS) or next(iter(found.values()), None)
 
     def encode(self) -> str:
         """The document."""

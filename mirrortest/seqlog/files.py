@@ -121,7 +121,16 @@ def _vanished(directory: Location) -> bool:
     return SESSION_FILE not in names and not any(map(_FILE.fullmatch, names))
 
 
-def joined(copies: Sequence[SessionFiles]) -> SessionFiles:
+def distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
+    """A session that several places have, once: with all that any of them has."""
+    copies: dict[tuple[Role, str, str], list[SessionFiles]] = {}
+    for found in sessions:
+        key = (found.session.role, found.session.name, found.session.session)
+        copies.setdefault(key, []).append(found)
+    return [each[0] if len(each) == 1 else _joined(each) for each in copies.values()]
+
+
+def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
     """One session of which several places have copies, as one: of each file the largest copy.
 
     That happens where a log is copied while it is written, or its last files are in a spool.

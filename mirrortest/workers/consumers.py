@@ -17,6 +17,7 @@ from mirrortest.consume.consume_status import merged as merged_status
 from mirrortest.consume.consumer import run as consume
 from mirrortest.consume.options import Shard
 from mirrortest.consume.statistics import merged as together
+from mirrortest.host.waiting import set_within
 from mirrortest.kafka.admin import Admin
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers.worker_metrics import serving
@@ -99,10 +100,7 @@ async def _wait_until_over(options: ConsumeOptions, view: _View, stop: asyncio.E
             return
         if options.idle_timeout is not None and now - view.last_message >= options.idle_timeout:
             return
-        try:
-            await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
-        except TimeoutError:
-            continue
+        await set_within(stop, _LOOK_SECONDS)
 
 
 def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:

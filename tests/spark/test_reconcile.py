@@ -85,6 +85,24 @@ def test_latencies_are_the_copys_and_not_those_of_acknowledgements(
     assert sum(row["latencies"] for row in told.rows("by_minute")) == 1000
 
 
+@pytest.mark.parametrize("names", [("all",), ("t",), ("t", "u")])
+def test_latencies_of_all_topics_stand_beside_each_topics(
+    spark: SparkSession, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    """One topic has its own line alone, even if it is called as all of them together are."""
+    history = History(dict.fromkeys(names, 1))
+    for name in names:
+        history.sends(stream(topic=name), 100)
+        history.consumers[0].append(seen(stream(topic=name), 0, 100, 0))
+        history.reads(100, topic=name)
+    summary = judged(spark, history, tmp_path).summary
+    counts = {topic: latency.count for topic, latency in summary.latency_seconds.items()}
+    together = {"all": 200} if len(names) > 1 else {}
+    assert counts == {**dict.fromkeys(names, 100), **together}
+    assert summary.overall_latency is not None
+    assert summary.overall_latency.count == summary.counts["seen"] == 100 * len(names)
+
+
 @scene
 def _one_of_each() -> History:
     history = History({"t": 2})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.config.shape import Burst
+from mirrortest.config.shape import Burst, gaussian
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Reservation
 from mirrortest.produce.pace import (
@@ -256,3 +256,12 @@ def test_a_shape_reserves_what_its_next_seconds_have() -> None:
     assert pace.ahead(10 * SECOND, 2 * SECOND) == 1
     assert pace.ahead(58 * SECOND + SECOND // 2, 2 * SECOND) == 502
     assert pace.ahead(59 * SECOND, 2 * SECOND) == 1001
+
+
+def test_before_the_start_a_shapes_first_seconds_are_reserved() -> None:
+    """Not what would be due since the clock's own beginning: to know that draws 90 days."""
+    now = 90 * 24 * 3600 * SECOND
+    pace = pace_of(ShapedRate(gaussian(100, 20, SECOND), seed=0, topic="t"), index=0, lanes=1)
+    first = pace.ahead(now, 2 * SECOND)
+    pace.start(now)
+    assert pace.ahead(now, 2 * SECOND) == first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
@@ -37,6 +38,20 @@ def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
     table = parts.table("findings")
     assert table is not None
     assert table.num_rows == 20
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_session_in_several_places_has_what_any_of_them_has(order: int, tmp_path: Path) -> None:
+    """As the reconciliation reads it: which directory is named last decides nothing."""
+    place = Made(minutes=2).write(tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "copied")
+    session = next((tmp_path / "whole").rglob("session.json"))
+    (session.parent / "000001.journal").touch()
+    places = [Location.parse(tmp_path / name) for name in ("whole", "copied")]
+    found = read_result(Location.parse(place), places[::order])
+    files = {each.session.session: len(each.files) for each in found.sessions}
+    assert len(files) == len(found.sessions)
+    assert sorted(files.values()) == [0] * (len(files) - 1) + [1]
 
 
 def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:

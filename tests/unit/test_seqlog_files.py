@@ -15,8 +15,8 @@ from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import (
     LogFile,
+    distinct,
     find_sessions,
-    joined,
     last_incarnation,
     read_file,
     read_session,
@@ -124,7 +124,7 @@ def test_a_session_in_several_places_is_read_with_all_that_each_has(
     make_journal(directory, 2, 3, 6)
     make_journal(make_session(spool, files=notes[:1]), 4, 7, 9)
     copies = [each for place in (copied, whole, spool) for each in find_sessions(place)]
-    found = joined(copies[::order])
+    (found,) = distinct(copies[::order])
     assert (found.session.ended_ns, found.location) == (9, copies[1].location)
     damage: list[Damage] = []
     rows_there = read_all(found, damage)["offset_lo"].to_pylist()

@@ -10,6 +10,7 @@ from mirrortest.config.units import format_duration
 from mirrortest.model.findings import Weight
 from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
 from mirrortest.report.html.timeline import SECOND_NS
+from mirrortest.results.summary import ALL_TOPICS
 from mirrortest.results.words import (
     FINDINGS,
     NO_SHARE,
@@ -57,9 +58,7 @@ def head_figures(summary: Summary, tones: Tones) -> list[KeyFigure]:
         count = counts.get(name, 0)
         tone = tones.of(name) if count else "plain"
         figures.append(KeyFigure(readable_name(name), f"{count:,}", _of(counts, name), tone))
-    latency = summary.latency_seconds.get("all") or next(
-        iter(summary.latency_seconds.values()), None
-    )
+    latency = summary.overall_latency
     if latency is not None:
         for name in ("p50", "p99"):
             if name in latency.quantiles:
@@ -74,7 +73,7 @@ def latency_rows(summary: Summary, timeline: Timeline | None) -> list[Row]:
     if timeline is None or timeline.latencies is None:
         return [
             Row(
-                EVERY if topic == "all" else topic,
+                EVERY if topic == ALL_TOPICS else topic,
                 [
                     *(
                         format_duration(round(latency.quantiles[name] * 1e9))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -25,8 +26,21 @@ async def before_stop(
         await cancelled(task, stopped)
 
 
-async def cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait for their end; what they raise has been seen or is of no account."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+async def set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for an event at most so long; whether it is set."""
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+    return event.is_set()
+
+
+async def cancelled(*futures: asyncio.Future[Any]) -> None:
+    """Cancel what still runs, and wait for it; its errors are raised where it is awaited."""
+    pending = {future for future in futures if not future.done()}
+    # More than once: the client library swallows a cancellation now and then.
+    while pending:
+        for future in pending:
+            future.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
+    for future in futures:
+        if not future.cancelled():
+            future.exception()

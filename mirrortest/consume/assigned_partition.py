@@ -195,7 +195,7 @@ class AssignedPartition:
                 assigned.topic_id = untrusted.topic_id(state["topic_id"])
         assigned.checker.begin_anew()
         assigned.notes.append(
-            f"{at.topic}-{at.partition}: the state of its last consumer cannot be read ({why}): "
+            f"{at}: the state of its last consumer cannot be read ({why}): "
             "judged anew from its beginning"
         )
         return assigned

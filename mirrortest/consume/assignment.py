@@ -113,7 +113,7 @@ class Assignment:
         context.reader.pause(assigned.at for assigned in fenced)
         # What was taken over for its owner goes back to it.
         if ours := [assigned.at for assigned in fenced if self._is_ours(assigned.at)]:
-            named = ", ".join(f"{at.topic}-{at.partition}" for at in ours)
+            named = ", ".join(map(str, ours))
             raise FencedError(
                 f"another consumer of run {context.options.run!r} has taken {named}: were two "
                 "consumers given the same --shard, or was this one paused for a minute?"
@@ -219,7 +219,7 @@ class Assignment:
         if assigned is not None and assigned.checker.topic != assigned.source:
             _log.warning(
                 "partition is judged anew: it was judged as the copy of another topic",
-                partition=f"{at.topic}-{at.partition}",
+                partition=str(at),
                 before=assigned.checker.topic,
             )
             assigned = None
@@ -356,7 +356,7 @@ class Takeover:
                 _log.warning(
                     "partition of another --shard taken over: its consumer has ended, or has saved "
                     "no state for long",
-                    partition=f"{at.topic}-{at.partition}",
+                    partition=str(at),
                     seconds=round(seconds),
                 )
 

@@ -138,7 +138,7 @@ class BatchJudge:
         self._context.log.unread(assigned, lo, hi, found_ns)
         assigned.checker.unread(lo, hi, found_ns)
         at = assigned.at
-        note = f"{at.topic}-{at.partition}: offsets {lo} to {hi - 1} not read: {why}"
+        note = f"{at}: offsets {lo} to {hi - 1} not read: {why}"
         if note not in assigned.notes and len(assigned.notes) < _MOST_NOTES:
             assigned.notes.append(note)
 
@@ -248,7 +248,7 @@ def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarna
     proven = topic_id is not None and assigned.topic_id not in {None, topic_id}
     doubt = "" if proven else ", or cut back before it"
     note = (
-        f"{assigned.at.topic}-{assigned.at.partition} was deleted and recreated after offset "
+        f"{assigned.at} was deleted and recreated after offset "
         f"{assigned.checker.next_offset}{doubt}: judged anew from its beginning"
     )
     return NextIncarnation(note, topic_id)
@@ -257,7 +257,7 @@ def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarna
 def _cut_back(assigned: AssignedPartition, offset: int, *, unread: int = 0) -> NextIncarnation:
     """The log was cut back to an offset."""
     note = (
-        f"{assigned.at.topic}-{assigned.at.partition} was cut back after offset "
+        f"{assigned.at} was cut back after offset "
         f"{assigned.checker.next_offset} was read (an unclean leader election): judged anew from "
         f"offset {max(offset, unread)}"
     )

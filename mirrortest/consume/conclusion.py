@@ -55,14 +55,10 @@ def conclusion(
     notes = [
         note
         for at, saved in states.saved()
-        for note in (
-            saved.notes
-            if saved
-            else [f"{at.topic}-{at.partition}: the state of its consumer cannot be read"]
-        )
+        for note in (saved.notes if saved else [f"{at}: the state of its consumer cannot be read"])
     ]
     notes += [
-        f"{at.topic}-{at.partition}: a saved state was lost, or the topic was recreated before its "
+        f"{at}: a saved state was lost, or the topic was recreated before its "
         "consumer began: messages that may have been read or deleted before are inconclusive"
         for at in states.lost()
     ]
@@ -172,7 +168,7 @@ class _Conclusion:
             notes=self._notes(of_partitions),
             reading=metrics.reading(self._lag),
             log=context.log.where,
-            partitions=[f"{at.topic}-{at.partition}" for at in sorted(context.partitions)],
+            partitions=[str(at) for at in sorted(context.partitions)],
             role=options.role,
             backlog=metrics.backlog,
             rests_on=self._rests_on(),

@@ -251,7 +251,7 @@ class JudgingRounds:
         unread = found.snapshot.lags(context.partitions.values())
         lags = [
             PartitionLag(
-                f"{at.topic}-{at.partition}",
+                str(at),
                 unread.get(TopicPartition(assigned.source, at.partition), 0),
                 (wall_ns - assigned.newest_ns) / 1e9 if assigned.newest_ns else None,
             )

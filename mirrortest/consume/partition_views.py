@@ -258,7 +258,7 @@ class PartitionViews:
         except RecordError as error:
             _log.warning(
                 "a consumer's state cannot be read: what it has judged does not count here",
-                partition=f"{at.topic}-{at.partition}",
+                partition=str(at),
                 why=str(error),
             )
             return None

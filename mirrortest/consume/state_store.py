@@ -137,7 +137,7 @@ class StateStore:
         generation = self._table.of(partition).next_generation
         if generation >= GENERATIONS_END:
             raise ClusterError(
-                f"{self._topic.topic}: a record claims {'-'.join(map(str, partition))} for ever, "
+                f"{self._topic.topic}: a record claims {partition} for ever, "
                 "which mirrortest never does: delete it, or use another --state-topic"
             )
         await self._claim(partition, generation)
@@ -163,7 +163,7 @@ class StateStore:
             # The one before stays, which is as true: only more is read again.
             _log.warning(
                 "a state is too large to be saved",
-                partition="-".join(map(str, partition)),
+                partition=str(partition),
                 bytes=len(content),
             )
             return

@@ -192,7 +192,7 @@ class Admin:
         client, at = self._started, TopicPartition(topic, partition)
         await self._require([at])
         return await self._asked(
-            f"deleting records of {topic}-{partition}",
+            f"deleting records of {at}",
             lambda: client.delete_records(at, before_offset),
         )
 
@@ -302,9 +302,7 @@ class Admin:
         counts = await self.partition_counts(at.topic for at in partitions)
         for at in partitions:
             if at.partition >= counts.get(at.topic, 0):
-                raise TopicMissingError(
-                    f"{at.topic}-{at.partition} does not exist at {addresses(self._config)}"
-                )
+                raise TopicMissingError(f"{at} does not exist at {addresses(self._config)}")
 
     async def _consumer_of(self, partitions: list[TopicPartition]) -> ConsumerPort:
         """The consumer that is asked for these partitions' offsets."""

@@ -331,7 +331,7 @@ class Reader:
                     self._seek_again(at)
                     return kept
                 raise ClusterError(
-                    f"{at.topic}-{at.partition} at offset {item.offset} cannot be read from "
+                    f"{at} at offset {item.offset} cannot be read from "
                     f"{addresses(self._config)}: {item.reason}"
                 )
             if expected is not None and (
@@ -345,7 +345,7 @@ class Reader:
             if item.unread is not None:
                 _log.warning(
                     "records cannot be read, and are passed over",
-                    partition=f"{at.topic}-{at.partition}",
+                    partition=str(at),
                     offsets=f"{item.fetched_from} to {item.next_offset - 1}",
                     why=item.unread,
                 )

@@ -10,3 +10,7 @@ class TopicPartition(NamedTuple):
 
     topic: str
     partition: int
+
+    def __str__(self) -> str:
+        """As Kafka's own tools and logs write it: ``orders-0``."""
+        return f"{self.topic}-{self.partition}"

@@ -237,9 +237,7 @@ class Housekeeping:
         acked = outcomes[Outcome.ACKED]
         grown = self._recent.sample(now_ns, (acked, value_bytes), latency)
         waits = [
-            PartitionBacklog(
-                f"{at.topic}-{at.partition}", each.in_flight, each.due, self._behind(each)
-            )
+            PartitionBacklog(str(at), each.in_flight, each.due, self._behind(each))
             for at, each in backlogs.items()
         ]
         in_flight = sum(each.in_flight for each in waits)

@@ -360,16 +360,15 @@ class Fetcher:
 
     def _report(self, place: Place, code: int) -> None:
         """Raise that a topic may not be read; log other errors, each once."""
-        topic, partition = place.at
         kind = errors.for_code(code)
         if kind is errors.TopicAuthorizationFailedError:
-            self._error = request_error(kind(topic))
+            self._error = request_error(kind(place.at.topic))
             self._wake()
         elif place.refused != code:
             place.refused = code
             _log.warning(
                 "a partition cannot be fetched, which is tried again",
-                partition=f"{topic}-{partition}",
+                partition=str(place.at),
                 why=str(request_error(kind())),
             )
 

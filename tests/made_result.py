@@ -196,7 +196,7 @@ class Made:
         rows = []
         for minute in range(self.minutes):
             for topic, name in enumerate(self.topics):
-                buckets, counts = self._histogram(minute, topic).sparse()
+                _, buckets, counts = self._histogram(minute, topic).sparse()
                 rows.append(
                     {
                         "topic": name,
@@ -286,7 +286,7 @@ class Made:
                     "memory_bytes": 150 << 20,
                 }
                 if role is Role.PRODUCER:
-                    buckets, counts = self._histogram(minute, number).sparse()
+                    _, buckets, counts = self._histogram(minute, number).sparse()
                     told |= dict.fromkeys(("asked", "sent", "acked", "batch_messages"), sent)
                     told |= {"failed": 0, "unknown": 0, "value_bytes": sent * 500}
                     told |= {"batches": -(-sent // 20), "batch_bytes": sent * 300, "negative": 0}

@@ -16,7 +16,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
-from mirrortest.timing.histogram import Histogram
+from mirrortest.timing.histogram import Histogram, Sparse
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.made_result import RUN, SCHEMAS, START, Made
@@ -64,7 +64,7 @@ def seen(
     came = times if arrived is None else (BEGIN + int(arrived * SECOND_NS),) * 2
     return rows.seen(
         SeenRow(stream(), lo, hi, at, at + hi - lo, 0, *times, *times, *came), topic="orders",
-        partition=0, topic_identity="0", latencies=rows.Latencies(0, (bucket,), (hi - lo,)),
+        partition=0, topic_identity="0", latencies=Sparse(0, (bucket,), (hi - lo,)),
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def seen_as(lo: int, hi: int, intended: NDArray[np.int64], arrived: NDArray[np.i
     return rows.seen(
         SeenRow(stream(), lo, hi, lo, hi, 0, *ends[:2], *ends[:2], *ends[2:]), topic="orders",
         partition=0, topic_identity="0",
-        latencies=rows.Latencies(histogram.negative, *histogram.sparse()),
+        latencies=histogram.sparse(),
     )  # fmt: skip
 
 

@@ -208,7 +208,9 @@ def _windows(seconds: float) -> Windows:
     from mirrortest.consume.statistics import detailed_line
     from mirrortest.results.windows import Windows
 
-    return Windows(typer.echo, lambda window: detailed_line(window, time.time_ns()), seconds)
+    return Windows(
+        typer.echo, lambda window, total: detailed_line(window, total, time.time_ns()), seconds
+    )
 
 
 def _run(

@@ -239,7 +239,7 @@ def _windows(seconds: float) -> Windows:
     from mirrortest.produce.produce_report import window_line
     from mirrortest.results.windows import Windows
 
-    return Windows(typer.echo, window_line, seconds)
+    return Windows(typer.echo, lambda window, _: window_line(window), seconds)
 
 
 def _run(

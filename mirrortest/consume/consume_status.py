@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold, ThresholdResult
-    from mirrortest.timing.histogram import Sparse
 
 IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
 """What a source observer's counts are called for humans: they are no verdict on the mirror."""
@@ -129,8 +128,8 @@ class ConsumeStatus:
             self.counts,
             total=self.counts.get("acked", 0),
             latencies={
-                Series.LATENCY: _histogram(self.latency.all),
-                Series.SENT_LATENCY: _histogram(self.sent_latency.all),
+                Series.LATENCY: Histogram.of(self.latency.all),
+                Series.SENT_LATENCY: Histogram.of(self.sent_latency.all),
             },
         )
         return [result for result in results if not result.passed]
@@ -273,10 +272,6 @@ def merged(
 def slowest(lags: Iterable[PartitionLag]) -> tuple[PartitionLag, ...]:
     """Those with the most to read first, then those whose newest message is the oldest."""
     return tuple(nlargest(MOST_SLOWEST, lags, key=lambda lag: (lag.unread, lag.age_seconds or 0.0)))
-
-
-def _histogram(values: Sparse) -> Histogram:
-    return Histogram.from_sparse(values.buckets, values.counts, values.negative)
 
 
 def _age(seconds: float) -> str:

@@ -136,9 +136,7 @@ class ConsumerLog:
                 topic=mine.source,
                 partition=mine.at.partition,
                 topic_identity=str(mine.identity),
-                latencies=None
-                if row.stream is None or number < taken.backlog_rows
-                else rows.Latencies(*latencies),
+                latencies=None if row.stream is None or number < taken.backlog_rows else latencies,
             )
             for number, (row, latencies) in enumerate(zip(taken.rows, each, strict=True))
         )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mirrortest.consume.consume_summary import Reading
-    from mirrortest.results.windows import Window
+    from mirrortest.results.windows import Totals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +127,7 @@ PERF_TEST_COLUMNS = (
 DETAILED_COLUMNS = ("time", "threadId", *PERF_TEST_COLUMNS[2:])
 
 
-def detailed_line(window: Window, wall_ns: int) -> str:
+def detailed_line(window: Totals, total: Totals, wall_ns: int) -> str:
     """The line of kafka-consumer-perf-test --show-detailed-stats for an interval that ends now.
 
     As there, data and messages are all so far, rates those of the interval; the thread is 0.
@@ -138,9 +138,9 @@ def detailed_line(window: Window, wall_ns: int) -> str:
     values = (
         _local(wall_ns),
         "0",
-        f"{window.total.value_bytes / MIB:.4f}",
+        f"{total.value_bytes / MIB:.4f}",
         f"{mib / seconds:.4f}",
-        str(window.total.messages),
+        str(total.messages),
         f"{window.messages / seconds:.4f}",
         str(window.rebalance_ns // 1_000_000),
         str(round(fetching * 1000)),

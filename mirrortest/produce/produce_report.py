@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mirrortest.errors import MirrortestError
     from mirrortest.produce.produce_summary import ProduceSummary
     from mirrortest.produce.recording import TopicNumbers
-    from mirrortest.results.windows import Window
+    from mirrortest.results.windows import Totals
     from mirrortest.verify.ledger_record import LaneRecord
 
 
@@ -193,11 +193,9 @@ class ProduceReport:
         return [*lines, *self.all_notes]
 
 
-def window_line(window: Window) -> str:
+def window_line(window: Totals) -> str:
     """The line of kafka-producer-perf-test for an interval; latencies are from the actual send."""
-    latency = Histogram.from_sparse(
-        window.latency.buckets, window.latency.counts, window.latency.negative
-    )
+    latency = Histogram.of(window.latency)
     return (
         f"{window.messages} records sent, {window.messages / window.seconds:.1f} records/sec "
         f"({window.value_bytes / MIB / window.seconds:.2f} MB/sec), "

@@ -247,7 +247,7 @@ class LaneRecorder:
     def _row(self, row: _OpenRow) -> Row:
         acknowledged = latencies = None
         if row.latencies is not None:
-            acknowledged, latencies = row.ended, rows.Latencies(*row.latencies.close())
+            acknowledged, latencies = row.ended, row.latencies.close()
         return rows.sent(
             self._lane.stream,
             row.seq_lo,

@@ -17,7 +17,7 @@ from mirrortest.reconcile.interval_rows import ACKED, LATENCY
 from mirrortest.reconcile.result_tables import CLEAN, COUNTED, sums_of
 from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, Minute
 from mirrortest.seqlog.schema import Kind
-from mirrortest.timing.histogram import BUCKETS, Histogram
+from mirrortest.timing.histogram import BUCKETS, Histogram, Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -53,10 +53,12 @@ def latencies(driver_rows: pa.Table) -> dict[Place, Histogram]:
         sums[np.array(buckets, dtype=np.int64)] += np.array(numbers, dtype=np.int64)
         negative[place] = negative.get(place, 0) + row["negative"]
     return {
-        place: Histogram.from_sparse(
-            (filled := np.flatnonzero(counts[place])).tolist(),
-            counts[place][filled].tolist(),
-            negative[place],
+        place: Histogram.of(
+            Sparse(
+                negative[place],
+                (filled := np.flatnonzero(counts[place])).tolist(),
+                counts[place][filled].tolist(),
+            )
         )
         for place in sorted(counts, key=_order)
     }
@@ -68,9 +70,9 @@ def latency_table(found: Mapping[Place, Histogram]) -> pa.Table:
     return pa.table(
         {
             **_places(found),
-            "negative": pa.array([each.negative for each in found.values()], pa.int64()),
-            "latency_bucket": pa.array([buckets for buckets, _ in sparse], pa.list_(pa.int32())),
-            "latency_count": pa.array([counts for _, counts in sparse], pa.list_(pa.int64())),
+            "negative": pa.array([each.negative for each in sparse], pa.int64()),
+            "latency_bucket": pa.array([each.buckets for each in sparse], pa.list_(pa.int32())),
+            "latency_count": pa.array([each.counts for each in sparse], pa.list_(pa.int64())),
         }
     )
 

@@ -148,7 +148,7 @@ def latency_text(latencies: Latencies) -> str:
 
 
 def _quantiles(values: Sparse) -> str:
-    histogram = Histogram.from_sparse(values.buckets, values.counts, values.negative)
+    histogram = Histogram.of(values)
     if not histogram.count:
         return "none"
     return ", ".join(

@@ -80,7 +80,7 @@ class ConsumeDocument(StatusDocument):
 
 def latency_of(values: Sparse) -> Latency:
     """A distribution in ns as one in seconds, with the 95th percentile besides the usual ones."""
-    histogram = Histogram.from_sparse(values.buckets, values.counts, values.negative)
+    histogram = Histogram.of(values)
     found = Latency.of(histogram)
     if not histogram.count:
         return found

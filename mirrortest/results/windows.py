@@ -20,37 +20,30 @@ class Totals(NamedTuple):
     messages: int = 0
     value_bytes: int = 0
     rebalance_ns: int = 0
-    latency: Sparse = Sparse(0, [], [])
+    latency: Sparse = Sparse()
 
-
-class Window(NamedTuple):
-    """What was done from one moment to another; `total` is all up to its end."""
-
-    total: Totals
-    seconds: float
-    messages: int
-    value_bytes: int
-    rebalance_ns: int
-    latency: Sparse
-
-    @classmethod
-    def between(cls, before: Totals, now: Totals) -> Window:
-        """The difference of two totals."""
-        return cls(
-            now,
-            now.seconds - before.seconds,
-            now.messages - before.messages,
-            now.value_bytes - before.value_bytes,
-            now.rebalance_ns - before.rebalance_ns,
-            _histogram(now.latency).since(_histogram(before.latency)),
+    def since(self, before: Totals) -> Totals:
+        """What was done after `before`."""
+        return Totals(
+            self.seconds - before.seconds,
+            self.messages - before.messages,
+            self.value_bytes - before.value_bytes,
+            self.rebalance_ns - before.rebalance_ns,
+            Histogram.of(self.latency).since(Histogram.of(before.latency)),
         )
 
 
 class Windows:
-    """Prints a line of each window that is at least `seconds` long, once it has a message."""
+    """Prints a line of each window that is at least `seconds` long, once it has a message.
+
+    `line` makes it of what was done in the window, and of all up to its end.
+    """
 
     def __init__(
-        self, print_line: Callable[[str], object], line: Callable[[Window], str], seconds: float
+        self,
+        print_line: Callable[[str], object],
+        line: Callable[[Totals, Totals], str],
+        seconds: float,
     ) -> None:
         self._print = print_line
         self._line = line
@@ -62,8 +55,4 @@ class Windows:
         before = self._before
         if now.seconds - before.seconds >= self._seconds and now.messages > before.messages:
             self._before = now
-            self._print(self._line(Window.between(before, now)))
-
-
-def _histogram(values: Sparse) -> Histogram:
-    return Histogram.from_sparse(values.buckets, values.counts, values.negative)
+            self._print(self._line(now.since(before), now))

@@ -24,7 +24,7 @@ from mirrortest.seqlog.table_files import (
     utc,
     write_table,
 )
-from mirrortest.timing.histogram import Histogram
+from mirrortest.timing.histogram import Histogram, Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -140,9 +140,8 @@ def begin_csv(path: Path) -> None:
 def csv_lines(name: str, batch: pa.RecordBatch) -> Iterator[str]:
     """The rows of the process called `name`, a line each."""
     for row in batch.to_pylist():
-        latency = Histogram.from_sparse(
-            row["latency_bucket"] or (), row["latency_count"] or (), row["negative"] or 0
-        )
+        buckets, counts = row["latency_bucket"] or (), row["latency_count"] or ()
+        latency = Histogram.of(Sparse(row["negative"] or 0, buckets, counts))
         measured = (
             (latency.mean, latency.maximum, *(latency.quantile(q) for q in _QUANTILES.values()))
             if latency.count

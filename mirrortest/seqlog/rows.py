@@ -6,7 +6,7 @@ wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Kind
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.model.findings import Outcome
+    from mirrortest.timing.histogram import Sparse
+    from mirrortest.verify.row import SeenRow
     from mirrortest.wire.stream import StreamId
 
 Times = tuple[int, int]
@@ -52,49 +54,6 @@ class Row(NamedTuple):
     latency_count: Sequence[int] | None = None
 
 
-class Latencies(NamedTuple):
-    """An interval's latencies from the intended time.
-
-    `negative` counts those below zero, which have no bucket; `buckets` are indices of
-    `timing.histogram.Histogram`, `counts` the messages in each.
-    """
-
-    negative: int = 0
-    buckets: Sequence[int] = ()
-    counts: Sequence[int] = ()
-
-
-class SeenLike(Protocol):
-    """What `seen` needs of the consumer's row (`check.row.SeenRow` has it); a time of 0 is none."""
-
-    @property
-    def stream(self) -> StreamId | None: ...  # noqa: D102  # the columns of the schema
-    @property
-    def seq_lo(self) -> int: ...  # noqa: D102
-    @property
-    def seq_hi(self) -> int: ...  # noqa: D102
-    @property
-    def offset_lo(self) -> int: ...  # noqa: D102
-    @property
-    def offset_hi(self) -> int: ...  # noqa: D102
-    @property
-    def findings(self) -> int: ...  # noqa: D102
-    @property
-    def intended_first(self) -> int: ...  # noqa: D102
-    @property
-    def intended_last(self) -> int: ...  # noqa: D102
-    @property
-    def sent_first(self) -> int: ...  # noqa: D102
-    @property
-    def sent_last(self) -> int: ...  # noqa: D102
-    @property
-    def arrived_first(self) -> int: ...  # noqa: D102
-    @property
-    def arrived_last(self) -> int: ...  # noqa: D102
-    @property
-    def key_lane(self) -> int: ...  # noqa: D102
-
-
 def _checked(lo: int, hi: int, what: str = "seq") -> int:
     if not 0 <= lo < hi:
         raise ValueError(f"{what} [{lo}, {hi}) is no interval of messages")
@@ -123,7 +82,7 @@ def sent(
     sent: Times | None = None,
     acknowledged: Times | None = None,
     topic_identity: str | None = None,
-    latencies: Latencies | None = None,
+    latencies: Sparse | None = None,
 ) -> Row:
     """How the sends of these numbers ended, on which source partition and offsets.
 
@@ -160,12 +119,12 @@ def end(stream: StreamId, seq_hi: int, *, partition: int | None = None) -> Row:
 
 
 def seen(
-    row: SeenLike,
+    row: SeenRow,
     *,
     topic: str,
     partition: int,
     topic_identity: str | None = None,
-    latencies: Latencies | None = None,
+    latencies: Sparse | None = None,
 ) -> Row:
     """These messages were at these offsets of this destination partition.
 
@@ -326,7 +285,7 @@ def _of_offsets(
 
 
 def _latency_columns(
-    latencies: Latencies | None,
+    latencies: Sparse | None,
 ) -> tuple[int | None, Sequence[int] | None, Sequence[int] | None]:
     if latencies is None:
         return (None, None, None)

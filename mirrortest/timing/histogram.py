@@ -41,6 +41,18 @@ PROMETHEUS_SECONDS: tuple[float, ...] = (
 PROMETHEUS_NS: tuple[int, ...] = tuple(round(bound * 1e9) for bound in PROMETHEUS_SECONDS)
 
 
+class Sparse(NamedTuple):
+    """A distribution's filled buckets.
+
+    `negative` counts the values below 0; bucket 0 holds the value 0, bucket b > 0 the values from
+    `lower_bound(b)` up to `lower_bound(b + 1)`. `counts` has as many numbers as `buckets`.
+    """
+
+    negative: int = 0
+    buckets: Sequence[int] = ()
+    counts: Sequence[int] = ()
+
+
 class Histogram:
     """A distribution of int nanoseconds (or of any integers).
 
@@ -125,13 +137,9 @@ class Histogram:
         """The mean, negative values included; 0.0 without values."""
         return self.total / self.count if self.count else 0.0
 
-    def sparse(self) -> tuple[list[int], list[int]]:
-        """The filled buckets of values from 0 on, ascending, and their counts.
-
-        Bucket 0 holds the value 0, bucket b > 0 the values from `lower_bound(b)` up to
-        `lower_bound(b + 1)`. Only `negative` has negative values.
-        """
-        return _listed(_Filled(0, self._above))
+    def sparse(self) -> Sparse:
+        """The filled buckets, ascending."""
+        return Sparse(self.negative, *_listed(_Filled(0, self._above)))
 
     def since(self, earlier: Histogram) -> Sparse:
         """The values that were added after `earlier`, a copy of this histogram of before."""
@@ -139,15 +147,14 @@ class Histogram:
         return Sparse(self.negative - earlier.negative, *_listed(counts))
 
     @classmethod
-    def from_sparse(
-        cls, buckets: Sequence[int], counts: Sequence[int], negative: int = 0
-    ) -> Histogram:
+    def of(cls, sparse: Sparse) -> Histogram:
         """Rebuild from filled buckets, a bucket may come more than once.
 
         Counts are exact; sum and extremes are those of the buckets' middles. Negative values count
         as -1 ns, as their size is unknown. Raises ValueError for a bucket that does not exist or a
         count below 0.
         """
+        negative, buckets, counts = sparse
         histogram = cls()
         index = np.asarray(buckets, dtype=np.int64)
         number = np.asarray(counts, dtype=np.int64)
@@ -156,7 +163,7 @@ class Histogram:
         if negative < 0 or (number < 0).any() or (index < 0).any() or (index >= BUCKETS).any():
             raise ValueError("no such bucket, or a count below 0")
         np.add.at(histogram._above, index, number)
-        for bucket, count in zip(*histogram.sparse(), strict=True):
+        for bucket, count in zip(*histogram.sparse()[1:], strict=True):
             value = middle(bucket)
             histogram._stretch(value, value)
             histogram.count += count
@@ -246,14 +253,6 @@ class Counted(NamedTuple):
         if value < 0:
             return cls(size, value, value, total, size, total, below=filled)
         return cls(size, value, value, total, above=filled)
-
-
-class Sparse(NamedTuple):
-    """The filled buckets of values from 0 on, as of `Histogram.sparse`, and `negative`."""
-
-    negative: int
-    buckets: list[int]
-    counts: list[int]
 
 
 def sparse_groups(values_ns: Counts, group: Counts, groups: int) -> list[Sparse]:

@@ -17,8 +17,8 @@ RECENT_NS = 10_000_000_000
 class Latencies(NamedTuple):
     """A latency's distribution, ns: of all messages so far, and of the recent ones."""
 
-    all: Sparse = Sparse(0, [], [])
-    recent: Sparse = Sparse(0, [], [])
+    all: Sparse = Sparse()
+    recent: Sparse = Sparse()
 
     @classmethod
     def merged(cls, parts: Iterable[Latencies]) -> Latencies:
@@ -61,12 +61,12 @@ class Recent:
                 (count - then) / seconds if seconds else 0.0
                 for count, then in zip(counts, before, strict=True)
             ),
-            Latencies(Sparse(histogram.negative, *histogram.sparse()), histogram.since(earlier)),
+            Latencies(histogram.sparse(), histogram.since(earlier)),
         )
 
 
 def _merged(parts: Iterable[Sparse]) -> Sparse:
-    """The same values; a bucket may come more than once, as `Histogram.from_sparse` reads them."""
+    """The same values; a bucket may come more than once, as `Histogram.of` reads them."""
     each = list(parts)
     return Sparse(
         sum(part.negative for part in each),

@@ -1,22 +1,25 @@
 """The same histories through the reconciliation: many in one job, each with topics of its own.
 
 What it finds is held against the judge of the online verdicts. A killed process's log holds what
-was durable when it died.
+was durable when it died. `reconciled` does it for one history, without Spark.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from mirrortest.config.threshold import thresholds
 from mirrortest.reconcile import plan as logs
-from mirrortest.reconcile.job import reconcile
+from mirrortest.reconcile.job import reconcile, reconcile_by
 from mirrortest.seqlog.session import SESSION_FILE, Session
 from mirrortest.seqlog.writer import SequenceLog
+from tests.oracle.in_process import InProcess
 from tests.oracle.tape import Tape
 
 from .batch import MessageId
@@ -26,8 +29,9 @@ from .plan import RUN, make_plan
 from .play import staged
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
 
     from .history import Stage
@@ -53,7 +57,9 @@ def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> di
     for number, stage in stages.items():
         for index, log in enumerate(stage.world.logs):
             if log.session.run == RUN:
-                asyncio.run(_write(place, number, index, log))
+                session = _under_own_names(number, index, log)
+                rows = (_renamed(number, row) for row in log.durable)
+                asyncio.run(_write(place, log, session, rows))
     reconcile(spark, logs.plan([str(place)], RUN), ())
     found: dict[int, dict[str, set[MessageId]]] = {n: defaultdict(set) for n in stages}
     for row in pq.read_table(place / f"run={RUN}" / "result" / "findings.parquet").to_pylist():
@@ -64,10 +70,24 @@ def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> di
     return {number: problems for number, problems in told.items() if problems}
 
 
-async def _write(place: Path, number: int, index: int, log: SimulatedLog) -> None:
-    """Write one session's log, under names of its history's own."""
+def reconciled(
+    stage: Stage, conditions: Sequence[str] = (), *, without: Collection[str] = ()
+) -> Summary:
+    """Reconcile the logs of one history, but for those of the processes named `without`."""
+    with tempfile.TemporaryDirectory() as folder:
+        for index, log in enumerate(stage.world.logs):
+            if log.session.run == RUN and log.session.name not in without:
+                renamed = log.session.model_copy(
+                    update={"session": f"{log.session.session}-{index}"}
+                )
+                asyncio.run(_write(Path(folder), log, renamed, log.durable))
+        return reconcile_by(InProcess(), logs.plan([folder], RUN), thresholds(conditions))
+
+
+def _under_own_names(number: int, index: int, log: SimulatedLog) -> Session:
+    """A log's session, under names of its history's own."""
     was = log.session
-    session = was.model_copy(
+    return was.model_copy(
         update={
             "name": f"h{number}-{was.name}",
             "session": f"{was.session}-{index}",
@@ -79,12 +99,16 @@ async def _write(place: Path, number: int, index: int, log: SimulatedLog) -> Non
             },
         }
     )
+
+
+async def _write(place: Path, log: SimulatedLog, session: Session, content: Iterable[Row]) -> None:
+    """Write a log of this session with these rows."""
     written = await SequenceLog.open(place, session)
-    written.append(_renamed(number, row) for row in log.durable)
+    written.append(content)
     await written.close()
     file = Path(written.where) / SESSION_FILE
     closed = Session.decode(file.read_bytes(), str(file))
-    as_it_was = {name: getattr(was, name) for name in _AS_IT_WAS}
+    as_it_was = {name: getattr(log.session, name) for name in _AS_IT_WAS}
     file.write_bytes(closed.model_copy(update=as_it_was).encode())
 
 

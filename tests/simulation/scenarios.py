@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mirrortest.errors import FencedError
 
 from .batch import Record, encoded, rows_of
-from .history import Stage
+from .history import Stage, simulating
 from .judge import Judge
 from .plan import LEDGER, RUN, STATES, Plan
 
@@ -299,6 +299,14 @@ SCENARIOS = {
     ),
 }
 """By the fault that each shows. F3 is wrong offline only: `offline_problems` finds it."""
+
+
+def played(plan: Plan, script: Callable[[Stage], Coroutine[Any, Any, None]]) -> Stage:
+    """Play a script, in virtual time, and to its end."""
+    with simulating():
+        stage = Stage(plan, "1")
+        stage.run(script)
+    return stage
 
 
 def play_scenario(name: str) -> tuple[Stage, list[str]]:

@@ -11,6 +11,7 @@ from mirrortest.seqlog import rows
 from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.timing.histogram import Sparse
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
@@ -56,7 +57,7 @@ def seen(
         of, *own, offset, offset + hi - lo, findings, first, last, first, last,
         first + SECOND, last + SECOND,
     )  # fmt: skip
-    latencies = rows.Latencies(0, (2000,), (hi - lo,)) if of is not None else None
+    latencies = Sparse(0, (2000,), (hi - lo,)) if of is not None else None
     where = of.topic if of is not None else topic
     return rows.seen(
         row,
@@ -86,7 +87,7 @@ def sent(
         of, lo, hi, partition=partition, outcome=outcome,
         offset_lo=None if offset is None else lo + offset,
         intended=(intended(lo), intended(hi - 1)), acknowledged=(told, told),
-        latencies=rows.Latencies(0, (1000,), (hi - lo,)),
+        latencies=Sparse(0, (1000,), (hi - lo,)),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.attribution import Attribution
 from mirrortest.seqlog import rows
-from mirrortest.timing.histogram import Histogram
+from mirrortest.timing.histogram import Histogram, Sparse
 from tests.spark.scenes import Result, scene
 from tests.spark.spark_history import SECOND, START, History, found, lost, seen, sent, stream
 
@@ -40,9 +40,8 @@ def audited_minutes() -> tuple[History, dict[int, Histogram]]:
         )
         histogram = Histogram()
         histogram.add([latency])
-        buckets, counts = histogram.sparse()
-        told = rows.Latencies(histogram.negative, buckets, counts)
-        latencies[seq // 600].merge(Histogram.from_sparse(buckets, counts, histogram.negative))
+        told = histogram.sparse()
+        latencies[seq // 600].merge(Histogram.of(told))
         history.consumers[0].append(
             seen(of, seq, seq + 1, offset)._replace(
                 negative=told.negative, latency_bucket=told.buckets, latency_count=told.counts
@@ -55,7 +54,7 @@ def audited_minutes() -> tuple[History, dict[int, Histogram]]:
     ]  # fmt: skip
     history.reads(offset + 10, topic="minutes")
     for _ in range(10):
-        histogram = Histogram.from_sparse((2000,), (1,))
+        histogram = Histogram.of(Sparse(0, (2000,), (1,)))
         latencies[2].merge(histogram)
     return history, latencies
 

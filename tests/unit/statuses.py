@@ -20,7 +20,7 @@ def sparse(*values_ns: int) -> Sparse:
     """These values, as a status has them."""
     histogram = Histogram()
     histogram.add(values_ns)
-    return Sparse(histogram.negative, *histogram.sparse())
+    return histogram.sparse()
 
 
 LATENCIES = Latencies(sparse(10 * MS, 12 * MS, 900 * MS), sparse(12 * MS, 12 * MS))

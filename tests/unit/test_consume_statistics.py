@@ -12,7 +12,7 @@ from mirrortest.consume.statistics import (
     detailed_line,
     merged,
 )
-from mirrortest.results.windows import Totals, Window
+from mirrortest.results.windows import Totals
 from tests.perf_test_output import consumed, detailed
 
 if TYPE_CHECKING:
@@ -113,8 +113,8 @@ def test_the_line_of_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the tool's: amounts are all so far, rates those of the interval."""
     monkeypatch.setenv("TZ", "UTC")
     before = Totals(10.0, 100, 1 << 20, SECOND)
-    window = Window.between(before, Totals(14.0, 108, 5 << 20, 2 * SECOND))
-    line = detailed_line(window, START + 7_000_000)
+    now = Totals(14.0, 108, 5 << 20, 2 * SECOND)
+    line = detailed_line(now.since(before), now, START + 7_000_000)
     (row,) = detailed(f"{', '.join(DETAILED_COLUMNS)}\n{line}")
     assert str(row.pop("time")).endswith(":20:007")
     assert list(row.values()) == [0, 5.0, 1.0, 108, 2.0, 1000, 3000, 1.3333, 2.6667]

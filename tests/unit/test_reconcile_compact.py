@@ -19,13 +19,14 @@ from mirrortest.seqlog import parquet, rows
 from mirrortest.seqlog.batches import batch_of, explode
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
+from mirrortest.timing.histogram import Sparse
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirrortest.seqlog.rows import Latencies, Row
+    from mirrortest.seqlog.rows import Row
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
 OTHER = StreamId("t", "r1", "q", 1, 0)
@@ -60,7 +61,7 @@ def seen(
     of: StreamId = STREAM,
     findings: int | Finding = 0,
     minute: int = 0,
-    latencies: Latencies | None = None,
+    latencies: Sparse | None = None,
     identity: str = "0",
 ) -> Row:
     """A `seen` row of partition 0."""
@@ -132,7 +133,7 @@ def test_horizons_part_what_was_acknowledged_before_and_after() -> None:
 
 def test_zones_keep_seq_and_offset_side_by_side() -> None:
     """In a zone each message's offset can be told, and what others read again is not timed."""
-    told = rows.Latencies(0, (5,), (10,))
+    told = Sparse(0, (5,), (10,))
     turns = [(STREAM, 0, 0), (OTHER, 0, 10), (STREAM, 10, 20), (OTHER, 10, 30)]
     written = [seen(lo, lo + 10, at, of=of, latencies=told) for of, lo, at in turns]
     zones = [Zone("t", 0, 0, 15, 25, ((3, 7, 0),)), Zone("t", 0, 0, 18, 18)]
@@ -198,7 +199,7 @@ def test_what_a_topic_made_again_took_is_not_what_retention_took() -> None:
 
 def test_latencies_are_summed_by_minute() -> None:
     """Buckets add up, and so do those below zero."""
-    told = rows.Latencies
+    told = Sparse
     written = [
         seen(0, 3, 0, latencies=told(1, (5, 7), (1, 1))),
         seen(3, 5, 3, latencies=told(0, (7,), (2,))),
@@ -265,7 +266,7 @@ def test_from_a_file_it_is_the_same(
     written = []
     for number, (kind, of, lo, count, code) in enumerate(told):
         if kind == "seen":
-            sums = rows.Latencies(code, (lo, 10), (1, 2)) if number % 3 else None
+            sums = Sparse(code, (lo, 10), (1, 2)) if number % 3 else None
             row = seen(
                 lo, lo + count, number * 2, of=of, findings=code, minute=code, latencies=sums
             )

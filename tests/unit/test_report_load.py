@@ -165,7 +165,7 @@ def test_percentiles_are_those_of_the_intervals_histograms(tmp_path: Path) -> No
         histogram = Histogram()
         histogram.add(random.lognormal(16, 1, 5000).astype(np.int64))
         whole.merge(histogram)
-        buckets, counts = histogram.sparse()
+        _, buckets, counts = histogram.sparse()
         latency = {"latency_bucket": buckets, "latency_count": counts, "negative": 0}
         rows.append(sent(0, 10, 5000, topic, **latency))
     load = load_of(tmp_path, (Role.PRODUCER, rows))

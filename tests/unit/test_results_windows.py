@@ -9,7 +9,7 @@ import pytest
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.produce_report import window_line
 from mirrortest.produce.produce_status import merged
-from mirrortest.results.windows import Totals, Window, Windows
+from mirrortest.results.windows import Totals, Windows
 from mirrortest.timing.recent import Latencies
 from tests.perf_test_output import windows
 from tests.unit.statuses import MS, consuming, producing, sparse
@@ -17,19 +17,19 @@ from tests.unit.statuses import MS, consuming, producing, sparse
 
 def test_a_window_ends_with_the_first_message_after_its_time() -> None:
     """None is shorter, and none is empty: without messages it lasts until there is one."""
-    found: list[Window] = []
+    found: list[tuple[Totals, Totals]] = []
     shown: list[str] = []
 
-    def line(window: Window) -> str:
-        found.append(window)
+    def line(window: Totals, total: Totals) -> str:
+        found.append((window, total))
         return f"{window.messages}"
 
     each = Windows(shown.append, line, 5.0)
     for seconds, messages in ((1, 10), (4.9, 20), (5.1, 30), (9, 30), (12, 30), (13, 31), (17, 40)):
         each.show(Totals(seconds, messages))
     assert shown == ["30", "1"]
-    assert [window.seconds for window in found] == [5.1, pytest.approx(7.9)]
-    assert [window.total.messages for window in found] == [30, 31]
+    assert [window.seconds for window, _ in found] == [5.1, pytest.approx(7.9)]
+    assert [total.messages for _, total in found] == [30, 31]
 
 
 def test_the_producers_line_is_about_the_interval_alone() -> None:
@@ -50,7 +50,7 @@ def test_the_producers_line_is_about_the_interval_alone() -> None:
     )
     for workers in (1, 2):
         before, now = (merged("p", [each] * workers).totals for each in (first, second))
-        (found,) = windows(window_line(Window.between(before, now)))
+        (found,) = windows(window_line(now.since(before)))
         assert found["records"] == 20 * workers
         assert (found["rate"], found["mb"]) == (5.0 * workers, 0.5 * workers)
         assert found["avg"] == pytest.approx(20, rel=0.01)

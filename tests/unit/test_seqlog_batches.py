@@ -14,6 +14,7 @@ from mirrortest.model.findings import Outcome
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, batch_of, conform, exact, explode
 from mirrortest.seqlog.schema import ROWS, Kind
+from mirrortest.timing.histogram import Sparse
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def any_row(draw: st.DrawFn) -> rows.Row:
         offset_lo=draw(st.sampled_from([None, offset])),
         intended=(10, 20),
         sent=draw(st.sampled_from([None, (11, 21)])),
-        latencies=draw(st.sampled_from([None, rows.Latencies(2, [4], [count])])),
+        latencies=draw(st.sampled_from([None, Sparse(2, [4], [count])])),
     )
     kind = draw(st.sampled_from(["sent", "seen", "foreign", "read", "reserved", "end"]))
     if kind == "seen":
@@ -119,7 +120,7 @@ def test_exact_gives_each_message_its_own_times() -> None:
         intended=(1, 3),
         sent=(4, 4),
         acknowledged=(9, 9),
-        latencies=rows.Latencies(0, [7], [3]),
+        latencies=Sparse(0, [7], [3]),
     )
     batch = exact(row, intended=np.array([1, 2, 3])).batch()
     expected = [

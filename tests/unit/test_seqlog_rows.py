@@ -9,6 +9,7 @@ import pytest
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import ROWS
+from mirrortest.timing.histogram import Sparse
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
@@ -61,7 +62,7 @@ def test_sent_counts_its_offsets_from_the_first() -> None:
         intended=(10, 20),
         sent=(11, 21),
         acknowledged=(12, 22),
-        latencies=rows.Latencies(1, (5, 6), (2, 3)),
+        latencies=Sparse(1, (5, 6), (2, 3)),
     )
     assert told(row) == WHO | {
         "kind": "sent",
@@ -156,7 +157,7 @@ def test_rows_about_offsets() -> None:
             outcome=Outcome.ACKED,
             offset_lo=0,
             intended=None,
-            latencies=rows.Latencies(0, (1,), ()),
+            latencies=Sparse(0, (1,), ()),
         ),
     ],
 )

@@ -16,6 +16,7 @@ from mirrortest.timing.histogram import (
     PROMETHEUS_SECONDS,
     Counted,
     Histogram,
+    Sparse,
     bucket_of,
     buckets_of,
     lower_bound,
@@ -91,13 +92,13 @@ def test_merging_is_adding(batches: list[list[int]]) -> None:
 def test_the_sparse_form_is_rebuilt(values: list[int]) -> None:
     """Counts and buckets survive; sums are within the buckets' width."""
     histogram = filled(values)
-    buckets, counts = histogram.sparse()
-    rebuilt = Histogram.from_sparse(buckets, counts, histogram.negative)
-    assert rebuilt.sparse() == (buckets, counts)
+    sparse = histogram.sparse()
+    rebuilt = Histogram.of(sparse)
+    assert rebuilt.sparse() == sparse
     assert (rebuilt.count, rebuilt.negative) == (histogram.count, histogram.negative)
     positive = sum(value for value in values if value >= 0)
     assert abs(rebuilt.total - rebuilt.negative_total - positive) <= positive * 0.005
-    assert sum(counts) + histogram.negative == len(values)
+    assert sum(sparse.counts) + sparse.negative == len(values)
 
 
 @given(st.lists(VALUES, min_size=1, max_size=8))
@@ -106,9 +107,7 @@ def test_groups_at_once_are_as_histograms_of_each(groups: list[list[int]]) -> No
     together = np.array([value for values in groups for value in values], dtype=np.int64)
     index = np.repeat(np.arange(len(groups)), [len(values) for values in groups])
     found = sparse_groups(together, index, len(groups))
-    for values, (negative, buckets, counts) in zip(groups, found, strict=True):
-        histogram = filled(values)
-        assert (negative, (buckets, counts)) == (histogram.negative, histogram.sparse())
+    assert found == [filled(values).sparse() for values in groups]
 
 
 TIMES = st.dictionaries(INT64 | LATENCY | st.integers(-5, 200), st.integers(1, 10**12), max_size=6)
@@ -133,7 +132,7 @@ def test_how_often_a_value_is_repeated_is_exact(times: dict[int, int]) -> None:
     assert taken.count == sum(times.values())
     assert taken.total == sum(value * count for value, count in times.items())
     assert taken.negative == sum(count for value, count in times.items() if value < 0)
-    assert sum(taken.sparse()[1]) == taken.count - taken.negative
+    assert sum(taken.sparse().counts) == taken.count - taken.negative
 
 
 @given(st.lists(VALUES | TIMES.map(lambda times: dict.fromkeys(times, 3)), max_size=5))
@@ -154,13 +153,13 @@ def test_portions_are_counted_once_for_all_who_take_them(
     for each in reversed(counted):
         second.take(each)
     assert facts(first) == facts(second) == facts(added)
-    assert sparse_of(counted) == (added.negative, *added.sparse())
+    assert sparse_of(counted) == added.sparse()
 
 
 def test_buckets_that_come_twice_add_up() -> None:
     """Sparse forms of many rows may be strung together."""
-    rebuilt = Histogram.from_sparse([5, 5, 6], [1, 2, 3])
-    assert rebuilt.sparse() == ([5, 6], [3, 3])
+    rebuilt = Histogram.of(Sparse(0, [5, 5, 6], [1, 2, 3]))
+    assert rebuilt.sparse() == Sparse(0, [5, 6], [3, 3])
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_an_unsound_sparse_form_is_refused(
 ) -> None:
     """No bucket beyond the last, no count below zero, as many counts as buckets."""
     with pytest.raises(ValueError, match="bucket"):
-        Histogram.from_sparse(buckets, counts, negative)
+        Histogram.of(Sparse(negative, buckets, counts))
 
 
 @given(st.integers(0, (1 << 53)))

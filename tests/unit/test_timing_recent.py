@@ -50,6 +50,6 @@ def test_those_of_several_processes_are_one_distribution() -> None:
     one = Recent().sample(0, (), _of(5, -1)).latencies
     two = Recent().sample(0, (), _of(5, 9)).latencies
     whole = Latencies.merged([one, two]).all
-    again = Histogram.from_sparse(whole.buckets, whole.counts, whole.negative)
+    again = Histogram.of(whole)
     assert (again.count, again.negative) == (4, 1)
     assert again.sparse() == _of(5, 5, 9).sparse()

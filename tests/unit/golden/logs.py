@@ -21,9 +21,10 @@ from mirrortest.seqlog.events import EVENTS_FILE, Event
 from mirrortest.seqlog.journal import frame, read_frames
 from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.parquet import write_parquet
-from mirrortest.seqlog.rows import Latencies, end, reserved, sent
+from mirrortest.seqlog.rows import end, reserved, sent
 from mirrortest.seqlog.schema import ENDLESS, ROWS, SCHEMA_VERSION, Kind
 from mirrortest.seqlog.session import SESSION_FILE, FileNote, Session, Topic, session_id
+from mirrortest.timing.histogram import Sparse
 from mirrortest.wire.stream import StreamId
 
 START = 1_700_000_000_123_456_789
@@ -39,7 +40,7 @@ ROW = sent(
     sent=(START + 10, START + 9010),
     acknowledged=(START + 10_000, START + 20_000),
     topic_identity="AAAAAAAAAAAAAAAAAAAAAQ",
-    latencies=Latencies(1, (3, 9), (4, 5)),
+    latencies=Sparse(1, (3, 9), (4, 5)),
 )
 
 

@@ -138,6 +138,7 @@ class Assignment:
         until_answered = context.outage.until_answered
         assigned = context.partitions[at] = await until_answered(self._restored, at, *won)
         await until_answered(self.seek, assigned)
+        await until_answered(self._set_backlog, [assigned])
         return True
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
@@ -273,15 +274,22 @@ class Assignment:
         No consumer read them until now, so its age is no measure of the mirror. After an outage,
         however, partitions are still ours: what comes late then is late for all.
         """
-        if not taken:
-            return
-        context = self._context
-        ends = await context.admin.end_offsets([assigned.at for assigned in taken])
-        for assigned in taken:
-            assigned.watched_from = ends[assigned.at]
-            if not context.options.include_backlog:
+        await self.watch(taken)
+        if not self._context.options.include_backlog:
+            for assigned in taken:
                 assigned.backlog_to = assigned.watched_from
-                context.log.backlog(assigned)
+                self._context.log.backlog(assigned)
+
+    async def watch(self, partitions: Collection[AssignedPartition]) -> None:
+        """Know from here on which partition counts are in force.
+
+        What is in these partitions, or in their next incarnations, already may have been written
+        while there were fewer.
+        """
+        if partitions:
+            ends = await self._context.admin.end_offsets([each.at for each in partitions])
+            for assigned in partitions:
+                assigned.watched_from = ends[assigned.at]
 
     # -- topics created again, where the cluster has no topic ids ---------------------------------
 

@@ -177,6 +177,7 @@ class BatchJudge:
             return
         # What was fetched counts as read: it must not go on from there if this fails.
         await context.outage.until_answered(self._assignment.seek, assigned)
+        await context.outage.until_answered(self._assignment.watch, [assigned])
 
 
 def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:

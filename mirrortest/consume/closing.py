@@ -112,6 +112,8 @@ class Closing:
         ends, at_ns = dict(own.ends), own.at_ns
         for topic, topic_round in rounds.items():
             judge, size = self._context.topics.judges[topic], topic_round.ledger_size
+            if topic not in own.ends:
+                continue  # it decides nothing
             before = judge.closing
             judge.close(ClosingSnapshot(size, own.ends[topic], own.at_ns))
             if judge.closing != before:

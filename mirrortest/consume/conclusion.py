@@ -55,12 +55,14 @@ def conclusion(
     notes = [
         note
         for at, saved in states.saved()
+        if at.topic in snapshot.ends
         for note in (saved.notes if saved else [f"{at}: the state of its consumer cannot be read"])
     ]
     notes += [
         f"{at}: a saved state was lost, or the topic was recreated before its "
         "consumer began: messages that may have been read or deleted before are inconclusive"
         for at in states.lost()
+        if at.topic in snapshot.ends
     ]
     return _Conclusion(context, views, snapshot, verdicts, away).report(notes)
 
@@ -88,7 +90,8 @@ def _log_expired(context: ConsumerContext, views: Views, snapshot: EndOffsetSnap
     here: this host's wall clock need not be compared with the producers'.
     """
     for topic, view in views.items():
-        if snapshot.ends[topic] and all_ends_known(view, snapshot.ends[topic]):
+        ends = snapshot.ends.get(topic)
+        if ends and all_ends_known(view, ends):
             losses = context.topics.judges[topic].losses
             for stream, numbers in losses.all_expired(snapshot.elapsed_ns):
                 context.log.expired(stream, numbers)
@@ -106,6 +109,13 @@ def log_tails(
     A consumer that is given a partition while it ends logs nothing of it: so all log all ends.
     """
     mine = {assigned.at: assigned.reached for assigned in ours}
+    saved_by_others = dict(states.saved())
+    nobodys = {
+        at: JudgedUpTo(context.topics.judges[at.topic].source, at.partition, 0, 0)
+        for topic, ends in snapshot.ends.items()
+        for at in (TopicPartition(topic, number) for number, end in ends.items() if end)
+        if at not in saved_by_others
+    }
     others = {
         at: JudgedUpTo(
             context.topics.judges[at.topic].source,
@@ -113,11 +123,11 @@ def log_tails(
             saved.identity,
             views[at.topic][at.partition].next_offset,
         )
-        for at, saved in states.saved()
+        for at, saved in saved_by_others.items()
         if saved and at not in mine and at.partition in views.get(at.topic, ())
     }
-    for at, reached in sorted((others | mine).items()):
-        end = snapshot.ends[at.topic].get(at.partition)
+    for at, reached in sorted((nobodys | others | mine).items()):
+        end = snapshot.ends.get(at.topic, {}).get(at.partition)
         if end is None:
             continue
         if at in mine:
@@ -140,7 +150,7 @@ class _Conclusion:
     def report(self, notes: Iterable[str]) -> ConsumeReport:
         """The report; `notes` are those of other consumers' partitions."""
         context, options, metrics = self.context, self.context.options, self.context.metrics
-        of_partitions = [note for each in context.partitions.values() for note in each.notes]
+        of_partitions = [note for each in self._ours for note in each.notes]
         of_partitions = list(dict.fromkeys((*of_partitions, *notes)))
         checkers = [checker for view in self.views.values() for checker in view.values()]
         total = RunVerdict.of(self.verdicts.values(), checkers)
@@ -177,8 +187,14 @@ class _Conclusion:
     @property
     def _lag(self) -> int | None:
         """Messages of our partitions that are left; None where the ends are unknown."""
-        lags = self.snapshot.lags(self.context.partitions.values())
-        return None if len(lags) < len(self.context.partitions) else sum(lags.values())
+        lags = self.snapshot.lags(self._ours)
+        return None if len(lags) < len(self._ours) else sum(lags.values())
+
+    @property
+    def _ours(self) -> list[AssignedPartition]:
+        """Our partitions of the topics that decide: others only happen to match a pattern."""
+        partitions = self.context.partitions.values()
+        return [each for each in partitions if each.at.topic in self.snapshot.ends]
 
     def _rests_on(self) -> dict[str, Basis]:
         """By partition: what was read of it here, and what a state of others says of it."""

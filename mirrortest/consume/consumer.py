@@ -242,8 +242,6 @@ class Consumer:
         topics = self.context.topics
         self.assignment.drop_fenced()
         await self.batches.judge_all()
-        await self.context.outage.noticed(topics.discover())
-        await self.context.log.update_topics(topics)
         await self.assignment.take_share()
         await self.assignment.recheck(topics.returned())
         return await self.rounds.judge()

@@ -36,6 +36,8 @@ class EndOffsetSnapshot(NamedTuple):
     """Up to where each partition's transactions have all ended, where that is not its end."""
     doubts: Mapping[TopicPartition, str] = MappingProxyType({})
     """Of each partition whose end is left out, why."""
+    gone: Collection[TopicPartition] = ()
+    """Partitions of an earlier topic of the name that the present one does not have."""
 
     @classmethod
     def of(

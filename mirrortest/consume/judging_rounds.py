@@ -140,8 +140,9 @@ class JudgingRounds:
         Raises TimeoutError where the cluster takes longer than `patience` seconds for its ends.
         """
         context, options = self._context, self._context.options
-        # In this order: what is overdue now could have arrived below the ends asked for after, and
-        # a state that is read before them goes beyond them only in a topic created again.
+        # In this order: what is overdue now could have arrived below the ends asked for after, in
+        # partitions counted after, and a state that is read before them goes beyond them only in a
+        # topic created again.
         now = time.monotonic_ns()
         context.shared.merge_written()
         # An assignment may bring a topic meanwhile: the next round has it.
@@ -152,20 +153,28 @@ class JudgingRounds:
                 judge.note(lane, now)
                 await self._pause()
         views = await self._views.of(judges, self._pause)
-        async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
-            snapshot = await self._ends(views, now)
         ledger_complete = context.ledger.complete(options.run, options.expect_producers)
+        of_run = self._of_run(views) if ledger_complete else views.keys()
+        async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
+            await context.outage.noticed(context.topics.discover())
+            await context.log.update_topics(context.topics)
+            snapshot = await self._ends({topic: views[topic] for topic in of_run}, now)
         all_judged, unreadable = True, self._views.unreadable()
         rounds: TopicRounds = {}
         for topic, judge in judges.items():
-            checkers, ends = views[topic], snapshot.ends[topic]
+            checkers, ends = views[topic], snapshot.ends.get(topic, {})
             topic_round = rounds[topic] = TopicRound(judge, self._ledger, checkers, now)
             for _ in topic_round.steps():
                 await self._pause()
             # A topic that was there, and that nobody has judged, may have held anything.
             unseen = topic in unreadable or (judge.first_id is not None and not ends)
             unseen = unseen or any(at.topic == topic for at in snapshot.doubts)
-            ends_known = all_ends_known(checkers, ends) and not unseen
+            present = {
+                number: checker
+                for number, checker in checkers.items()
+                if TopicPartition(topic, number) not in snapshot.gone
+            }
+            ends_known = all_ends_known(present, ends) and not unseen
             judge.losses.cancel(ends)
             if ends_known:
                 judge.losses.open(topic_round.overdue, ends)
@@ -177,7 +186,8 @@ class JudgingRounds:
                 self._carry_claims(topic)
                 self._saves.request()
             awaited = judge.awaits_ledger(topic_round, now)
-            all_judged = not awaited and all_judged and ends_known and topic_round.judged
+            judged = not awaited and ends_known and topic_round.judged
+            all_judged = all_judged and (judged or topic not in of_run)
         if not ledger_complete:
             self._unrecorded.check(rounds.values(), now)
         found = 0 < len(rounds) <= len(rounds.keys() & context.topics.counts.keys())
@@ -191,6 +201,22 @@ class JudgingRounds:
         """After each small step; a partition of which something waits is not fetched meanwhile."""
         if await self._slice.over() and not self._concluding:
             await self._batches.buffer_arrived()
+
+    def _of_run(self, views: Views) -> set[str]:
+        """The topics that decide whether a run is over whose ledger is complete.
+
+        Those that the user named, and those that the ledger or a message of the run is about:
+        others only happen to match a pattern.
+        """
+        run, judges = self._context.options.run, self._context.topics.judges
+        recorded = {stream.topic for stream in self._ledger.lanes_of(run)}
+        return {
+            topic
+            for topic, checkers in views.items()
+            if topic in self._context.options.topics
+            or judges[topic].source in recorded
+            or any(stream.run == run for each in checkers.values() for stream in each.fragments)
+        }
 
     async def _ends(self, views: Views, elapsed_ns: int) -> EndOffsetSnapshot:
         """Ask where every partition of these topics ends now."""
@@ -206,7 +232,15 @@ class JudgingRounds:
         for (topic, _), end in found.items():
             context.topics.judges[topic].first_topic_id(end.topic_id)
         unproven = {at for at, assigned in context.partitions.items() if assigned.resumed}
-        return EndOffsetSnapshot.of(at_ns, elapsed_ns, views, read, found, unproven)
+        snapshot = EndOffsetSnapshot.of(at_ns, elapsed_ns, views, read, found, unproven)
+        present = {topic: end.topic_id for (topic, _), end in found.items() if end.topic_id}
+        gone = {
+            at
+            for topic in present
+            for at in (TopicPartition(topic, number) for number in views[topic])
+            if at not in read and self._views.place(at).topic_id not in {None, present[topic]}
+        }
+        return snapshot._replace(gone=gone)
 
     def _carry_claims(self, topic: str) -> None:
         """Put a topic's claims into a partition of ours, whose state carries them on."""

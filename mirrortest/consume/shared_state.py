@@ -1,7 +1,8 @@
 """What the consumers of a run share of a topic, besides each partition's state.
 
 Claims of loss, since when a number has been awaited, up to where to read before a run is over, and
-which topics of this name there were: one who begins after it was recreated would not know.
+which topics of this name there were: one who begins after it was recreated would not know. The last
+is known across groups: another group that judges the same run need not have begun in time.
 It is kept for a topic as a whole, so that it outlives its consumers also where the mirror has not
 made the topic: what comes after all is then late for whoever sees it, and no restart sets a
 deadline back.
@@ -16,6 +17,7 @@ each save, and the deadlines, line by line, which only those read who begin.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import time
@@ -31,7 +33,7 @@ from mirrortest.verify import untrusted
 from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.state_store import StateStore
@@ -77,6 +79,9 @@ class SharedState:
                         topic=topic,
                         why=str(error),
                     )
+            for raw in self._store.written_elsewhere(topic):
+                with contextlib.suppress(RecordError):  # theirs to write again
+                    judge.topic_ids |= _topic_ids(_content(raw)[0])
 
     async def write(self) -> None:
         """Write what is known now, by others too. Raises ClusterError."""
@@ -118,13 +123,8 @@ class SharedState:
         Raises:
             RecordError: one of them cannot be read.
         """
-        content, behind = untrusted.unpacked(raw, MOST_UNPACKED_BYTES)
-        state = untrusted.mapped(untrusted.document(content, MOST_UNPACKED_BYTES))
-        claims = claims_of(state, judge.source, judge.run)
-        known = untrusted.listed(state.get("topic_ids", []))
-        if len(known) > MOST_LEFT:
-            raise RecordError(f"{len(known):,} topics of one name")
-        topic_ids = {untrusted.topic_id(each) for each in known}
+        state, behind = _content(raw)
+        claims, topic_ids = claims_of(state, judge.source, judge.run), _topic_ids(state)
         # Under another deadline other numbers would be overdue.
         if untrusted.number(untrusted.entry(state, "deadline")) != judge.losses.deadline_ns:
             deadlines = False
@@ -143,6 +143,19 @@ class SharedState:
         judge.topic_ids |= topic_ids
         if (closing := state.get("closing")) is not None:
             judge.close(ClosingSnapshot.from_state(closing))
+
+
+def _content(raw: bytes) -> tuple[dict[str, Any], bytes]:
+    """A record's first part, and what is behind it; RecordError where it cannot be read."""
+    content, behind = untrusted.unpacked(raw, MOST_UNPACKED_BYTES)
+    return untrusted.mapped(untrusted.document(content, MOST_UNPACKED_BYTES)), behind
+
+
+def _topic_ids(state: Mapping[str, Any]) -> set[str]:
+    known = untrusted.listed(state.get("topic_ids", []))
+    if len(known) > MOST_LEFT:
+        raise RecordError(f"{len(known):,} topics of one name")
+    return {untrusted.topic_id(each) for each in known}
 
 
 def _packed_claims(judge: TopicJudge) -> bytes:

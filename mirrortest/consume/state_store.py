@@ -43,6 +43,8 @@ from mirrortest.verify import untrusted
 from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirrortest.model.topic_partition import TopicPartition
 
 _log = structlog.get_logger()
@@ -115,6 +117,10 @@ class StateStore:
     def written(self, topic: str) -> list[bytes]:
         """All records of a topic as a whole since the last call, or the newest at first."""
         return self._table.shared_records(topic)
+
+    def written_elsewhere(self, topic: str) -> Iterable[bytes]:
+        """The same of other groups that judge this run and cluster."""
+        return self._table.shared_elsewhere(topic)
 
     async def claim(self, partition: TopicPartition) -> tuple[int, dict[str, Any] | None]:
         """Take a partition: the generation won, and the newest state written before it.

@@ -11,11 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify import untrusted
 from mirrortest.verify.untrusted import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CHUNK_BYTES = 256 * 1024
 MOST_STATE_BYTES = 256 << 20
@@ -93,6 +96,8 @@ class StateTable:
         """Those of which that record is in the topic, and not only remembered."""
         self._shared_since: dict[str, list[bytes]] = {}
         """topic -> such records since `shared_records` was last asked; of those that ask"""
+        self._elsewhere: dict[str, dict[str, bytes]] = {}
+        """topic -> reader -> such a record of another group that judges the same run and cluster"""
         self.damaged = 0
         """Records of our scope that could not be read: compaction leaves some, and no harm."""
 
@@ -114,6 +119,10 @@ class StateTable:
         if since is None:
             return [self.shared[topic]] if topic in self.shared else []
         return since
+
+    def shared_elsewhere(self, topic: str) -> Iterable[bytes]:
+        """The records of a topic as a whole that other groups wrote since the last call."""
+        return self._elsewhere.pop(topic, {}).values()
 
     # -- a topic that was created again -----------------------------------------------------------
 
@@ -144,19 +153,23 @@ class StateTable:
         except ValueError:
             return
         parts = scope[len(self._scope) :]
-        if tuple(scope[: len(self._scope)]) != self._scope or kind == "hello":
+        ours = tuple(scope[: len(self._scope)]) == self._scope
+        if not (ours or (kind == "topic" and tuple(scope[:3]) == self._scope[:3])):
             return
         try:
             if kind == "topic":
-                self._apply_shared(parts, value)
-            else:
+                self._apply_shared(None if ours else scope[3], parts, value)
+            elif kind != "hello":
                 self._apply_partition(kind, parts, value)
         except RecordError:
             self.damaged += 1
 
-    def _apply_shared(self, parts: list[Any], value: bytes | None) -> None:
+    def _apply_shared(self, other: object, parts: list[Any], value: bytes | None) -> None:
         topic = untrusted.topic(*untrusted.listed(parts, 1))
         if value is None:
+            return
+        if other is not None:
+            self._elsewhere.setdefault(topic, {})[str(other)] = value
             return
         self.shared[topic] = value
         self.shared_in_topic.add(topic)

@@ -25,8 +25,8 @@ Why a claim is true. A round does these in order:
 2. It takes over the shared claims, and notes what the ledger has. What the ledger brings later
    is noted in the next round.
 3. It collects each partition's newest checker.
-4. It asks for the end of every partition. Whatever the mirror had written when the clock was read
-   is below these ends.
+4. It counts the topic's partitions, and asks for the end of each. Whatever the mirror had written
+   when the clock was read is below these ends.
 5. It judges all streams by those checkers, which gives the overdue numbers.
 6. It cancels a pending loss one of whose ends has moved back (`cancel`): its topic was deleted,
    created again or cut back, and that offset may never be reached.
@@ -36,9 +36,10 @@ Why a claim is true. A round does these in order:
 
 So between 1 and 8 every offset that the mirror had filled by the deadline has been judged or is in
 an unread range. A number that is missing then was not in the destination at its deadline. If the
-ends were asked for before the clock was read, a message could be written between the two, above the
-ends, and be claimed although it was in time. If the checkers were collected after the ends,
-one could be ahead of its end because it read on, and that would look like a replaced log.
+ends were asked for, or the partitions counted, before the clock was read, a message could be
+written between the two, above the ends, and be claimed although it was in time. If the checkers
+were collected after the ends, one could be ahead of its end because it read on, and that would look
+like a replaced log.
 
 While a loss is pending, what becomes overdue waits for the next one: one snapshot of ends is enough
 at any time, and a claim comes at most one reading of the backlog later.

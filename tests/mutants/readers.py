@@ -144,7 +144,7 @@ def read_shared(rng: Random) -> bool:
     if at and rng.random() < 0.1:
         raw = garbled(rng, raw)
     judged = records.judge()
-    store: Any = SimpleNamespace(written=lambda _: [raw])
+    store: Any = SimpleNamespace(written=lambda _: [raw], written_elsewhere=lambda _: [raw])
     topics = cast("JudgedTopics", SimpleNamespace(judges={TOPIC: judged}))
     with structlog.testing.capture_logs() as logged:
         SharedState(topics, store, lambda: 0).merge_written()

@@ -153,7 +153,10 @@ def judged_document(rng: Random) -> tuple[dict[str, Any], list[Any]]:
     async def renewed() -> None:
         """The topic is never created again."""
 
-    store: Any = SimpleNamespace(written=lambda _: [], share=share, renewed=renewed)
+    nothing: Any = lambda _: []  # noqa: E731  # no other consumer writes
+    store: Any = SimpleNamespace(
+        written=nothing, written_elsewhere=nothing, share=share, renewed=renewed
+    )
     topics = cast("JudgedTopics", SimpleNamespace(judges={TOPIC: claimed(rng)}))
     asyncio.run(SharedState(topics, store, lambda: 90_000_000_000).write())
     reader = zlib.decompressobj()

@@ -99,9 +99,12 @@ class _Session:
         self.truth = truth
         self.log = Log()
         topics: Any = SimpleNamespace(
-            counts={truth.topic: truth.partitions}, compacted=(), policy_hidden=()
+            counts={truth.topic: truth.partitions},
+            compacted=set(),
+            policy_hidden=set(),
+            discover=self.renewed,
         )
-        options: Any = SimpleNamespace(run=RUN, expect_producers=())
+        options: Any = SimpleNamespace(run=RUN, expect_producers=(), topics=(truth.topic,))
         self.log_rows = ConsumerLog(cast("SequenceLog", self.log), options, topics)
         follower = LedgerFollower(
             cast("FollowedTopic", None), _there, where="", now_ns=lambda: play.now
@@ -128,7 +131,7 @@ class _Session:
             shared=self.shared,
             log=self.log_rows,
             metrics=plays,
-            outage=cast("Outage", None),
+            outage=cast("Outage", SimpleNamespace(noticed=lambda asking: asking)),
             partitions=self.partitions,
         )
         self.rounds = JudgingRounds(self.context, assignment=plays, batches=plays, saves=plays)
@@ -145,8 +148,12 @@ class _Session:
         """The newest, each time anew: nobody writes at the same time here."""
         return [self._play.shared[topic]] if topic in self._play.shared else []
 
+    def written_elsewhere(self, _: str) -> list[bytes]:
+        """There is one group."""
+        return []
+
     async def renewed(self) -> None:
-        """The topic is never created again."""
+        """The topic is never created again, and gets no partitions."""
 
     async def share(self, topic: str, raw: bytes) -> bool:
         self._play.shared[topic] = raw

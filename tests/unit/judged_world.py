@@ -63,6 +63,9 @@ class Log:
         self.judged: list[int] = []
         self.looked_ns = 0
 
+    async def update_topics(self, topics: object) -> None:
+        """There are no others."""
+
     def looked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 
@@ -136,6 +139,9 @@ class World:
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
 
+    async def no_more_topics(self) -> None:
+        """What is judged is there from the beginning."""
+
     async def buffer_arrived(self) -> None:
         self.taken_in += 1
 
@@ -183,11 +189,17 @@ class World:
         counts: dict[str, int] = {}
         for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        topics = SimpleNamespace(judges=judges, counts=counts, policy_hidden=self.policy_hidden)
+        topics = SimpleNamespace(
+            judges=judges,
+            counts=counts,
+            policy_hidden=self.policy_hidden,
+            discover=self.no_more_topics,
+        )
         store = SimpleNamespace(
             serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
             state=lambda at: self.states[at][1],
             written=lambda topic: [],  # no other consumer writes
+            written_elsewhere=lambda topic: [],
         )
         reader = SimpleNamespace(ends=self.told_ends, sees_topic_ids=self.sees_topic_ids)
         context = ConsumerContext(

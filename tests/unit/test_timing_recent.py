@@ -52,4 +52,4 @@ def test_those_of_several_processes_are_one_distribution() -> None:
     whole = Latencies.merged([one, two]).all
     again = Histogram.of(whole)
     assert (again.count, again.negative) == (4, 1)
-    assert again.sparse() == _of(5, 5, 9).sparse()
+    assert again.sparse() == _of(-1, 5, 5, 9).sparse()

@@ -1,0 +1,88 @@
+"""Partitions that come into a consumer's care late: what is judged of what was in them by then.
+
+The real applications on the simulated clusters; their logs are reconciled, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.config.threshold import thresholds
+from mirrortest.consume.options import Shard
+from tests.simulation.mirror import grow
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from mirrortest.consume.consume_report import ConsumeReport
+    from tests.simulation.history import Stage
+
+_GROWN = Plan(partitions=2, messages=30, rate=50.0, direct_ledger=True, rehash=True, deadline=5.0)
+
+
+def reports(stage: Stage) -> list[ConsumeReport]:
+    """What the consumers that ended have reported."""
+    return [each.report for each in stage.outcome.consumers if each.report is not None]
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_what_stood_in_an_abandoned_share_before_partitions_were_added_is_not_misrouted(
+    shards: int,
+) -> None:
+    """A share that nobody has is taken over; it was filled while there were fewer partitions."""
+
+    async def script(stage: Stage) -> None:
+        await Script(stage).produced("p0")
+        await asyncio.sleep(2)
+        grow(stage.world.destination.topics["t0"], 3)
+        await asyncio.sleep(1)
+        for index in range(shards):
+            stage.supervise("consume", f"c{index}", shard=Shard(index + 1, 2))
+
+    stage = played(_GROWN, script)
+    assert [report.exit_code for report in reports(stage)] == [0] * shards
+    assert reconciled(stage).exit_code == 0
+
+
+def test_what_waited_in_an_abandoned_share_says_nothing_of_the_mirrors_latency() -> None:
+    """Nobody read it for a minute: it is a backlog, as for a consumer that begins."""
+
+    async def script(stage: Stage) -> None:
+        await Script(stage).produced("p0")
+        await asyncio.sleep(2)
+        conditions = thresholds(("p(99)<10s",))
+        stage.supervise("consume", "c0", shard=Shard(1, 2), thresholds=conditions)
+
+    (report,) = reports(played(Plan(partitions=2, messages=30, deadline=5.0), script))
+    assert report.backlog == {"t0": 30}
+    assert report.inconclusive == ["threshold p(99)<10s: nothing measured"]
+
+
+@pytest.mark.parametrize("grown_back", [False, True])
+def test_what_stood_in_a_recreated_topic_before_it_grew_is_not_misrouted(grown_back: bool) -> None:
+    """It was created with fewer partitions, and grew before its consumer looked at it."""
+
+    async def script(stage: Stage) -> None:
+        played, world = Script(stage), stage.world
+        grow(world.destination.topics["t0"], 3)
+        stage.mirror.running = False
+        await played.produced("p0")
+        consumer = await played.consuming("c0")
+        await asyncio.sleep(2)
+        consumer.process.pause()
+        world.destination.delete("t0", world.now_ns)
+        world.destination.create("t0", 2 if grown_back else 3, now_ns=world.now_ns)
+        stage.mirror.running = True
+        await asyncio.sleep(2)
+        if grown_back:
+            grow(world.destination.topics["t0"], 3)
+        consumer.process.resume()
+
+    stage = played(_GROWN, script)
+    (report,) = reports(stage)
+    assert (report.counts["delivered"], report.counts["misrouted"]) == (30, 0)
+    assert reconciled(stage).counts["misrouted"] == 0

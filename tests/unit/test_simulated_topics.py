@@ -1,0 +1,147 @@
+"""Which topics and partitions decide a run: others hold nothing up, and none is overlooked.
+
+The real applications on the simulated clusters; their logs are reconciled, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.batch import Record, encoded, rows_of
+from tests.simulation.mirror import grow
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+from tests.unit.test_simulated_takeover import reports
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.cluster import Topic
+    from tests.simulation.history import Stage
+    from tests.simulation.world import World
+
+_PLAN = Plan(messages=40, rate=10.0, direct_ledger=True, deadline=5.0)
+
+
+def _strangers(world: World, topic: Topic) -> None:
+    """Somebody else's record in an unrelated topic."""
+    record = [(0, b"k", b"somebody else's", ())]
+    topic.partitions[0].append(encoded(record), [Record(0, b"k", None)], world.now_ns)
+    world.news("destination", "t9")
+
+
+def _deleted(world: World) -> None:
+    world.destination.delete("t9", world.now_ns)
+
+
+def _recreated(world: World) -> None:
+    world.destination.delete("t9", world.now_ns)
+    _strangers(world, world.destination.create("t9", 1, now_ns=world.now_ns))
+
+
+def _without_leader(world: World) -> None:
+    world.destination.topics["t9"].partitions[0].leaderless = True
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("befalls", [_deleted, _recreated, _without_leader])
+def test_what_befalls_a_topic_that_is_not_the_runs_decides_nothing(
+    befalls: Callable[[World], None], group: bool
+) -> None:
+    """It matches the pattern, and nothing more: no consumer waits for it, nothing is in doubt."""
+
+    async def script(stage: Stage) -> None:
+        world = stage.world
+        _strangers(world, world.destination.create("t9", 1, now_ns=world.now_ns))
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0", topics=(), topic_pattern="t.*")
+        await asyncio.sleep(3)
+        befalls(world)
+
+    stage = played(Plan(**{**vars(_PLAN), "group": group}), script)
+    (report,) = reports(stage)
+    assert (report.exit_code, report.counts["delivered"]) == (0, 40)
+    assert reconciled(stage).exit_code == 0
+
+
+def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict() -> None:
+    """A partition that the new topic does not have has no end to wait for."""
+
+    async def script(stage: Stage) -> None:
+        destination, now_ns = stage.world.destination, stage.world.now_ns
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0")
+        await asyncio.sleep(2)
+        destination.delete("t0", now_ns)
+        stage.mirror.habits.partitions = 2
+        stage.mirror.start_over("t0")
+        destination.create("t0", 2, now_ns=now_ns)
+
+    stage = played(Plan(**{**vars(_PLAN), "partitions": 3, "rehash": True}), script)
+    assert not stage.outcome.hang
+    (report,) = reports(stage)
+    assert (report.exit_code, report.counts["lost"]) == (3, 0)
+    assert "t0 has fewer partitions than it had" in report.inconclusive
+    offline = reconciled(stage)
+    assert (offline.exit_code, offline.counts["lost"]) == (3, 0)
+
+
+@pytest.mark.parametrize("added", [6.1, 6.2, 6.3, 6.42])
+def test_what_came_in_time_into_a_partition_that_is_new_is_not_lost(added: float) -> None:
+    """Partitions are counted after the clock is read, as ends are asked for after it."""
+
+    async def script(stage: Stage) -> None:
+        world = stage.world
+        stage.mirror.running = False
+        grow(world.source.topics["t0"], 3)
+        await Script(stage).produced("p0")
+        source, copy = world.source.topics["t0"].partitions, world.destination.topics["t0"]
+
+        def mirror(number: int) -> None:
+            for batch in source[number].log:
+                records = [Record(0, each.key, each.message) for each in batch.records]
+                raw = encoded([row[1:] for row in rows_of(batch)])
+                copy.partitions[number].append(raw, records, world.now_ns)
+            world.news("destination", "t0")
+
+        stage.supervise("consume", "c0", duration=5.2)
+        await asyncio.sleep(0.5)
+        mirror(0)
+        mirror(1)
+        await asyncio.sleep(added - world.seconds)
+        grow(copy, 3)
+        mirror(2)
+
+    plan = Plan(partitions=2, messages=15, rate=100.0, direct_ledger=True, deadline=4.85)
+    stage = played(plan, script)
+    (report,) = reports(stage)
+    assert report.counts["lost"] == 0
+    assert reconciled(stage).counts["lost"] == 0
+
+
+def test_a_group_that_begins_after_a_topic_was_recreated_learns_of_it_from_another() -> None:
+    """What stood in the topic before is not lost: the first group, which knew it, has read it."""
+
+    async def script(stage: Stage) -> None:
+        play = Script(stage)
+        stage.mirror.running = False
+        await play.produced("p0")
+        stage.supervise("consume", "c0", shard=None, group="a", until_complete=False, duration=40.0)
+        await asyncio.sleep(2)
+        play.write(range(10))
+        await play.read(10)
+        await asyncio.sleep(3)
+        play.recreate()
+        play.write(range(10, 15))
+        await asyncio.sleep(8)
+        stage.supervise("consume", "c1", shard=None, group="b")
+
+    plan = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
+    first, second = reports(played(plan, script))
+    assert first.counts["delivered"] == 15
+    assert (second.exit_code, second.counts["lost"]) == (3, 0)
+    assert second.counts["inconclusive"] == 10

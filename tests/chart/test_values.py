@@ -237,8 +237,8 @@ def _rule(helm: Helm, **values: Any) -> Manifest:
 def test_the_alerts_limits_are_those_of_the_values(helm: Helm) -> None:
     """As the generator writes them for the same limits, descriptions included."""
     other: dict[str, Any] = {
-        "window": "5m", "patience": "90s", "duplicates": 0.05, "latency": 2.5, "silence": 120,
-        "skew": 1, "fullness": 0.5,
+        "window": "5m", "patience": "90s", "absence": "10m", "duplicates": 0.05, "latency": 2.5,
+        "silence": 120, "skew": 1, "fullness": 0.5,
     }  # fmt: skip
     assert _rule(helm)["spec"] == rules(Limits())
     assert _rule(helm, limits=other)["spec"] == rules(Limits(**other))

@@ -24,7 +24,7 @@ from tests.documented import BLOCK, DOCUMENTS, ROOT, sentences
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SHELL = {"cd", "jq", "wait"}
+_SHELL = {"cd", "do", "done", "exit", "for", "jq", "set", "test", "trap", "wait"}
 _COMMAND = re.compile(
     r"^ *(?:mirrortest|make|helm|kubectl|docker|pip|python|curl) [a-z./-]", re.MULTILINE
 )

@@ -100,9 +100,13 @@ def _fullness(values: str) -> Series:
     return _of(names.CONSUMER_FULLNESS, "c", values, topic=TOPIC)
 
 
+def _up(instance: str, values: str, **labels: str) -> Series:
+    return _of("up", instance, values, **labels)
+
+
 def cases() -> list[Case]:
     """All of them; each alert has one that sets it off and one that does not."""
-    return [*_correctness(), *_stalled_mirror(), *_progress(), *_trust()]
+    return [*_correctness(), *_targets(), *_stalled_mirror(), *_progress(), *_trust()]
 
 
 def _correctness() -> list[Case]:
@@ -164,6 +168,18 @@ def _correctness() -> list[Case]:
             {"2m": quiet, "4m": [_OF_TOPIC]},
         ),
         Case(
+            "messages that cannot be judged, for a minute, and not for moments",
+            "MirrortestInconclusive",
+            (CARL, _found("inconclusive", "0x9 2x2 0x9 2x20 0x40")),
+            {"3m": quiet, "7m": [_OF_TOPIC], "12m": quiet},
+        ),
+        Case(
+            "a message in flight may still be judged",
+            "MirrortestInconclusive",
+            (CARL, _found("in_flight", "9x80")),
+            {"5m": quiet},
+        ),
+        Case(
             "the 99th percentile above 30 s for a minute",
             "MirrortestLatencyHigh",
             (CARL, _late("20", "0+95x80"), _late("50", "0+100x80"), _late("+Inf", "0+100x80")),
@@ -174,6 +190,73 @@ def _correctness() -> list[Case]:
             "MirrortestLatencyHigh",
             (CARL, _late("20", "0+995x80"), _late("50", "0+1000x80"), _late("+Inf", "0+1000x80")),
             {"5m": quiet},
+        ),
+    ]
+
+
+def _targets() -> list[Case]:
+    alert = "MirrortestTargetDown"
+    quiet: list[str] = []
+    ends = "1x20 stale"
+    carl, ann = _there("consumer", "carl", "c", ends), _there("producer", "ann", "p", ends)
+    carl_is_down = [f'job="m", instance="c", {_OF_CARL}']
+    falls, stays = _up("c", "1x20 0x320"), _up("p", "1x340")
+    still_there = _there("producer", "ann", "p", "1x340")
+    return [
+        Case(
+            "a consumer does not answer while its producer does, for an hour",
+            alert,
+            (carl, falls, still_there, stays),
+            {"5m": quiet, "6m": quiet, "8m": carl_is_down, "66m": quiet},
+        ),
+        Case(
+            "one that comes back within two minutes was replaced",
+            alert,
+            (carl, _up("c", "1x20 0x6 1x60"), still_there, stays),
+            {"6m": quiet, "9m": quiet},
+        ),
+        Case(
+            "a pod that is still discovered and does not answer, whoever else does",
+            alert,
+            (carl, _up("c", "1x20 0x60", pod="c-1")),
+            {"8m": carl_is_down},
+        ),
+        Case(
+            "a pod that has ended is no target any more",
+            alert,
+            (carl, _up("c", "1x20 stale", pod="c-1"), still_there, stays),
+            {"9m": quiet},
+        ),
+        Case(
+            "where targets stay listed, a run of which nothing answers has ended",
+            alert,
+            (carl, falls, ann, _up("p", "1x20 0x60")),
+            {"9m": quiet},
+        ),
+        Case(
+            "a producer that ended before the run's last verdict",
+            alert,
+            (ann, _up("p", "1x20 0x60"), CARL, _complete("0x20 1x60"), _up("c", "1x80")),
+            {"9m": quiet},
+        ),
+        Case(
+            "an observer of machines is not missed, and does not show that a run goes on",
+            alert,
+            (
+                _there("observer", "o1", "o1", ends),
+                _up("o1", "1x20 0x60"),
+                _there("observer", "o2", "o2"),
+                _up("o2", "1x80"),
+                carl,
+                falls,
+            ),
+            {"9m": quiet},
+        ),
+        Case(
+            "a target that never took part in a run",
+            alert,
+            (still_there, stays, _up("broker", "0x80")),
+            {"9m": quiet},
         ),
     ]
 

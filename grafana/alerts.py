@@ -18,7 +18,10 @@ class Limits:
 
     Attributes:
         window: over which rates are taken; at least four scrapes.
-        patience: how long a condition holds before an alert that is not urgent fires.
+        patience: how long a condition must last before its alert fires. Alerts on messages that
+            are lost, wrong or duplicated and on clocks fire at once, the one on targets waits for
+            `absence`.
+        absence: how long a target may be down: a pod that is replaced comes back within it.
         duplicates: share of the acknowledged messages that may be duplicated.
         latency: the 99th percentile from the intended time, seconds.
         silence: of the ledger, seconds.
@@ -28,6 +31,7 @@ class Limits:
 
     window: str = "2m"
     patience: str = "1m"
+    absence: str = "2m"
     duplicates: float = 0.001
     latency: float = 30
     silence: float = 60
@@ -113,6 +117,17 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             "Duplicated and reordered",
         ),
         Alert(
+            "MirrortestInconclusive",
+            "warning",
+            f"{found('inconclusive')} > 0",
+            limits.patience,
+            "Run {{ $labels.run }}: messages of {{ $labels.topic }} cannot be judged",
+            "{{ $value }} acknowledged messages are missing, and may have been in offsets that no "
+            "consumer read. The run cannot pass.",
+            "overview",
+            "Inconclusive",
+        ),
+        Alert(
             "MirrortestLatencyHigh",
             "warning",
             f"{latency} > {limits.latency:g}",
@@ -165,6 +180,17 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
     behind = scope.by("max", "run, name, topic", scope.one(names.PRODUCER_BEHIND))
     return [
         Alert(
+            "MirrortestTargetDown",
+            "warning",
+            _down(scope),
+            limits.absence,
+            "Run {{ $labels.run }}: {{ $labels.name }} cannot be scraped",
+            "It took part in the run within the last hour, and its target {{ $labels.instance }} "
+            "does not answer. Its metrics are missing, and alerts that rest on them are silent.",
+            "mirror",
+            "Reachable",
+        ),
+        Alert(
             "MirrortestMirrorStalled",
             "critical",
             f"{seen_from_both} or {seen_from_destination}",
@@ -210,6 +236,25 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             "Behind schedule",
         ),
     ]
+
+
+def _down(scope: Scope) -> str:
+    """Targets that took part in a run within the hour and do not answer, though it goes on.
+
+    A process that has ended as it should looks the same where its target stays listed, as by
+    static_configs. So its run must still have a process that answers. Kubernetes's discovery drops
+    pods that have ended: there a target that is down is in trouble whoever else answers.
+    """
+    # No verdict depends on an observer of machines, and it may outlast the run.
+    taking_part = f'{names.RUN_INFO.full_name}{{role!="observer"}}'
+    was_there = f"max by (job, instance, run, name) (max_over_time({taking_part}[1h]))"
+    down = f"({was_there} and on (job, instance) (up == 0))"
+    complete = scope.by("max", "run", scope.one(names.CONSUMER_COMPLETE, role="~.+"))
+    return (
+        f'(({down} and on (job, instance) up{{pod!=""}}) '
+        f"or ({down} and on (run) max by (run) ({taking_part}))) "
+        f"unless on (run) ({complete} == 1)"
+    )
 
 
 def _trust(scope: Scope, limits: Limits) -> list[Alert]:

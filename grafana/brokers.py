@@ -83,8 +83,9 @@ def _brokers() -> list[Panel]:
             span=6,
         ),
         number(
-            "Busiest request handlers",
-            "The share of time in which they had nothing to do, of the busiest broker.",
+            "Least idle request handlers",
+            "The share of time in which the request handlers of the busiest broker had nothing to "
+            "do.",
             "percentunit",
             Query(f"min({DASHBOARD.one(names.OBSERVED[BROKER]['handler_idle_ratio'])})", ""),
             span=6,

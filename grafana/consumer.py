@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grafana.frame import framed, variable
-from grafana.judgement import NOT_JUDGED
+from grafana.judgement import NOT_JUDGED, found, whole
 from grafana.panels import AMBER, GREEN, RED, Query, State, Step, lines, number, timeline, warmth
 from grafana.process import process_panels
 from grafana.promql import DASHBOARD
@@ -69,7 +69,7 @@ def _reading() -> list[Panel]:
         ),
         lines(
             "Bytes",
-            "Record batches, decompressed.",
+            "Values of the messages, decompressed, without keys and headers.",
             "Bps",
             Query(
                 scope.by("sum", "run, name", scope.rate(names.CONSUMER_BYTES)), "{{name}} {{run}}"
@@ -178,20 +178,21 @@ def _judging() -> list[Panel]:
             runbook="MirrortestLoss",
         ),
         lines(
-            "Losses claimed and repaid",
-            "Messages claimed lost in the last 5 minutes, and those that came after all.",
+            "Claimed lost, and arrived later",
+            "Messages claimed lost in the last 5 minutes, and those that arrived after they had "
+            "been claimed lost.",
             "short",
             Query(
                 scope.by(
                     "sum", "run, topic", f"increase({scope.one(names.CONSUMER_LOST_CLAIMED)}[5m])"
                 ),
-                "claimed {{run}} {{topic}}",
+                "claimed lost {{run}} {{topic}}",
             ),
             Query(
                 scope.by(
                     "sum", "run, topic", f"increase({scope.one(names.CONSUMER_LOST_REPAID)}[5m])"
                 ),
-                "repaid {{run}} {{topic}}",
+                "arrived later {{run}} {{topic}}",
             ),
             runbook="MirrortestLoss",
         ),
@@ -208,20 +209,17 @@ def _judging() -> list[Panel]:
         ),
         number(
             "Unread offsets",
-            "Deleted before they were read: their messages cannot be judged.",
+            "Of all topics. Deleted before they were read: their messages cannot be judged.",
             "locale",
-            Query(scope.by("max", "run", scope.one(names.CONSUMER_UNREAD)), "{{run}}"),
+            Query(whole(scope, "run", scope.one(names.CONSUMER_UNREAD)), "{{run}}"),
             steps=[Step(1, AMBER)],
             span=12,
         ),
         number(
             "Foreign and of other runs",
-            "Messages in the topics that are not of this run.",
+            "All messages in the topics that are not of this run.",
             "locale",
-            Query(
-                scope.by("max", "run", scope.one(names.CONSUMER_FINDINGS, finding=NOT_JUDGED)),
-                "{{run}}",
-            ),
+            Query(found(scope, "run", NOT_JUDGED), "{{run}}"),
             span=12,
         ),
     ]

@@ -65,7 +65,7 @@ def _beside() -> list[Panel]:
         lines(
             "Bytes",
             "Produced, as record batches on the wire; copied, as MirrorMaker 2 counts them; "
-            "consumed, decompressed.",
+            "consumed, the values alone, decompressed.",
             "Bps",
             Query(scope.by("sum", "run", scope.rate(names.PRODUCER_BYTES)), "produced {{run}}"),
             Query(f"sum by (target) ({_rate(f'{_SOURCE}bytes_total')})", "copied to {{target}}"),
@@ -150,6 +150,7 @@ def _connect() -> list[Panel]:
             ),
             span=6,
             height=4,
+            runbook="MirrortestTargetDown",
         ),
         lines(
             "Copied, by topic",

@@ -70,11 +70,17 @@ def _verdict() -> list[Panel]:
     return [
         number(
             "Verdict now",
-            f"The consumers' verdict so far. Wrong: messages are lost, or {WRONG_IN_WORDS}. "
-            "Duplicates and reorders have panels of their own.",
+            f"By the consumers' findings. Wrong: messages are lost, or {WRONG_IN_WORDS}. "
+            "Undecided: messages are inconclusive, or the ledger has no acknowledged message of "
+            "the run, so that no loss can be proven. Nothing wrong so far: neither; the verdict "
+            "comes at the end of the run. Duplicates and reorders have panels of their own.",
             "none",
-            Query(f"{found(scope, 'run', FAILING)} > bool 0", "{{run}}"),
-            states=[State(0, "correct", GREEN), State(1, "wrong", RED)],
+            Query(_verdict_so_far(scope, acked), "{{run}}"),
+            states=[
+                State(0, "nothing wrong so far", GREEN),
+                State(1, "undecided", AMBER),
+                State(2, "wrong", RED),
+            ],
             runbook="MirrortestLoss",
         ),
         number(
@@ -108,7 +114,7 @@ def _verdict() -> list[Panel]:
         ),
         number(
             "Reordered",
-            "Their first copy lies after the first copy of a later message of their stream.",
+            "Their first copy comes after the first copy of a later message of their stream.",
             "locale",
             Query(found(scope, "run", "reordered"), "{{run}}"),
             steps=[Step(1, AMBER)],
@@ -125,7 +131,8 @@ def _verdict() -> list[Panel]:
         ),
         number(
             "Run",
-            "Complete once the ledger has every expected producer and the end of every lane.",
+            "Complete once the ledger has every expected producer and the end of every lane, and "
+            "every acknowledged message has a verdict.",
             "none",
             Query(complete, "{{run}}"),
             states=[State(0, "going on", "blue"), State(1, "complete", GREEN)],
@@ -149,6 +156,15 @@ def _verdict() -> list[Panel]:
             height=8,
         ),
     ]
+
+
+def _verdict_so_far(scope: Scope, acked: str) -> str:
+    """2: wrong, 1: undecided, 0: neither. Without a ledger, `acked` is 0."""
+    failing, inconclusive = found(scope, "run", FAILING), found(scope, "run", "inconclusive")
+    return (
+        f"2 * ({failing} > bool 0) > 0 or ({inconclusive} > bool 0) > 0 "
+        f"or ({acked} == bool 0) > 0 or 0 * {failing}"
+    )
 
 
 def _lanes(scope: Scope) -> str:
@@ -232,7 +248,8 @@ def _volume() -> list[Panel]:
         ),
         lines(
             "Bytes produced and consumed",
-            "Record batches: compressed when produced, decompressed when consumed.",
+            "Produced: record batches as sent, compressed. Consumed: the values alone, "
+            "decompressed.",
             "Bps",
             Query(scope.by("sum", "run", scope.rate(names.PRODUCER_BYTES)), "produced {{run}}"),
             Query(scope.by("sum", "run", scope.rate(names.CONSUMER_BYTES)), "consumed {{run}}"),
@@ -279,7 +296,7 @@ def _volume() -> list[Panel]:
             Query(found(scope, "run", "inconclusive"), "{{run}}"),
             steps=[Step(1, AMBER)],
             span=6,
-            runbook="MirrortestCheckerNearBound",
+            runbook="MirrortestInconclusive",
         ),
     ]
 
@@ -290,7 +307,8 @@ def _findings() -> list[Panel]:
     return [
         lines(
             "Lost and wrong",
-            "Messages with a finding that fails the run, now; a loss repaid is taken off again.",
+            "Messages with a finding that fails the run, now. One that arrives after it was "
+            "claimed lost is taken off again.",
             "short",
             Query(scope.by("max", "run, topic, finding", wrong), "{{finding}} {{run}} {{topic}}"),
             runbook="MirrortestLoss",

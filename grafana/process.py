@@ -22,10 +22,14 @@ def process_panels(role: str) -> list[Panel]:
     there = f"max by (job, instance, run) ({scope.info(role=role)})"
     matchers = ", ".join(scope.instances)
 
-    def of_role(expression: str) -> str:
+    def of_role(expression: str, how: str = "sum") -> str:
         # By instance alone: the workers of one have one endpoint.
-        summed = f"sum by (job, instance) ({expression})"
-        return f"{summed} * on (job, instance) group_left (run) {there}"
+        of_instance = f"{how} by (job, instance) ({expression})"
+        return f"{of_instance} * on (job, instance) group_left (run) {there}"
+
+    def of_clock(expression: str) -> str:
+        # Workers share one clock: what each of them sees of it is the same, and no sum.
+        return of_role(expression, "max")
 
     steps = f"increase({scope.one(names.CLOCK_STEPPED)}[5m])"
     return [
@@ -48,8 +52,8 @@ def process_panels(role: str) -> list[Panel]:
             "By how much the wall clock was set in the last 5 minutes, and how far off it may be. "
             "Latencies depend on it; verdicts do not.",
             "s",
-            Query(of_role(steps), "stepped {{instance}}"),
-            Query(of_role(scope.one(names.CLOCK_ERROR)), "bound {{instance}}"),
+            Query(of_clock(steps), "stepped {{instance}}"),
+            Query(of_clock(scope.one(names.CLOCK_ERROR)), "bound {{instance}}"),
             span=6,
             runbook="MirrortestClockSkew",
         ),
@@ -57,7 +61,7 @@ def process_panels(role: str) -> list[Panel]:
             "Clock steps",
             "How often the wall clock was set in the last 5 minutes, beyond what NTP slews.",
             "short",
-            Query(of_role(f"increase({scope.one(names.CLOCK_STEPS)}[5m])"), "{{instance}}"),
+            Query(of_clock(f"increase({scope.one(names.CLOCK_STEPS)}[5m])"), "{{instance}}"),
             span=6,
             runbook="MirrortestClockSkew",
         ),

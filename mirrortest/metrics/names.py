@@ -147,8 +147,9 @@ PRODUCER_INCARNATION = _producer(
 
 CONSUMER_MESSAGES = _consumer("messages_total", Kind.COUNTER, ("topic",), meaning("arrived"))
 CONSUMER_BYTES = _consumer(
-    "bytes_total", Kind.COUNTER, ("topic",), "Bytes of their record batches, decompressed."
-)
+    "bytes_total", Kind.COUNTER, ("topic",),
+    "Bytes of their values, decompressed; without keys and headers.",
+)  # fmt: skip
 CONSUMER_LATENCY = _consumer(
     "latency_seconds", Kind.HISTOGRAM, ("topic", "since"),
     "Mirror latency up to the arrival here, since the intended time or since the actual send; "
@@ -189,7 +190,10 @@ CONSUMER_LOST_CLAIMED = _consumer(
     "lost_claimed_total", Kind.COUNTER, ("topic",), "Messages that were claimed lost."
 )
 CONSUMER_LOST_REPAID = _consumer(
-    "lost_repaid_total", Kind.COUNTER, ("topic",), "Messages claimed lost that came after all."
+    "lost_repaid_total",
+    Kind.COUNTER,
+    ("topic",),
+    "Messages that arrived after they had been claimed lost.",
 )
 CONSUMER_LAG = _consumer(
     "lag_messages", Kind.GAUGE, ("topic", "partition"),
@@ -218,7 +222,8 @@ CONSUMER_LEDGER_MALFORMED = _consumer(
 )  # fmt: skip
 CONSUMER_COMPLETE = _consumer(
     "ledger_complete", Kind.GAUGE, (),
-    "1 once the ledger has every expected producer and the end of every lane.",
+    "1 once the ledger has every expected producer and the end of every lane, every acknowledged "
+    "message has a verdict, and the partitions are read to their ends.",
 )  # fmt: skip
 
 LAB_PART_UP = _row(

@@ -295,6 +295,8 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
         ("{c},consumers.replicas=two", "replicas"),
         ("{c},reconciliation.enabled=true,reconciliation.kind=SparkApplication", "Spark operator"),
         ("{c},monitoring.podMonitor.enabled=true", "Prometheus operator"),
+        ("{r},reconciliation.html=r.html", "for example /var/lib/mirrortest/logs/r.html"),
+        ("{r},reconciliation.output=results/today", "reconciliation.output=results/today is a rel"),
         ("{c},monitoring.grafanaUrl=grafana.example", "grafanaUrl"),
         ("{c},monitoring.runbookUrl=https://docs.example/", "runbookUrl"),
         ("nightly.enabled=true,source.bootstrapServers=a:1", "nightly.scenarios is empty"),
@@ -312,11 +314,36 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
     consuming = "run=r,consumers.enabled=true,consumers.topics={a},destination.bootstrapServers=b:1"
     nightly = "nightly.enabled=true,source.bootstrapServers=a:1,nightly.scenarios.a="
     values = wrong
-    for name, common in (("{p}", producing), ("{c}", consuming), ("{n}", nightly)):
+    names = {"{p}": producing, "{c}": consuming, "{n}": nightly}
+    names["{r}"] = "run=r,reconciliation.enabled=true"
+    for name, common in names.items():
         values = values.replace(name, common)
     done = helm("template", "dc1", str(CHART), *(("--set", values) if values else ()))
     assert done.returncode != 0
     assert told in done.stderr
+
+
+@pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])
+def test_alerts_need_to_know_the_time_between_two_scrapes(helm: Helm, monitor: str) -> None:
+    """Prometheus's own is often too long for their windows; without alerts it will do."""
+    path = CHART / "ci" / "operators-values.yaml"
+    chosen = ["--set", f"monitoring.podMonitor.enabled=false,monitoring.{monitor}.enabled=true"]
+    chosen += ["--set", f"monitoring.{monitor}.interval="]
+    done = helm("template", "dc1", str(CHART), "--values", str(path), *chosen, *OPERATORS)
+    assert done.returncode != 0
+    assert "at most a quarter of monitoring.prometheusRule.limits.window" in done.stderr
+    chosen += ["--set", "monitoring.prometheusRule.enabled=false"]
+    assert rendered(helm, "--values", str(path), *chosen, *OPERATORS)
+
+
+def test_topics_may_be_a_range(helm: Helm) -> None:
+    """As the command line takes them."""
+    manifests = rendered(
+        helm, "--values", str(CHART / "ci" / "producers-values.yaml"),
+        "--set-json", 'producers.topics=["load[1-8].eu","orders"]',
+    )  # fmt: skip
+    words = _words(of_part(manifests, "StatefulSet", "producer"))
+    assert words[words.index("--topics") + 1] == "load[1-8].eu,orders"
 
 
 def test_a_field_that_does_not_exist_would_be_told(helm: Helm) -> None:

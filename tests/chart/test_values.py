@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from grafana.alerts import Limits, rules
+from grafana.links import Addresses
 from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, rendered
 
 if TYPE_CHECKING:
@@ -24,7 +25,11 @@ BASE: dict[str, Any] = {
     "consumers": {"enabled": True, "topics": ["A.t"]},
     "observers": {"enabled": True, "topics": ["t"]},
     "reconciliation": {"enabled": True},
-    "monitoring": {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+    "monitoring": {
+        "grafanaUrl": Addresses.grafana,
+        "podMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+    },
 }
 WORKLOADS = {
     "producers": ("StatefulSet", "producer"),
@@ -237,12 +242,28 @@ def _rule(helm: Helm, **values: Any) -> Manifest:
 def test_the_alerts_limits_are_those_of_the_values(helm: Helm) -> None:
     """As the generator writes them for the same limits, descriptions included."""
     other: dict[str, Any] = {
-        "window": "5m", "patience": "90s", "duplicates": 0.05, "latency": 2.5, "silence": 120,
-        "skew": 1, "fullness": 0.5,
+        "window": "5m", "patience": "90s", "absence": "10m", "duplicates": 0.05, "latency": 2.5,
+        "silence": 120, "skew": 1, "fullness": 0.5,
     }  # fmt: skip
     assert _rule(helm)["spec"] == rules(Limits())
     assert _rule(helm, limits=other)["spec"] == rules(Limits(**other))
     assert _rule(helm, limits={"latency": 1e6})["spec"] == rules(Limits(latency=1e6))
+
+
+def test_without_grafanas_address_alerts_have_no_links_into_it(helm: Helm) -> None:
+    """Links to nowhere help nobody; runbooks that are served elsewhere stay linked."""
+    links = {"dashboard_url", "panel_url", "runbook_url"}
+    for runbook in ("", "https://docs.example/{alert}.html"):
+        monitoring = {"grafanaUrl": "", "runbookUrl": runbook}
+        found = _one(helm, "PrometheusRule", {"monitoring": monitoring})["spec"]["groups"][0]
+        for rule, usual in zip(found["rules"], rules()["groups"][0]["rules"], strict=True):
+            told = dict(usual["annotations"])
+            for name in links:
+                del told[name]
+            if runbook:
+                told["runbook_url"] = runbook.replace("{alert}", rule["alert"])
+            assert rule["annotations"] == told
+            assert {**rule, "annotations": None} == {**usual, "annotations": None}
 
 
 def test_alerts_are_left_out_changed_and_added(helm: Helm) -> None:

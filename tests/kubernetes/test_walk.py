@@ -191,6 +191,7 @@ def test_from_installation_to_verdict(
 
     walk.run("end-producers")
     until(lambda: _judged(kube), "the consumers have judged everything")
+    assert walk.run("judged").count("ledger_complete") >= len(CONSUMERS)
     online = _told(kube)
     walk.run("end-consumers")
     answer = summary(walk.run("reconcile"))

@@ -60,7 +60,9 @@ class Place:
             "orders-monday.csv": "time,rate\n0,120\n15,135.5\n",
             "orders.jsonl": '{"order": 1}\n{"order": 2}\n',
             "bench.toml": f'topics = "{self.topics["load"]}"\nthroughput = 200\n',
-            "wrongs.toml": '[[acts]]\nkind = "drop"\nrate = 0.01\n',
+            **dict.fromkeys(
+                ("faults.toml", "wrongs.toml"), '[[acts]]\nkind = "drop"\nrate = 0.01\n'
+            ),
         }
         for name, text in files.items():
             (folder / name).write_text(text)

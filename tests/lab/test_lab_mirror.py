@@ -225,17 +225,18 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(
 
 
 def test_a_lab_with_the_faulty_mirror(tmp_path: Path) -> None:
-    """Up as documented, with a specification; the truth is where it was asked for; down."""
+    """Up and down as documented, with a specification; the truth is where it was asked for."""
     (shown,) = documented.commands("lab up", only="--mirror")
     page = (documented.ROOT / "docs/reference/faulty-mirror.md").read_text()
     (specification,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "wrongs.toml").write_text(specification)
-    places = {name: str(tmp_path / name) for name in ("wrongs.toml", "truth")}
+    (tmp_path / "faults.toml").write_text(specification)
+    places = {name: str(tmp_path / name) for name in ("faults.toml", "truth")}
     with tempfile.TemporaryDirectory() as short:
         started = mirrortest(
             *documented.adapted(shown.words, places), "--detach", state=Path(short)
         )
         assert started.returncode == 0, started.stderr
-        ended = mirrortest("lab", "down", state=Path(short))
+        (down,) = documented.commands("lab down")
+        ended = mirrortest(*down.words, state=Path(short))
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "truth" / "truth.json").exists()

@@ -62,6 +62,48 @@ def test_every_query_of_the_dashboards_is_promql(promtool: Path, tmp_path: Path)
     assert f"{len(queries)} rules found" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("acked", "findings", "state"),
+    [
+        ("5", {"lost": "0", "misrouted": "0", "inconclusive": "0", "duplicated": "3"}, 0),
+        ("5", {"lost": "0", "misrouted": "0", "inconclusive": "1"}, 1),
+        ("0", {"misrouted": "0"}, 1),
+        ("5", {"lost": "2", "misrouted": "0", "inconclusive": "1"}, 2),
+        ("0", {"misrouted": "1"}, 2),
+    ],
+    ids=["nothing wrong so far", "inconclusive", "without a ledger", "lost", "misrouted"],
+)
+def test_the_verdict_so_far_has_three_states(
+    promtool: Path, tmp_path: Path, acked: str, findings: dict[str, str], state: int
+) -> None:
+    """Of the overview's first panel: without a ledger, or with doubts, nothing is called right."""
+    ((_, query),) = (
+        each for each in queries_of(DASHBOARDS["overview"]) if each[0] == "Verdict now"
+    )
+    process, of_topic = 'job="m", instance="c"', 'topic="t", role="consumer"'
+    series = {
+        f'mirrortest_run_info{{{process}, run="r", role="consumer", name="n"}}': "1",
+        f'mirrortest_consumer_vouched_messages{{{process}, {of_topic}, outcome="acked"}}': acked,
+    } | {
+        f'mirrortest_consumer_findings{{{process}, {of_topic}, finding="{finding}"}}': count
+        for finding, count in findings.items()
+    }
+    asked = {
+        "expr": filled_in(query, window="1m", over="1h", step="10s"),
+        "eval_time": "1m",
+        "exp_samples": [{"labels": '{run="r"}', "value": state}],
+    }
+    tested = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": f"{n}x9"} for name, n in series.items()],
+        "promql_expr_test": [asked],
+    }
+    file = tmp_path / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [], "tests": [tested]}, width=4096))
+    done = run(promtool, "test", "rules", file)
+    assert done.returncode == 0, done.stdout
+
+
 def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:
     """Prometheus puts run, topic and the hour before into every alert's links."""
     rules = yaml.safe_load((PLACE / "rules.yaml").read_text())

@@ -22,7 +22,9 @@ ALERTS = alerts()
 ASKED = {
     "loss": "MirrortestLoss",
     "duplicates over threshold": "MirrortestDuplicates",
+    "messages that cannot be judged": "MirrortestInconclusive",
     "latency": "MirrortestLatencyHigh",
+    "a process that cannot be scraped": "MirrortestTargetDown",
     "mirror stalled": "MirrortestMirrorStalled",
     "ledger silent": "MirrortestLedgerSilent",
     "consumer stalled": "MirrortestConsumerStalled",
@@ -151,12 +153,12 @@ def test_an_alert_is_tested_both_ways(alert: Alert) -> None:
 
 def test_limits_change_the_rules_and_nothing_else() -> None:
     """Other thresholds, the same alerts: a test may be quicker, a site more patient."""
-    usual, other = alerts(), alerts(Limits(latency=5, window="10s", patience="2s"))
+    usual, other = alerts(), alerts(Limits(latency=5, window="10s", patience="2s", absence="4s"))
     assert [alert.name for alert in usual] == [alert.name for alert in other]
     changed = {a.name for a, b in zip(usual, other, strict=True) if a.expression != b.expression}
     assert "MirrortestLatencyHigh" in changed
     assert "MirrortestLoss" not in changed
-    assert {alert.patience for alert in other} == {"", "2s"}
+    assert {alert.patience for alert in other} == {"", "2s", "4s"}
 
 
 def test_the_documents_examples_work(capsys: pytest.CaptureFixture[str]) -> None:

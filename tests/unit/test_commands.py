@@ -24,7 +24,7 @@ from tests.documented import BLOCK, DOCUMENTS, ROOT, sentences
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SHELL = {"cd", "jq", "wait"}
+_SHELL = {"cd", "do", "done", "exit", "for", "jq", "set", "test", "trap", "wait"}
 _COMMAND = re.compile(
     r"^ *(?:mirrortest|make|helm|kubectl|docker|pip|python|curl) [a-z./-]", re.MULTILINE
 )
@@ -62,7 +62,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name)
     page = (ROOT / "docs/reference/faulty-mirror.md").read_text()
     (specification,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "wrongs.toml").write_text(specification)
+    for name in ("faults.toml", "wrongs.toml"):  # of the documents, and of the help
+        (tmp_path / name).write_text(specification)
     (tmp_path / "orders-monday.csv").write_text("time,rate\n0,120\n15,135.5\n")
     for workload in ("climb.toml", "bench.toml"):
         (tmp_path / workload).write_text('throughput = "ramp(0, 20k, 30m)"\ntopics = "orders"\n')

@@ -268,6 +268,15 @@ def test_every_runbook_is_a_page_of_the_dashboard() -> None:
     assert links
 
 
+def test_runbooks_name_dashboards_and_panels_that_exist() -> None:
+    """What they have in italics: a dashboard, the heading of a row, or a panel."""
+    there = {each["title"].removeprefix("mirrortest / ") for each in DASHBOARDS.values()}
+    there |= {panel["title"] for each in DASHBOARDS.values() for panel in each["panels"]}
+    for path in (ROOT / "docs/runbooks").glob("*.md"):
+        named = set(re.findall(r"(?<![*\w])\*([^*\n]+)\*(?!\*)", path.read_text()))
+        assert named <= there, (path.name, named - there)
+
+
 def test_rows_of_tables_lead_to_panels_and_set_their_variables() -> None:
     """Dashboard, panel and variables exist, and so do the labels that they are set from."""
     leading: dict[tuple[str, str], list[tuple[str, str, set[str]]]] = {}

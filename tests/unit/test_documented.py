@@ -199,6 +199,41 @@ def test_observations(
     assert told["intervals"] or "--once" in shown.words
 
 
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize(
+    ("codes", "code"),
+    [
+        ({}, 0),
+        ({"reconcile": 99}, 99),
+        ({"consume": 3, "produce": 1}, 3),
+        ({"produce": 1}, 1),
+        ({"reconcile": 99, "consume": 3, "produce": 1, "report": 1}, 99),
+        ({"report": 1}, 1),
+    ],
+)
+def test_the_pipelines_recipe_fails_for_what_failed_and_always_reports(
+    tmp_path: Path, shell: str, codes: dict[str, int], code: int
+) -> None:
+    """The block of docs/how-to/ci.md, as a step that a shell runs with -e, with played commands."""
+    page = (documented.ROOT / "docs/how-to/ci.md").read_text()
+    (recipe,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    stub = programs / "mirrortest"
+    ends = "".join(f"{verb}) exit {number};; " for verb, number in codes.items())
+    stub.write_text(f'#!/bin/sh\necho "$1" >> "{tmp_path}/called"\ncase "$1" in {ends}esac\n')
+    stub.chmod(0o755)
+    done = subprocess.run(
+        [shell, "-e", "-c", recipe],
+        env={**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"},
+        cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    called = (tmp_path / "called").read_text().split()
+    assert sorted(called) == ["consume", "produce", "reconcile", "report"]
+    assert called[-2:] == ["reconcile", "report"]
+
+
 def test_modules_are_run(tmp_path: Path) -> None:
     """`python -m` of the documents: each is a program, and writes where it is told."""
     found = [words for _, words in documented.unmarked() if words[0] == "python"]

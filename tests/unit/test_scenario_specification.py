@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.fault import Plan
 from mirrortest.scenario.matrix import Document, points
 from mirrortest.scenario.timetable import planned
+from tests.documented import ROOT
 
 CUT = "[[fault]]\ndo='{}'\npart='{}'\nat='1s'\n"
 SMALL = """
@@ -249,6 +251,31 @@ def test_what_comes_with_it_can_be_run(shipped: Document, tmp_path: Path) -> Non
     assert shipped.scenario().timeout, "a night must end even if a broker never answers"
     for point in points(shipped):
         assert clients(point.scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
+
+
+SHOWN = [
+    (path.name, text)
+    for path in sorted((ROOT / "docs/how-to").glob("*.md"))
+    for text in re.findall(r"^```toml\n(.*?)^```", path.read_text(), re.DOTALL | re.MULTILINE)
+    if "[[produce]]" in text
+]
+
+
+@pytest.mark.parametrize(("page", "text"), SHOWN, ids=[page for page, _ in SHOWN])
+def test_what_the_documents_show_can_be_run(page: str, text: str, tmp_path: Path) -> None:
+    """Each file with clients in it is accepted as a whole, by their commands, too."""
+    for point in points(document(text)):
+        kept = here(tmp_path, tmp_path)
+        assert clients(point.scenario, SIDES, "r1", tmp_path, kept, arguments), page
+
+
+def test_the_documents_show_a_whole_test_of_another_mirror() -> None:
+    """With producers, consumers, and a fault of the mirror."""
+    (text,) = (text for page, text in SHOWN if page == "other-mirrors.md")
+    scenario = document(text).scenario()
+    assert scenario.produce
+    assert scenario.consume
+    assert [fault.part for fault in scenario.fault] == ["mirror"]
 
 
 @pytest.mark.parametrize("duration", ["31s", "5m"])

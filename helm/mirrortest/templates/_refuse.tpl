@@ -6,7 +6,7 @@
 {{- end }}
 {{- $work := or $v.producers.enabled $v.consumers.enabled $v.observers.enabled $v.reconciliation.enabled }}
 {{- if and $work (not $v.run) }}
-{{- fail "run is not set: name the test, the same in both data centres, for example run=nightly" }}
+{{- fail "run is not set: name the test, the same in both data centres, for example run=n20261127" }}
 {{- end }}
 {{- if and (or $v.producers.enabled $v.observers.enabled) (not $v.source.bootstrapServers) }}
 {{- fail "source.bootstrapServers is not set: producers and observers need the brokers of the cluster that the mirror reads, for example dc1:9092" }}
@@ -35,7 +35,7 @@
 {{- fail (printf "producers.terminationGracePeriodSeconds=%d cuts the drain off: set it to at least twice producers.drainSeconds plus 15, %d" (int .terminationGracePeriodSeconds) (add (mul 2 (int .drainSeconds)) 15)) }}
 {{- end }}
 {{- if and (not .createTopics.enabled) (or (gt (int .createTopics.partitions) 0) (gt (int .createTopics.replicationFactor) 0) .createTopics.retention) }}
-{{- fail "producers.createTopics says how topics are made: set producers.createTopics.enabled=true, too" }}
+{{- fail "producers.createTopics has settings of topics that are created: set producers.createTopics.enabled=true, too" }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -61,7 +61,13 @@
 {{- end }}
 {{- end }}
 {{- if and $v.logs.uri $v.logs.volume.existingClaim }}
-{{- fail "logs.uri and logs.volume.existingClaim exclude each other: logs lie in an object store or on a volume" }}
+{{- fail "logs.uri and logs.volume.existingClaim exclude each other: logs are in an object store or on a volume" }}
+{{- end }}
+{{- range $name := list "output" "html" }}
+{{- $place := index $v.reconciliation $name }}
+{{- if and $v.reconciliation.enabled $place (not (regexMatch "^(/|[a-zA-Z][a-zA-Z0-9+.-]*://)" $place)) }}
+{{- fail (printf "reconciliation.%s=%s is a relative path, and what is written there ends with the pod: use a URI, or a path on a volume, for example /var/lib/mirrortest/logs/%s" $name $place $place) }}
+{{- end }}
 {{- end }}
 {{- if and $v.reconciliation.enabled (eq $v.reconciliation.kind "SparkApplication") (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2")) }}
 {{- fail "reconciliation.kind=SparkApplication needs the Spark operator, and this cluster does not know sparkoperator.k8s.io/v1beta2: install it, or set reconciliation.kind=Job" }}
@@ -87,6 +93,13 @@
 {{- range $what, $kind := dict "podMonitor" "PodMonitor" "serviceMonitor" "ServiceMonitor" "prometheusRule" "PrometheusRule" }}
 {{- if and (index $v.monitoring $what).enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}
 {{- fail (printf "monitoring.%s.enabled needs the Prometheus operator, and this cluster does not know monitoring.coreos.com/v1 %s: install it, or leave this off" $what $kind) }}
+{{- end }}
+{{- end }}
+{{- range $what := list "podMonitor" "serviceMonitor" }}
+{{- with index $v.monitoring $what }}
+{{- if and .enabled $v.monitoring.prometheusRule.enabled (not .interval) }}
+{{- fail (printf "monitoring.%s.interval is empty, and the alerts need to know it: set it to at most a quarter of monitoring.prometheusRule.limits.window, for example 15s" $what) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- if and $v.monitoring.podMonitor.enabled $v.monitoring.serviceMonitor.enabled }}

@@ -14,11 +14,13 @@ filled in as a template: `@latency@` stands for a limit, `@duplicates%@` for a l
 {{- $text = replace (printf "@%s%%@" $limit) (printf "%.2f%%" (mulf 100 $value)) $text }}
 {{- end }}
 {{- end }}
-{{- $text = replace "http://localhost:3000/" (printf "%s/" (trimSuffix "/" $monitoring.grafanaUrl)) $text }}
+{{- with $monitoring.grafanaUrl }}{{ $text = replace "http://localhost:3000/" (printf "%s/" (trimSuffix "/" .)) $text }}{{ end }}
 {{- $rules := list }}
 {{- range $rule := (index (fromYaml $text).groups 0).rules }}
 {{- if not (get $about.disabled $rule.alert) }}
 {{- $_ := set $rule "labels" (merge (dict) $about.additionalRuleLabels $rule.labels) }}
+{{- $links := ternary (list) (list "runbook_url" "dashboard_url" "panel_url") (ne $monitoring.grafanaUrl "") }}
+{{- range $links }}{{ $_ := unset $rule.annotations . }}{{ end }}
 {{- $_ := set $rule "annotations" (merge (dict) $about.additionalRuleAnnotations $rule.annotations) }}
 {{- with $monitoring.runbookUrl }}{{ $_ := set $rule.annotations "runbook_url" (replace "{alert}" $rule.alert .) }}{{ end }}
 {{- with $about.keepFiringFor }}{{ $_ := set $rule "keep_firing_for" . }}{{ end }}

@@ -210,7 +210,13 @@ class _Conclusion:
     def _notes(self, of_partitions: list[str]) -> list[str]:
         """What decides nothing, and what is among the doubts already."""
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
-        client = self.context.options.client
+        client, run = self.context.options.client, self.context.options.run
+        before = sum(each.taken_over for each in self._ours)
+        if before and before == sum(each.checker.messages for each in self._ours):
+            notes.append(
+                f"this consumer read no message of run {run}: all had been judged before it "
+                "started. For a new test use a new --run"
+            )
         if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
             notes.append(
                 "--portable cannot see transactions: if the mirror writes in any, consume with "

@@ -24,7 +24,7 @@ from mirrortest.verify.placement import ExpectPartition
 from . import faults, installed
 from .loop import HangError
 from .mirror import Habits, Mirror
-from .plan import LEDGER, RUN, STATES, Plan
+from .plan import LEDGER, RUN, STATES, STRANGER, Plan
 from .world import World
 
 if TYPE_CHECKING:
@@ -147,6 +147,10 @@ class Stage:
                 self.supervise("produce", "q0", 1.0, run="other", throughput=4.0, num_records=60)
             for number in range(plan.consumers):
                 self.supervise("consume", f"c{number}", plan.consumer_starts + 0.3 * number)
+            if plan.second_group:
+                self.supervise("consume", "d0", plan.consumer_starts + 4.0, group="h")
+            if plan.stranger:
+                world.task(self._stranger(plan.stranger))
         else:
             self._busy += 1
             world.task(self._directed(direct))
@@ -155,6 +159,19 @@ class Stage:
         timer.cancel()
         striking.end()
         self.over = True
+
+    async def _stranger(self, befalls: str) -> None:
+        cluster, world = self.read_cluster, self.world
+        topic = cluster.create(STRANGER, 1, now_ns=world.now_ns)
+        await asyncio.sleep(3.0)
+        if befalls == "leaderless":
+            topic.partitions[0].leaderless = True
+            await asyncio.sleep(30.0)  # a consumer that begins meanwhile waits for it
+            topic.partitions[0].leaderless = False
+        elif befalls != "nothing":
+            cluster.delete(STRANGER, world.now_ns)
+        if befalls == "recreated":
+            cluster.create(STRANGER, 1, now_ns=world.now_ns)
 
     async def _directed(self, direct: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
         await direct(self)
@@ -272,7 +289,7 @@ class Stage:
             "isolation.level": isolation,
         }
         client = ClientConfig.from_properties(properties, defaults=CONSUMER_DEFAULTS)
-        index = int(name[1:]) + 1
+        index, shares = int(name[1:]) + 1, plan.consumers + plan.idle_share
         asked: dict[str, Any] = {
             "run": RUN,
             "name": name,
@@ -280,9 +297,10 @@ class Stage:
             "role": Role.SOURCE if source else Role.CONSUMER,
             "mapping": TopicMapping(),
             "thresholds": thresholds(()),
-            "topics": tuple(self.topics),
+            "topics": () if plan.stranger else tuple(self.topics),
+            "topic_pattern": "t[0-9]" if plan.stranger else None,
             "group": "g" if plan.group else None,
-            "shard": None if plan.group or plan.consumers == 1 else Shard(index, plan.consumers),
+            "shard": None if plan.group or shares == 1 else Shard(index, shares),
             "ledger_topic": LEDGER,
             "ledger_client": replace(client, bootstrap_servers=(self.world.source.address,))
             if plan.direct_ledger and not source

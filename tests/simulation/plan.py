@@ -12,8 +12,10 @@ if TYPE_CHECKING:
 
 RUN = "sim"
 LEDGER, STATES = "mirrortest.ledger", "mirrortest.state"
-FEATURES = frozenset({"second_run"})
-"""What is no fault, and can be left out like one: another run in the same topics."""
+STRANGER = "t9"
+FEATURES = frozenset({"second_run", "second_group", "idle_share", "stranger"})
+"""What is no fault, and can be left out like one: another run in the same topics, a group that
+begins later, a share that no consumer has, and a topic that only matches the pattern."""
 LENGTH = 64
 """Bytes that a plan may use."""
 _MOST_STRIKES = 5
@@ -59,6 +61,10 @@ class Plan:
     skewed: bool = False
     detailed: bool = False
     """Whether logs have a row for each message."""
+    second_group: bool = False
+    idle_share: bool = False
+    stranger: str = ""
+    """What befalls the topic `STRANGER`; empty: consumers name their topics."""
     strikes: tuple[Strike, ...] = ()
 
 
@@ -86,6 +92,8 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         at = tape.below(120) / 120 * _LAST_STRIKE
         lasts = (0.2, 1.0, 3.0, 8.0)[tape.below(4)] * (1 + tape.below(4) / 4)
         strikes.append(Strike(kind, at, lasts, tape.below(16), tape.below(256)))
+    others = tape.below(256)
+    befalls = ("nothing", "deleted", "recreated", "leaderless")[others & 3]
     return Plan(
         partitions=partitions,
         topics=topics,
@@ -107,5 +115,8 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         skewed=bool(more & 64),
         detailed=bool(more & 8 and more & 32 and ways & 4),
         second_run=bool(more & 128 and more & 1) and "second_run" in kinds,
+        second_group="second_group" in kinds and group and others & 28 == 4,
+        idle_share="idle_share" in kinds and not group and consumers == 1 and others & 60 == 8,
+        stranger=befalls if "stranger" in kinds and others & 224 == 32 else "",
         strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
     )

@@ -145,3 +145,17 @@ def test_a_group_that_begins_after_a_topic_was_recreated_learns_of_it_from_anoth
     assert first.counts["delivered"] == 15
     assert (second.exit_code, second.counts["lost"]) == (3, 0)
     assert second.counts["inconclusive"] == 10
+
+
+def test_a_run_that_was_judged_before_says_so() -> None:
+    """Whoever forgets to give a second test a name of its own gets the first one's verdict."""
+
+    async def script(stage: Stage) -> None:
+        await Script(stage).produced("p0")
+        for _ in range(2):
+            await stage.session("consume", "c0")
+
+    first, second = reports(played(_PLAN, script))
+    assert first.exit_code == second.exit_code == 0
+    (note,) = set(second.notes) - set(first.notes)
+    assert note.endswith("all had been judged before it started. For a new test use a new --run")

@@ -187,6 +187,20 @@ def batches(
     sound = 0
     found = kernels.headers(data)
     # Epochs never fall within a log: where the first is the last, so are all between.
+
+    def joined(
+        upto: int,
+        buffer: memoryview | bytearray | None,
+        count: int,
+        epoch: int,
+        transactional: int,
+        unread: str | None = None,
+    ) -> FetchedBatches:
+        return FetchedBatches(
+            topic, partition, reached, upto, arrived_ns, buffer, count, epoch, topic_id,
+            bool(transactional), unread,
+        )  # fmt: skip
+
     epoch = _epoch(data, found[0][0]) if found else -1
     one_epoch = not found or epoch == _epoch(data, found[-1][0])
     for at, stop, base, last_delta, attributes, crc, producer, records in found:
@@ -208,18 +222,7 @@ def batches(
             and epoch == before
             and transactional == within
         ):
-            yield FetchedBatches(
-                topic,
-                partition,
-                reached,
-                upto,
-                arrived_ns,
-                data[begin:end],
-                count,
-                before,
-                topic_id,
-                bool(within),
-            )
+            yield joined(upto, data[begin:end], count, before, within)
             reached, count = upto, 0
         within = transactional
         if unchanged:
@@ -238,33 +241,10 @@ def batches(
             except ValueError as error:
                 # Its CRC is right: it was written like that, and reading goes on behind it.
                 skipped, unread = True, str(error)
-        yield FetchedBatches(
-            topic,
-            partition,
-            reached,
-            following,
-            arrived_ns,
-            buffer,
-            0 if skipped else records,
-            epoch,
-            topic_id,
-            bool(transactional),
-            unread,
-        )
+        yield joined(following, buffer, 0 if skipped else records, epoch, transactional, unread)
         reached = upto = following
     if count:
-        yield FetchedBatches(
-            topic,
-            partition,
-            reached,
-            upto,
-            arrived_ns,
-            data[begin:end],
-            count,
-            epoch,
-            topic_id,
-            bool(within),
-        )
+        yield joined(upto, data[begin:end], count, epoch, within)
     rest = data[sound:]
     if has_complete_batch(rest):
         offset, length = _PREFIX.unpack_from(rest)

@@ -43,12 +43,13 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
     }
     written: list[str] = []
     for key, value in table.items():
-        if key in _OURS[verb]:
-            raise UsageError(f"{where} {key}: the scenario sets it: leave it out")
         if key not in options:
             valid = [name for name in options if name not in _OURS[verb] and name != "help"]
             raise UsageError(f"{where} {key}: there is no such option; {did_you_mean(key, valid)}")
-        written += _written(f"{where} {key}", key, value, options[key])
+        name = options[key].opts[0]
+        if name.removeprefix("--") in _OURS[verb]:
+            raise UsageError(f"{where} {key}: the scenario sets it: leave it out")
+        written += _written(f"{where} {key}", name, value, options[key])
     try:
         command.make_context(verb, list(written))
     except UsageError as error:
@@ -68,11 +69,11 @@ def _commands() -> dict[str, Any]:
     return found
 
 
-def _written(where: str, key: str, value: Any, option: Any) -> list[str]:
+def _written(where: str, name: str, value: Any, option: Any) -> list[str]:
     if option.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{where} {value!r}: it must be true or false")
-        return [f"--{key}"] if value else []
+        return [name] if value else []
     values = value if isinstance(value, list | tuple) else [value]
     texts = [value_text(each, where) for each in values]
-    return [f"--{key}={each}" for each in (texts if option.multiple else [",".join(texts)])]
+    return [f"{name}={each}" for each in (texts if option.multiple else [",".join(texts)])]

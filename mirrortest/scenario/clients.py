@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GuardedProcess
+from mirrortest.scenario.specification import TOPICS
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
     at_source = table.get("role") == Role.SOURCE
     found: dict[str, Any] = dict(sides.source if at_source else sides.destination)
     prefix = f"{sides.alias}." if sides.alias and not at_source else ""
-    if not {"topics", "topic", "topic-pattern"} & set(table):
+    if not {*TOPICS, "topic-pattern"} & set(table):
         found["topics"] = [f"{prefix}{topic}" for topic in scenario.topics]
     if not at_source:
         found["source-alias"] = sides.alias

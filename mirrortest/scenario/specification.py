@@ -41,6 +41,19 @@ class MirrorKind(StrEnum):
     NONE = "none"
 
 
+_OF_ONE_MIRROR = {
+    MirrorKind.MIRRORMAKER2: (
+        *("offset_flush_ms", "tasks", "mirror_workers"),
+        *("exactly_once", "mirror_properties"),
+    ),
+    MirrorKind.SABOTEUR: ("faults",),
+    "mirror-command": ("mirror_alias",),
+}
+"""Which settings of a lab no other mirror heeds."""
+TOPICS = ("topics", "topic")
+"""The names of a client's option for its topics."""
+
+
 class LabSetup(Section):
     """Two clusters and a mirror, started for each point and removed after it.
 
@@ -92,16 +105,18 @@ class LabSetup(Section):
 
     @model_validator(mode="after")
     def _one_mirror(self) -> Self:
-        if self.mirror_command is None:
-            if self.mirror_alias:
-                raise ValueError("mirror-alias is for mirror-command")
+        given, command = self.model_fields_set, self.mirror_command
+        if command is not None and "mirror" in given:
+            raise ValueError("use either mirror or mirror-command")
+        mirror = self.mirror if command is None else "mirror-command"
+        for owner, keys in _OF_ONE_MIRROR.items():
+            if owner != mirror and (foreign := [key for key in keys if key in given]):
+                whose = f'mirror = "{owner}"' if owner in set(MirrorKind) else owner
+                raise ValueError(f"{foreign[0].replace('_', '-')} is for {whose}")
+        if command is None:
             return self
-        of_others = {"mirror", "faults", "tasks", "mirror_workers", "mirror_properties"}
-        of_others |= {"exactly_once", "offset_flush_ms"}
-        if others := sorted(of_others & self.model_fields_set):
-            raise ValueError(f"mirror-command: {others[0].replace('_', '-')} is for another mirror")
         try:
-            CommandSettings(self.mirror_command)
+            CommandSettings(command)
         except UsageError as error:
             raise ValueError(f"mirror-command: {error}") from None
         return self
@@ -215,6 +230,7 @@ class Scenario(Section):
             if not {"duration", "num-records", "workload"} & set(table):
                 raise ValueError("a producer has no end: add duration or num-records")
         self._refuse_short_timeout()
+        self._refuse_missing_topics()
         ids = [name for name, _ in (*self.producers, *self.consumers)]
         if twice := [name for name in ids if ids.count(name) > 1]:
             raise ValueError(f"two clients have the id {twice[0]}: give each table an id")
@@ -245,10 +261,24 @@ class Scenario(Section):
                         "some minutes more than that"
                     )
 
+    def _refuse_missing_topics(self) -> None:
+        """A consumer without topics of its own reads those that the producers' tables have."""
+        without = [name for name, each in self.producers if not set(TOPICS) & set(each)]
+        for name, table in self.consumers:
+            if {*TOPICS, "topic-pattern"} & set(table):
+                continue
+            if without:
+                raise ValueError(
+                    f"{name} needs topics: those of {without[0]} are in its workload's file"
+                )
+            if not self.produce:
+                raise ValueError(f"{name} needs topics: there is no producer")
+
     @property
     def topics(self) -> list[str]:
         """What producers write, by name."""
-        names = [name for each in self.produce for name in as_list(each.get("topics", ""))]
+        given = [each[key] for each in self.produce for key in TOPICS if key in each]
+        names = [name for value in given for name in as_list(value)]
         return list(dict.fromkeys(checked_topics(",".join(names), option="topics")))
 
     @property

@@ -57,9 +57,33 @@ def document(text: str) -> Document:
         ),
         (
             "[lab]\ntasks=2\nmirror-command=['m', '{source}', '{destination}']\n",
-            "mirror-command: tasks is for another mirror",
+            'lab: tasks is for mirror = "mirrormaker2"',
+        ),
+        (
+            "[lab]\nmirror='none'\nmirror-command=['m', '{source}', '{destination}']\n",
+            "lab: use either mirror or mirror-command",
         ),
         ("[lab]\nmirror-alias='A'\n", "mirror-alias is for mirror-command"),
+        ("[lab]\nfaults='f.toml'\n", 'lab: faults is for mirror = "saboteur"'),
+        ("[lab]\nmirror='none'\nfaults='f.toml'\n", 'lab: faults is for mirror = "saboteur"'),
+        *(
+            (f"[lab]\nmirror='saboteur'\n{line}\n", 'is for mirror = "mirrormaker2"')
+            for line in (
+                "exactly-once=true",
+                "tasks=2",
+                "offset-flush-ms=5",
+                "mirror-workers=2",
+                "mirror-properties={a=1}",
+            )
+        ),
+        (
+            SMALL + "[[produce]]\nworkload='w.toml'\nduration='1s'",
+            "carl needs topics: those of p2 are in its workload's file",
+        ),
+        (
+            "[clusters]\nsource-bootstrap-server='a:1'\n[[consume]]\n",
+            "c1 needs topics: there is no producer",
+        ),
         (SMALL + CUT.format("kill", "link-source"), "kill is not for link-source: links take"),
         (SMALL + CUT.format("cut", "A1"), "cut is not for A1: links take delay, rate, cut, reset"),
         (SMALL + CUT.format("delay", "link-source"), "delay needs delay, and no other fault"),
@@ -156,6 +180,14 @@ def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
         "--run=r1",
     ):
         assert option in consumer._command
+
+
+def test_consumers_read_the_topic_that_a_producer_has_by_the_other_name(tmp_path: Path) -> None:
+    """`topic` is an alias of `topics`: whoever writes it has the same test."""
+    scenario = document(SMALL.replace('topics = ["orders", "clicks"]', 'topic = "orders"'))
+    place = here(tmp_path, tmp_path)
+    _, consumer = clients(scenario.scenario(), SIDES, "r1", tmp_path, place, arguments)
+    assert "--topics=A.orders" in consumer._command
 
 
 def test_an_observer_reads_the_source(tmp_path: Path) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from mirrortest.host.interpreter import AS_PROGRAM
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GuardedProcess
 from mirrortest.scenario.specification import TOPICS
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from mirrortest.scenario.fields import Table
     from mirrortest.scenario.specification import Scenario
 
-PROGRAM = (sys.executable, "-P", "-m", "mirrortest")
-"""Without the directory in which it runs among those that modules are imported from."""
+PROGRAM = (*AS_PROGRAM, "mirrortest")
 Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
 """Writes a table as a command's arguments: called with the verb and the table."""
 

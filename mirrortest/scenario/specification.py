@@ -19,12 +19,14 @@ from mirrortest.config.units import parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab.link.condition import LINKS, NO_LINKS
 from mirrortest.lab.mirrors import CommandSettings
+from mirrortest.lab.runtime import DEFAULT_HEAP
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.scenario.fault import Fault, Plan  # noqa: TC001  # pydantic reads them
 from mirrortest.scenario.fields import (
     AFTER_PRODUCERS,
     Count,
+    Heap,
     Period,
     Scalar,
     Section,
@@ -82,7 +84,7 @@ class LabSetup(Section):
     faults: str | None = None
     links: bool = False
     image: str | None = None
-    heap: str = "512m"
+    heap: Heap = DEFAULT_HEAP
     broker: dict[str, Scalar] = Field(default_factory=dict)
     mirror_properties: dict[str, Scalar] = Field(default_factory=dict)
 
@@ -268,9 +270,7 @@ class Scenario(Section):
             if {*TOPICS, "topic-pattern"} & set(table):
                 continue
             if without:
-                raise ValueError(
-                    f"{name} needs topics: those of {without[0]} are in its workload's file"
-                )
+                raise ValueError(f"{name} needs topics: the table of {without[0]} has none")
             if not self.produce:
                 raise ValueError(f"{name} needs topics: there is no producer")
 

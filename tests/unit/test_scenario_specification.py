@@ -44,6 +44,8 @@ def document(text: str) -> Document:
         ('thresholds = ["lostt==0"]\n' + SMALL, "there is no metric 'lostt': did you mean lost?"),
         ("expect.findings = ['duplicate']\n" + SMALL, "'duplicate': did you mean duplicated?"),
         ("expect.verdict = 'pass'\n" + SMALL, "expect.verdict: use 'passed', "),
+        ("[lab]\nheap = '5'\n", "lab.heap: '5': that is in bytes; did you mean 5g?"),
+        ("[lab]\nheap = 5\n", 'lab.heap: write a heap in quotes, with its unit: "512m"'),
         ("[lab]\nbrokers = 10\n", "lab.brokers: it must be at most 9"),
         (SMALL + "[[consume]]\nid = 'carl'", "two clients have the id carl"),
         (SMALL + "[[fault]]\ndo='kil'\npart='A1'\nat='1s'", "'kil': did you mean kill?"),
@@ -78,7 +80,7 @@ def document(text: str) -> Document:
         ),
         (
             SMALL + "[[produce]]\nworkload='w.toml'\nduration='1s'",
-            "carl needs topics: those of p2 are in its workload's file",
+            "carl needs topics: the table of p2 has none",
         ),
         (
             "[clusters]\nsource-bootstrap-server='a:1'\n[[consume]]\n",

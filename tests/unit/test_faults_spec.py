@@ -43,8 +43,8 @@ def test_what_is_written_down_is_read_back() -> None:
     ids = ["a@b.1 2 3", "a@b.1 3 4"]
     """
     spec = Spec.parse(text)
-    assert Spec.from_json(spec.to_json()) == spec
-    assert Spec.from_json({}) == Spec()
+    assert Spec.model_validate(spec.to_json()) == spec
+    assert Spec.model_validate({}) == Spec()
 
 
 @pytest.mark.parametrize("kind", Anomaly)

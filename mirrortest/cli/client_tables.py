@@ -8,11 +8,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from mirrortest.cli.consume import consume
 from mirrortest.cli.help_layout import Program, aliases_of
-from mirrortest.cli.main import ParserError, in_our_words
-from mirrortest.cli.observe import observe
-from mirrortest.cli.produce import produce
+from mirrortest.cli.main import ParserError, add_verb, in_our_words
 from mirrortest.config.option_file import value_text
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.errors import UsageError
@@ -62,9 +59,8 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
 @functools.cache
 def _commands() -> dict[str, Any]:
     app = Program()
-    app.command("produce")(produce)
-    app.command("consume")(consume)
-    app.command("observe")(observe)
+    for verb in _OURS:
+        add_verb(app, verb)
     found: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     return found
 

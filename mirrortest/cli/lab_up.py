@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from mirrortest.cli import console
 from mirrortest.cli.lab_fault import Name
-from mirrortest.cli.options import can_be_filled, given
+from mirrortest.cli.options import check_fillable, given
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
 from mirrortest.host.interpreter import AS_PROGRAM
@@ -216,7 +216,7 @@ def up(
     checked_heap(heap, option="--heap")
     for option, place in (("--directory", directory), ("--truth", truth)):
         if place is not None:
-            can_be_filled(place, option)
+            check_fillable(place, option)
     mirror_properties = pairs(mirror_property, "--mirror-property")
     broker_properties = pairs(broker_property, "--broker-property")
     path = control.socket_path(name)
@@ -247,7 +247,7 @@ def up(
     if observe is not None:
         if runtime is RuntimeKind.DOCKER:
             raise UsageError("--observe is for --runtime jvm")
-        can_be_filled(observe, "--observe")
+        check_fillable(observe, "--observe")
     lab = Lab(
         directory,
         image=(kafka_image or KAFKA_IMAGE) if runtime is RuntimeKind.DOCKER else None,

@@ -17,7 +17,7 @@ from rich.table import Table
 from mirrortest.cli import console
 from mirrortest.cli.interrupt import interrupt
 from mirrortest.cli.live import BoardDisplay
-from mirrortest.cli.options import Details, can_be_filled
+from mirrortest.cli.options import Details, check_fillable
 from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.model.verdict import ExitCode
@@ -149,11 +149,11 @@ def _series(document: Document, output: Path | None, history: Path | None, sever
     from mirrortest.scenario.series import Series
 
     if output is not None:
-        can_be_filled(output, "--output")
+        check_fillable(output, "--output")
         place = output / document.name if several > 1 else output
         return Series(document, place.absolute(), arguments)
     place = (history or Path()).absolute() / document.name
-    can_be_filled(place, "--history")
+    check_fillable(place, "--history")
     for last in nights(place)[-1:]:
         with contextlib.suppress(UsageError):  # of another version of the scenario
             series = Series(document, last, arguments)

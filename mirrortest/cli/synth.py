@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import can_be_filled
+from mirrortest.cli.options import check_fillable
 from mirrortest.cli.parameters import from_models
 from mirrortest.errors import MirrortestError
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
@@ -49,7 +49,7 @@ def synth(
 ) -> None:
     """Write the sequence logs of both sides of a synthetic run, and its truth."""
     log_dir = options.keywords["log_dir"]
-    can_be_filled(log_dir, "--log-dir")
+    check_fillable(log_dir, "--log-dir")
     request = options(
         anomalies=spread(
             parse_count(anomalies, option="--anomalies"),

@@ -20,6 +20,7 @@ from rich.markup import escape
 from mirrortest.cli import console
 from mirrortest.cli.lab_fault import Name
 from mirrortest.cli.options import check_fillable, given
+from mirrortest.config.java_properties import parse_assignments
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
 from mirrortest.host.interpreter import AS_PROGRAM
@@ -217,8 +218,8 @@ def up(
     for option, place in (("--directory", directory), ("--truth", truth)):
         if place is not None:
             check_fillable(place, option)
-    mirror_properties = pairs(mirror_property, "--mirror-property")
-    broker_properties = pairs(broker_property, "--broker-property")
+    mirror_properties = parse_assignments(mirror_property or (), option="--mirror-property")
+    broker_properties = parse_assignments(broker_property or (), option="--broker-property")
     path = control.socket_path(name)
     if control.is_up(path):
         raise LabError(f"lab {name} is up already: see `mirrortest lab status{_name_option(name)}`")
@@ -280,17 +281,6 @@ def up(
 
 
 up.__doc__ = f"{up.__doc__}\n{EXAMPLES}"
-
-
-def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """Read KEY=VALUE each; raises UsageError with `option`."""
-    pairs = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{option} {text!r}: write it as KEY=VALUE")
-        pairs[key] = value
-    return pairs
 
 
 def _check_mirror(

@@ -13,8 +13,10 @@ import typer
 from mirrortest.cli import console
 from mirrortest.cli.options import check_fillable
 from mirrortest.cli.parameters import from_models
+from mirrortest.config.units import parse_count
 from mirrortest.errors import MirrortestError
-from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
+from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
+from mirrortest.wire.digits import SEQ_LIMIT
 
 EXAMPLES = """
 Examples:
@@ -52,8 +54,8 @@ def synth(
     check_fillable(log_dir, "--log-dir")
     request = options(
         anomalies=spread(
-            parse_count(anomalies, option="--anomalies"),
-            None if lost is None else parse_count(lost, option="--lost"),
+            parse_count(anomalies, option="--anomalies", maximum=SEQ_LIMIT),
+            None if lost is None else parse_count(lost, option="--lost", maximum=SEQ_LIMIT),
         ),
         jobs=jobs or os.cpu_count() or 1,
     )

@@ -14,7 +14,6 @@ from mirrortest.scenario.clients import clients, here
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.fault import Plan
 from mirrortest.scenario.matrix import Document, points
-from mirrortest.scenario.timetable import planned
 
 CUT = "[[fault]]\ndo='{}'\npart='{}'\nat='1s'\n"
 SMALL = """
@@ -227,9 +226,9 @@ def test_a_plan_is_the_same_for_its_seed_and_its_faults_never_overlap() -> None:
         "at": "5s",
         "until": "1h",
     }
-    found = planned(Plan.model_validate({**plan, "seed": 7}))
-    assert found == planned(Plan.model_validate({**plan, "seed": 7}))
-    assert found != planned(Plan.model_validate({**plan, "seed": 8}))
+    found = Plan.model_validate({**plan, "seed": 7}).faults()
+    assert found == Plan.model_validate({**plan, "seed": 7}).faults()
+    assert found != Plan.model_validate({**plan, "seed": 8}).faults()
     assert len(found) > 60
     assert {(fault.do, fault.part) for fault in found} == {
         (do, part) for do in ("kill", "stop") for part in ("A1", "mirror")
@@ -255,7 +254,7 @@ def test_a_plan_does_to_links_what_suits_them() -> None:
         "for": "10s",
         "until": "1h",
     }
-    found = planned(Plan.model_validate(plan))
+    found = Plan.model_validate(plan).faults()
     links = {"link-source", "link-destination"}
     assert {(fault.do, fault.part) for fault in found} == {
         ("kill", "A1"),

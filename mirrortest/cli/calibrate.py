@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import can_be_filled
+from mirrortest.cli.options import check_fillable
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration
 from mirrortest.wire.form import Form
@@ -94,7 +94,7 @@ def calibrate(
             throughput=throughput,
             deadline=parse_duration(deadline, option="--deadline") / 1e9,
         )
-        can_be_filled(directory, "--directory")
+        check_fillable(directory, "--directory")
         folder = directory / calibration.run
         _run(calibration, folder)
     else:

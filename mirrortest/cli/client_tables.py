@@ -8,11 +8,8 @@ from typing import Any
 
 from typer.main import get_command
 
-from mirrortest.cli.consume import consume
 from mirrortest.cli.help_layout import Program, aliases_of
-from mirrortest.cli.main import ParserError, in_our_words
-from mirrortest.cli.observe import observe
-from mirrortest.cli.produce import produce
+from mirrortest.cli.main import ParserError, add_verb, in_our_words
 from mirrortest.config.option_file import value_text
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.errors import UsageError
@@ -43,12 +40,13 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
     }
     written: list[str] = []
     for key, value in table.items():
-        if key in _OURS[verb]:
-            raise UsageError(f"{where} {key}: the scenario sets it: leave it out")
         if key not in options:
             valid = [name for name in options if name not in _OURS[verb] and name != "help"]
             raise UsageError(f"{where} {key}: there is no such option; {did_you_mean(key, valid)}")
-        written += _written(f"{where} {key}", key, value, options[key])
+        name = options[key].opts[0]
+        if name.removeprefix("--") in _OURS[verb]:
+            raise UsageError(f"{where} {key}: the scenario sets it: leave it out")
+        written += _written(f"{where} {key}", name, value, options[key])
     try:
         command.make_context(verb, list(written))
     except UsageError as error:
@@ -61,18 +59,17 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
 @functools.cache
 def _commands() -> dict[str, Any]:
     app = Program()
-    app.command("produce")(produce)
-    app.command("consume")(consume)
-    app.command("observe")(observe)
+    for verb in _OURS:
+        add_verb(app, verb)
     found: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     return found
 
 
-def _written(where: str, key: str, value: Any, option: Any) -> list[str]:
+def _written(where: str, name: str, value: Any, option: Any) -> list[str]:
     if option.is_flag:
         if not isinstance(value, bool):
             raise UsageError(f"{where} {value!r}: it must be true or false")
-        return [f"--{key}"] if value else []
+        return [name] if value else []
     values = value if isinstance(value, list | tuple) else [value]
     texts = [value_text(each, where) for each in values]
-    return [f"--{key}={each}" for each in (texts if option.multiple else [",".join(texts)])]
+    return [f"{name}={each}" for each in (texts if option.multiple else [",".join(texts)])]

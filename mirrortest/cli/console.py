@@ -43,7 +43,7 @@ class SafeConsole(Console):
     """
 
     def __init__(self, **look: Any) -> None:
-        super().__init__(**look)
+        super().__init__(emoji=False, **look)  # :1: is of an address, not a picture
         self.printing = RLock()
 
     def print(self, *objects: Any, **how: Any) -> None:
@@ -116,12 +116,7 @@ def show(
     elif view is not None:
         out.print(view)
     if report is not None:
-        write_report(report, json.dumps(summary, indent=2))
-
-
-def write_report(path: Path, text: str) -> None:
-    """Write a summary to the file of `--report`; MirrortestError where that cannot be."""
-    try:
-        replace_text(path, text + "\n")
-    except OSError as error:
-        raise MirrortestError(f"--report {path}: {error.strerror}") from error
+        try:
+            replace_text(report, json.dumps(summary, indent=2) + "\n")
+        except OSError as error:
+            raise MirrortestError(f"--report {report}: {error.strerror}") from error

@@ -84,7 +84,9 @@ class LedgerConnection:
             return None
         if self.ledger_command_config is not None:
             connection = Connection(
-                command_config=self.ledger_command_config, portable=connection.portable
+                command_config=self.ledger_command_config,
+                portable=connection.portable,
+                config_option="--ledger-command-config",
             )
         return connection.client(self.ledger_bootstrap_server)
 

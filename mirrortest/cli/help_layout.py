@@ -64,8 +64,8 @@ _ORDER = ["Options", *_GROUPS]
 _METAVARS = {
     "RUN": "--run",
     "NAME": "--id --name",
-    "DIR": "--output --log-dir --log-spool --directory --again --truth --observations --png",
-    "FILE": "--csv --html --junit --report --spec --source-command-config "
+    "DIR": "--output --log-dir --log-spool --directory --again --truth --png",
+    "FILE": "--html --junit --spec --source-command-config "
     "--destination-command-config --ledger-command-config --command-config",
     "HOST:PORT": "--bootstrap-server --ledger-bootstrap-server --source-bootstrap-server "
     "--destination-bootstrap-server",
@@ -78,10 +78,8 @@ _METAVARS = {
     "REGEX[,...]": "--topics --exclude",
     "OPTION": "--jvm-option",
     "IMAGE": "--kafka-image",
-    "mirrormaker2|saboteur": "--mirror",
-    "jvm|docker": "--runtime",
     "NUMBER": "--anomalies --lost --messages --consumers --brokers --offset-flush-ms "
-    "--metrics-port --lines --partitions --seconds --look-up-limit --jobs --seed --before "
+    "--metrics-port --lines --partitions --look-up-limit --jobs --seed --before "
     "--partition",
     "RATE": "--throughput --rate",
 }

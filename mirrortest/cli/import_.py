@@ -10,7 +10,7 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.help_layout import Program
-from mirrortest.cli.options import can_be_written
+from mirrortest.cli.options import check_writable
 from mirrortest.config.option_file import toml_of
 from mirrortest.config.visible import visible
 from mirrortest.host.user_files import read_text, replace_text
@@ -54,7 +54,7 @@ def trogdor(
     from mirrortest.produce.trogdor import import_trogdor
 
     if output is not None:
-        can_be_written(output, "--output")
+        check_writable(output, "--output")
     where = str(specification)
     found = import_trogdor(read_text(specification, where), where=where, now_ns=time.time_ns())
     for remark in found.remarks:

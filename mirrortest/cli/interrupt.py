@@ -1,9 +1,10 @@
-"""The end by a signal, at once."""
+"""The end by a signal: at once, or by an exception."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,3 +21,9 @@ def end_at_once(number: int, _frame: FrameType | None = None) -> NoReturn:
             stream.flush()
     # Not by an exception: it might come up anywhere, in an import or at the interpreter's end.
     os._exit(ExitCode.killed(number))
+
+
+def interrupt(number: int, _frame: FrameType | None = None) -> NoReturn:
+    """Handle a signal by a KeyboardInterrupt with its number; a second one ends the process."""
+    signal.signal(number, end_at_once)
+    raise KeyboardInterrupt(number)

@@ -16,7 +16,8 @@ from rich.table import Table
 from mirrortest.cli import console
 from mirrortest.cli.help_layout import Program
 from mirrortest.cli.lab_fault import Name, client_of, fault_app
-from mirrortest.cli.lab_up import pairs, up
+from mirrortest.cli.lab_up import up
+from mirrortest.config.java_properties import parse_assignments
 from mirrortest.config.run import checked_topic
 from mirrortest.errors import UsageError
 from mirrortest.lab import control
@@ -140,7 +141,7 @@ def create_topic(
 ) -> None:
     """Create a topic on the source; the mirror takes it up by itself."""
     checked_topic(topic, option="TOPIC")
-    settings = pairs(config, "--config")
+    settings = parse_assignments(config or (), option="--config")
     made = client_of(name, destination=destination).create_topic(topic, partitions, settings)
     if not made:
         console.err.print(f"[yellow]{escape(topic)} was there already[/]")

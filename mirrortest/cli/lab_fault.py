@@ -171,7 +171,6 @@ def delete_records(
 ) -> None:
     """Delete a topic's records below an offset, as retention would."""
     client = client_of(name, destination=destination)
-    numbers = range(client.partitions(topic)) if partition is None else [partition]
-    if not numbers:
+    if not client.partitions(topic):
         raise UsageError(f"there is no topic {topic} there")
-    client.delete_records(topic, dict.fromkeys(numbers, before))
+    client.delete_records(topic, before if partition is None else {partition: before})

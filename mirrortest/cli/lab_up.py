@@ -19,14 +19,16 @@ from rich.markup import escape
 
 from mirrortest.cli import console
 from mirrortest.cli.lab_fault import Name
-from mirrortest.cli.options import can_be_filled, given
+from mirrortest.cli.options import check_fillable, given
+from mirrortest.config.java_properties import parse_assignments
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
+from mirrortest.host.interpreter import AS_PROGRAM
 from mirrortest.lab import control
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
 from mirrortest.lab.free_ports import ADDRESS
 from mirrortest.lab.link.condition import NO_LINKS
-from mirrortest.lab.runtime import PartState
+from mirrortest.lab.runtime import DEFAULT_HEAP, PartState
 
 if TYPE_CHECKING:
     from mirrortest.lab.mirrors import AnySettings
@@ -40,7 +42,7 @@ class MirrorKind(StrEnum):
     SABOTEUR = "saboteur"
 
 
-class Runtime(StrEnum):
+class RuntimeKind(StrEnum):
     """What the parts run in."""
 
     JVM = "jvm"
@@ -146,7 +148,9 @@ def up(
             show_default="a temporary one",
         ),
     ] = None,
-    heap: Annotated[str, typer.Option(help="The largest heap of each Java process.")] = "512m",
+    heap: Annotated[
+        str, typer.Option(help="The largest heap of each Java process.")
+    ] = DEFAULT_HEAP,
     jvm_option: Annotated[
         list[str] | None,
         typer.Option(
@@ -173,8 +177,8 @@ def up(
         ),
     ] = None,
     runtime: Annotated[
-        Runtime, typer.Option(help="Processes of this machine, or containers.")
-    ] = Runtime.JVM,
+        RuntimeKind, typer.Option(help="Processes of this machine, or containers.")
+    ] = RuntimeKind.JVM,
     kafka_image: Annotated[
         str | None,
         typer.Option(
@@ -208,14 +212,14 @@ def up(
             "--offset-flush-ms": offset_flush_ms != _OFFSET_FLUSH_MS,
         },
     )
-    if runtime is Runtime.JVM and given(context, "kafka_image"):
+    if runtime is RuntimeKind.JVM and given(context, "kafka_image"):
         raise UsageError("--kafka-image is for --runtime docker")
     checked_heap(heap, option="--heap")
     for option, place in (("--directory", directory), ("--truth", truth)):
         if place is not None:
-            can_be_filled(place, option)
-    mirror_properties = pairs(mirror_property, "--mirror-property")
-    broker_properties = pairs(broker_property, "--broker-property")
+            check_fillable(place, option)
+    mirror_properties = parse_assignments(mirror_property or (), option="--mirror-property")
+    broker_properties = parse_assignments(broker_property or (), option="--broker-property")
     path = control.socket_path(name)
     if control.is_up(path):
         raise LabError(f"lab {name} is up already: see `mirrortest lab status{_name_option(name)}`")
@@ -237,17 +241,17 @@ def up(
             offset_flush_ms=offset_flush_ms,
             properties=mirror_properties,
         )
-    if runtime is Runtime.DOCKER and metrics_port:
+    if runtime is RuntimeKind.DOCKER and metrics_port:
         raise UsageError("--metrics-port is for --runtime jvm")
-    if runtime is Runtime.DOCKER and links:
+    if runtime is RuntimeKind.DOCKER and links:
         raise UsageError(NO_LINKS)
     if observe is not None:
-        if runtime is Runtime.DOCKER:
+        if runtime is RuntimeKind.DOCKER:
             raise UsageError("--observe is for --runtime jvm")
-        can_be_filled(observe, "--observe")
+        check_fillable(observe, "--observe")
     lab = Lab(
         directory,
-        image=(kafka_image or KAFKA_IMAGE) if runtime is Runtime.DOCKER else None,
+        image=(kafka_image or KAFKA_IMAGE) if runtime is RuntimeKind.DOCKER else None,
         brokers=brokers,
         source_alias=source_alias,
         destination_alias=destination_alias,
@@ -277,17 +281,6 @@ def up(
 
 
 up.__doc__ = f"{up.__doc__}\n{EXAMPLES}"
-
-
-def pairs(texts: list[str] | None, option: str) -> dict[str, str]:
-    """Read KEY=VALUE each; raises UsageError with `option`."""
-    pairs = {}
-    for text in texts or ():
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise UsageError(f"{option} {text!r}: write it as KEY=VALUE")
-        pairs[key] = value
-    return pairs
 
 
 def _check_mirror(
@@ -339,8 +332,7 @@ def _watch(lab: Lab, ending: threading.Event) -> None:
     while not ending.wait(0.5):
         now = {name for name, part in lab.parts.items() if part.state is PartState.DEAD}
         for name in now - dead:
-            with contextlib.suppress(KeyError):
-                console.err.print(f"[red]{escape(str(lab.part(name).failure('died')))}[/]")
+            console.err.print(f"[red]{escape(str(lab.parts[name].failure('died')))}[/]")
         dead = now
 
 
@@ -350,7 +342,7 @@ def _up_detached(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".log").open("w+") as output:
         owner = subprocess.Popen(
-            [sys.executable, "-m", "mirrortest", *again],
+            [*AS_PROGRAM, "mirrortest", *again],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

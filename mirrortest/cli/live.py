@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from rich.live import Live
 from rich.live_render import LiveRender
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from mirrortest.cli.console import warn
@@ -18,7 +19,7 @@ from mirrortest.errors import UsageError
 from mirrortest.host.user_files import replace_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from rich.console import (
         Console,
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from mirrortest.results.progress_view import ProgressView
     from mirrortest.results.status_document import StatusDocument
     from mirrortest.results.windows import Totals, Windows
+    from mirrortest.scenario.board import Board
 
 _QUIET_SECONDS = 5.0
+_QUIET_FIGURES = 10.0
+"""Seconds between two lines of a client's figures."""
 _REFRESHES = 2
 """Of the screen, in a second."""
 
@@ -118,28 +122,38 @@ class _Screen(Live):
         return super().process_renderables(renderables)
 
 
-class LiveLines(AbstractContextManager["LiveLines"]):
-    """Shows the newest progress text; use it as a context manager."""
+class _Display(AbstractContextManager["_Display"]):
+    """Shows what it is given, on a screen or as lines; use it as a context manager."""
 
-    def __init__(self, console: SafeConsole) -> None:
+    def __init__(
+        self, console: SafeConsole, renderable: Callable[[], RenderableType], *, on_screen: bool
+    ) -> None:
         self._console = console
-        self._text = Text("")
-        self._live = _Screen(console, lambda: self._text) if console.is_interactive else None
-        self._last = 0.0
+        self._on_screen = on_screen
+        self._live: AbstractContextManager[Any] = (
+            _Screen(console, renderable) if on_screen else nullcontext()
+        )
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        self._live.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
+        self._live.__exit__(None, None, None)
+
+
+class LiveLines(_Display):
+    """Shows the newest progress text; use it as a context manager."""
+
+    def __init__(self, console: SafeConsole) -> None:
+        self._text = Text("")
+        self._last = 0.0
+        super().__init__(console, lambda: self._text, on_screen=console.is_interactive)
 
     def show(self, line: object) -> None:
         """Show a progress object by its text."""
         text = visible(str(line))
-        if self._live is not None:
+        if self._on_screen:
             self._text = Text(text)
             return
         now = time.monotonic()
@@ -148,7 +162,39 @@ class LiveLines(AbstractContextManager["LiveLines"]):
             self._console.print(text, markup=False)
 
 
-class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
+class BoardDisplay(_Display):
+    """Shows a board; where there is no screen, a line for each change, of clients now and then."""
+
+    def __init__(self, console: SafeConsole) -> None:
+        self._lines: Mapping[str, str] = {}
+        self._printed: dict[str, tuple[str, float]] = {}
+        super().__init__(console, self._table, on_screen=console.is_interactive)
+
+    def show(self, board: Board) -> None:
+        """Show what everybody is doing."""
+        self._lines = dict(board.lines)  # the screen is rendered by a thread of its own
+        if self._on_screen:
+            return
+        now = time.monotonic()
+        for who, line in self._lines.items():
+            before, at = self._printed.get(who, ("", 0.0))
+            # Figures follow each other; a word is an event.
+            quiet = _QUIET_FIGURES if "/s" in line else 0.0
+            if line != before and now - at >= quiet:
+                self._printed[who] = (line, now)
+                self._console.print(visible(f"{who}: {line}"), markup=False)
+
+    def _table(self) -> Table:
+        table = Table.grid(padding=(0, 2), expand=True)
+        table.add_column(style="bold", no_wrap=True)
+        # One line each: what is cut off is in the summaries.
+        table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        for who, line in self._lines.items():
+            table.add_row(Text(who), Text(visible(line)))
+        return table
+
+
+class ProgressDisplay(_Display):
     """Shows the newest status as the user wants it; use it as a context manager.
 
     The file of `--status-file` is replaced as a whole: who reads it never sees a part. `windows`
@@ -167,23 +213,13 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
                 "--progress screen needs a terminal on stderr, and TERM other than dumb: "
                 "use --progress lines"
             )
-        self._console = console
         self._mode = mode
         self._seconds = progress.reporting_interval
         self._status: Status | None = None
         self._printed = 0.0
         self._file = progress.status_file
         self.windows: Windows | None = None
-        self._live: AbstractContextManager[Any] = (
-            _Screen(console, self._renderable) if mode is ProgressMode.SCREEN else nullcontext()
-        )
-
-    def __enter__(self) -> Self:
-        self._live.__enter__()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._live.__exit__(None, None, None)
+        super().__init__(console, self._renderable, on_screen=mode is ProgressMode.SCREEN)
 
     def show(self, status: Status) -> None:
         """Take a status; it is rendered when its time comes."""

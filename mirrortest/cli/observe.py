@@ -11,7 +11,7 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
-from mirrortest.cli.options import Connection, Output, can_be_filled, machine_name
+from mirrortest.cli.options import Connection, Output, check_fillable, machine_name
 from mirrortest.cli.parameters import from_models
 from mirrortest.errors import UsageError
 from mirrortest.observe.options import Endpoint, ObserveOptions
@@ -140,7 +140,7 @@ def observe(
         csv=csv,
         once=once,
     )
-    can_be_filled(request.output, "--output")
+    check_fillable(request.output, "--output")
     for client in request.clusters:
         console.warn(client.warnings)
     report = _run(request)

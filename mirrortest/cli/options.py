@@ -1,4 +1,4 @@
-"""Options that producing and consuming share, so that they are the same on both sides."""
+"""What commands share: groups of options, so that they are the same, and checks of places."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mirrortest.config.option import SECONDS, Kind, option
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.units import parse_positive_seconds
 from mirrortest.errors import UsageError
-from mirrortest.host.user_files import read_properties
+from mirrortest.host.user_files import local_log_place, nearest_existing, read_properties
 
 MOST_WORKERS = 1024
 """More processes than any machine has cores."""
@@ -50,7 +50,7 @@ def given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def can_be_written(path: Path, option: str) -> None:
+def check_writable(path: Path, option: str) -> None:
     """Refuse now a file that could not be written once the work is done."""
     if path.is_dir():
         raise UsageError(f"{option} {path}: that is a directory: name a file in it")
@@ -60,9 +60,9 @@ def can_be_written(path: Path, option: str) -> None:
         raise UsageError(f"{option} {path}: you may not write there")
 
 
-def can_be_filled(directory: Path, option: str) -> None:
+def check_fillable(directory: Path, option: str) -> None:
     """Refuse now a directory that could not be created or written to later."""
-    found = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    found = nearest_existing(directory)
     if not found.is_dir():
         raise UsageError(f"{option} {directory}: {found} is not a directory")
     if not os.access(found, os.W_OK):
@@ -75,7 +75,7 @@ def can_be_filled(directory: Path, option: str) -> None:
         raise UsageError(f"{option} {directory}: cannot be written to: {error.strerror}") from error
 
 
-def is_directory(text: str, option: str, of: str = "logs") -> None:
+def check_directory(text: str, option: str, of: str = "logs") -> None:
     """Refuse now a local directory that does not exist; a URI is asked later."""
     from mirrortest.seqlog.location import Location
 
@@ -92,12 +92,8 @@ def check_log_places(log_dir: str, log_spool: str) -> None:
     for name, place in (("--log-dir", log_dir), ("--log-spool", log_spool)):
         if not place.strip():
             raise UsageError(f"{name} is empty: name a directory, or leave it out")
-    if "://" not in log_dir:
-        can_be_filled(Path(log_dir).expanduser(), "--log-dir")
-    elif log_dir.startswith("file://"):
-        can_be_filled(Path(log_dir.removeprefix("file://")), "--log-dir")
-    else:
-        can_be_filled(Path(log_spool).expanduser(), "--log-spool")
+    option, directory = local_log_place(log_dir, log_spool)
+    check_fillable(directory, option)
 
 
 def begin_csv_file(path: Path | None) -> None:
@@ -106,13 +102,13 @@ def begin_csv_file(path: Path | None) -> None:
         return
     from mirrortest.seqlog.interval_log import begin_csv
 
-    can_be_written(path, "--csv")
+    check_writable(path, "--csv")
     begin_csv(path)
 
 
 def file_to_write(text: str, *, option: str) -> Path:
     """Refuse now a file that could not be written later."""
-    can_be_written(Path(text), option)
+    check_writable(Path(text), option)
     return Path(text)
 
 
@@ -127,6 +123,8 @@ class Connection:
         None, "One client property; wins over the file.", metavar="KEY=VAL"
     )
     portable: bool = option(False, PORTABLE, env=True)
+    config_option: str = "--command-config"
+    """The option that names the file."""
 
     @property
     def given(self) -> bool:
@@ -148,7 +146,7 @@ class Connection:
         file = self.command_config
         return ClientConfig.load(
             bootstrap_server=bootstrap_server,
-            file_properties=read_properties(file) if file else None,
+            file_properties=read_properties(file, f"{self.config_option} {file}") if file else None,
             command_properties=(*(self.command_property or ()), *more_properties),
             defaults=defaults,
             portable=self.portable,
@@ -207,9 +205,11 @@ class BothClusters:
         return {
             side: None
             if server is None and file is None
-            else Connection(command_config=file, command_property=self.command_property).client(
-                server, defaults=defaults
-            )
+            else Connection(
+                command_config=file,
+                command_property=self.command_property,
+                config_option=f"--{side}-command-config",
+            ).client(server, defaults=defaults)
             for side, server, file in (
                 ("source", self.source_bootstrap_server, self.source_command_config),
                 ("destination", self.destination_bootstrap_server, self.destination_command_config),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from functools import partial
 from pathlib import Path
@@ -41,6 +40,8 @@ from mirrortest.wire.stream import checked_name, checked_run
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
+
+    from rich.console import RenderableType
 
     from mirrortest.produce.produce_report import ProduceReport
     from mirrortest.results.windows import Windows
@@ -200,15 +201,13 @@ def produce(
     if output.format is ResultFormat.KAFKA:
         display.windows = _windows(progress.reporting_interval)
     together = _run(request, parts, display)
-    result, summary = together.report, json.dumps(together.to_json())
-    if output.report is not None:
-        console.write_report(output.report, summary)
-    if output.as_json:
-        typer.echo(summary)
-    elif output.format is ResultFormat.KAFKA:
-        console.out.print("\n".join(result.perf_test_lines()))
+    result = together.report
+    view: RenderableType
+    if output.format is ResultFormat.KAFKA:
+        view = "\n".join(result.perf_test_lines())
     else:
-        console.out.print(result.result().view(next_commands=[reconcile_next(request)]))
+        view = result.result().view(next_commands=[reconcile_next(request)])
+    console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
     if result.error is not None:
         raise result.error
     raise typer.Exit(result.exit_code)

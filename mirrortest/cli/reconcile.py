@@ -11,18 +11,17 @@ import typer
 from mirrortest.cli import compiled, console
 from mirrortest.cli.next_commands import report_next
 from mirrortest.cli.options import (
+    Connection,
     Details,
     Observations,
     Portable,
-    can_be_filled,
-    can_be_written,
-    is_directory,
+    check_directory,
+    check_fillable,
+    check_writable,
 )
-from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap, number
 from mirrortest.errors import UsageError
-from mirrortest.host.user_files import read_properties
 from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY, MOST_OFFSETS
 from mirrortest.wire.stream import checked_run
 
@@ -132,27 +131,25 @@ def reconcile(  # noqa: D103  # its help is below, with examples
                 f"{Location.parse(above or '.').shown}, with --run {name.removeprefix('run=')}"
             )
     for text in logdir:
-        is_directory(text, "LOGDIR")
+        check_directory(text, "LOGDIR")
     logs = plan(logdir, checked_run(run) if run is not None else None)
     place = Location.parse(output) if output is not None else logs.default_output
     if place.local:
-        can_be_filled(Path(place.path), "--output")
+        check_fillable(Path(place.path), "--output")
     page = Location.parse(html) if html is not None else None
     if observations and page is None:
         raise UsageError("--observations are for the report: add --html FILE")
     for text in observations or ():
-        is_directory(text, "--observations", "observations")
+        check_directory(text, "--observations", "observations")
     if page is not None and page.local and not Path(page.path).is_relative_to(place.path):
-        can_be_written(Path(page.path), "--html")
+        check_writable(Path(page.path), "--html")
     console.require(*(["report"] if page is not None else []), "spark")
     look_up = None
-    if bootstrap_server is not None or command_config is not None or command_property:
-        client = ClientConfig.load(
-            bootstrap_server=bootstrap_server,
-            file_properties=read_properties(command_config) if command_config else None,
-            command_properties=tuple(command_property or ()),
-            portable=portable,
-        )
+    connection = Connection(
+        command_config=command_config, command_property=command_property, portable=portable
+    )
+    if bootstrap_server is not None or connection.given:
+        client = connection.client(bootstrap_server)
         console.warn(client.warnings)
         look_up = _look_up()(client, logs, look_up_limit)
         look_up.check()

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import Observations, can_be_filled, can_be_written, is_directory
+from mirrortest.cli.options import Observations, check_directory, check_fillable, check_writable
 from mirrortest.errors import UsageError
 from mirrortest.report import REPORT_FILE
 from mirrortest.wire.stream import checked_run
@@ -82,10 +82,10 @@ def report(
     from mirrortest.seqlog.location import Location
 
     for each in log_dir or ():
-        is_directory(each, "--log-dir")
+        check_directory(each, "--log-dir")
     logs = [Location.parse(place) for place in log_dir or ()]
     for each in observations or ():
-        is_directory(each, "--observations", "observations")
+        check_directory(each, "--observations", "observations")
     if result is not None:
         if run is not None:
             raise UsageError(
@@ -105,9 +105,11 @@ def report(
         (xml, "--junit"),
     ):
         if document is not None and document.local:
-            can_be_written(Path(document.path), option)
+            check_writable(Path(document.path), option)
     if png is not None:
-        can_be_filled(png, "--png")
+        check_fillable(png, "--png")
+    if result is not None:
+        check_directory(result, "RESULT", "reconciliation")
     found = read_result(place, logs, [Location.parse(each) for each in observations or ()])
     page = render(found)
     write_text(target, page)

@@ -5,30 +5,26 @@ from __future__ import annotations
 import contextlib
 import shlex
 import signal
-import time
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
-from mirrortest.cli.interrupt import end_at_once
-from mirrortest.cli.options import Details, can_be_filled
+from mirrortest.cli.interrupt import interrupt
+from mirrortest.cli.live import BoardDisplay
+from mirrortest.cli.options import Details, check_fillable
 from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.model.verdict import ExitCode
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from rich.console import Console
 
-    from mirrortest.scenario.board import Board
     from mirrortest.scenario.matrix import Document
     from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
     from mirrortest.scenario.series import Series
@@ -57,43 +53,6 @@ it is 99 if a figure, a finding or a verdict got worse.
 """
 
 _WORDS = {"passed": "green", "failed": "red", "inconclusive": "yellow", "error": "red"}
-
-
-class _Show:
-    """The board on a terminal; elsewhere a line for each change, of clients now and then."""
-
-    def __init__(self) -> None:
-        self._live = Live(console=console.err, refresh_per_second=4, transient=True)
-        self._shown: dict[str, tuple[str, float]] = {}
-
-    def __enter__(self) -> Self:
-        if console.err.is_terminal:
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if console.err.is_terminal:
-            self._live.stop()
-
-    def show(self, board: Board) -> None:
-        """Show what everybody is doing."""
-        if console.err.is_terminal:
-            table = Table.grid(padding=(0, 2), expand=True)
-            table.add_column(style="bold", no_wrap=True)
-            # One line each: what is cut off is in the summaries.
-            table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-            for who, line in tuple(board.lines.items()):
-                table.add_row(who, escape(visible(line)))
-            self._live.update(table)
-            return
-        now = time.monotonic()
-        for who, line in tuple(board.lines.items()):
-            before, at = self._shown.get(who, ("", 0.0))
-            # Figures follow each other; a word is an event.
-            quiet = 10.0 if "/s" in line else 0.0
-            if line != before and now - at >= quiet:
-                self._shown[who] = (line, now)
-                console.err.print(visible(f"{who}: {line}"), markup=False)
 
 
 def run(
@@ -166,19 +125,20 @@ def run(
     all_series = [_series(each, output, history, len(names)) for each in documents]
     # SIGTERM ends it the way Ctrl-C does: all that runs is put away.
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _interrupt)
+        signal.signal(number, interrupt)
     codes: list[int] = []
     try:
         for series in all_series:
             codes.append(_play(series, as_json=as_json, details=details))
             if history is not None:
                 codes.append(_judge(series, keep, console.err if as_json else console.out))
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupted:
+        *_, number = (signal.SIGINT, *interrupted.args)
         place = ("--output", str(output)) if history is None else ("--history", str(history))
         words = [word for each in change or () for word in ("--set", each)]
         again = shlex.join(["mirrortest", "run", *scenario, *place, *words])
         console.err.print(f"[yellow]interrupted[/]: to go on at the same point: {escape(again)}")
-        raise typer.Exit(128 + signal.SIGINT) from None
+        raise typer.Exit(ExitCode.killed(number)) from None
     raise typer.Exit(worst(codes))
 
 
@@ -189,11 +149,11 @@ def _series(document: Document, output: Path | None, history: Path | None, sever
     from mirrortest.scenario.series import Series
 
     if output is not None:
-        can_be_filled(output, "--output")
+        check_fillable(output, "--output")
         place = output / document.name if several > 1 else output
         return Series(document, place.absolute(), arguments)
     place = (history or Path()).absolute() / document.name
-    can_be_filled(place, "--history")
+    check_fillable(place, "--history")
     for last in nights(place)[-1:]:
         with contextlib.suppress(UsageError):  # of another version of the scenario
             series = Series(document, last, arguments)
@@ -208,8 +168,8 @@ def _play(series: Series, *, as_json: bool, details: bool) -> int:
     console.err.print(f"results: {series.output}", markup=False)
     if len(series.ended) == len(series.points):
         console.err.print("every point has ended before: to run them again, name another --output")
-    with _Show() as show:
-        outcome = series.run(Board(show.show), _print_point)
+    with BoardDisplay(console.err) as display:
+        outcome = series.run(Board(display.show), _print_point)
     if as_json:
         typer.echo(outcome.model_dump_json(indent=2))
     else:
@@ -245,11 +205,6 @@ def _change(text: str) -> tuple[str, Any]:
         return path, tomllib.loads(f"value = {value}")["value"]
     except tomllib.TOMLDecodeError:
         return path, value
-
-
-def _interrupt(number: int, _frame: FrameType | None) -> None:
-    signal.signal(number, end_at_once)
-    raise KeyboardInterrupt
 
 
 def _print_point(point: PointOutcome) -> None:

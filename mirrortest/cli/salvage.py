@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
+from mirrortest.config.units import number
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
 from mirrortest.wire.stream import checked_run
@@ -53,7 +54,7 @@ def salvage(
     for each in saved:
         console.out.print(
             escape(visible("{role} {name} of run {run}, session {session}: ".format(**each)))
-            + f"{each['rows']:,} rows in {each['files']} files"
+            + f"{number(each['rows'], 'row')} in {number(each['files'], 'file')}"
         )
         for damage in each["damage"]:
             console.err.print(f"[yellow]damaged:[/] {escape(visible(damage))}")

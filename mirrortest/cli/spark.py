@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mirrortest.cli.interrupt import end_at_once
+from mirrortest.cli.interrupt import interrupt
 from mirrortest.errors import MirrortestError
 from mirrortest.reconcile import spark_session as reconcile_session
 from mirrortest.reconcile.options import DEFAULT_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
 _log = structlog.get_logger()
 _LONGEST = 200
@@ -29,12 +28,12 @@ def spark_session(master: str | None = None, driver_memory: str = DEFAULT_MEMORY
     """
     text = ""
     before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGINT, interrupt)
     try:
         with reconcile_session.spark_session(master, driver_memory) as session:
             # PySpark has installed a handler of its own. It calls Java, even during another call,
             # which ends in a traceback.
-            signal.signal(signal.SIGINT, _interrupt)
+            signal.signal(signal.SIGINT, interrupt)
             try:
                 yield session
             except Exception as error:
@@ -67,8 +66,3 @@ def _last_line(error: Exception) -> str:
     # Java's own traces come after the message.
     found = [line for line in lines if line and not line.startswith(("at ", "...", "JVM stack"))]
     return (found or [type(error).__name__])[-1][:_LONGEST]
-
-
-def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
-    signal.signal(number, end_at_once)
-    raise KeyboardInterrupt

@@ -11,10 +11,12 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import can_be_filled
+from mirrortest.cli.options import check_fillable
 from mirrortest.cli.parameters import from_models
+from mirrortest.config.units import parse_count
 from mirrortest.errors import MirrortestError
-from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
+from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
+from mirrortest.wire.digits import SEQ_LIMIT
 
 EXAMPLES = """
 Examples:
@@ -49,11 +51,11 @@ def synth(
 ) -> None:
     """Write the sequence logs of both sides of a synthetic run, and its truth."""
     log_dir = options.keywords["log_dir"]
-    can_be_filled(log_dir, "--log-dir")
+    check_fillable(log_dir, "--log-dir")
     request = options(
         anomalies=spread(
-            parse_count(anomalies, option="--anomalies"),
-            None if lost is None else parse_count(lost, option="--lost"),
+            parse_count(anomalies, option="--anomalies", maximum=SEQ_LIMIT),
+            None if lost is None else parse_count(lost, option="--lost", maximum=SEQ_LIMIT),
         ),
         jobs=jobs or os.cpu_count() or 1,
     )

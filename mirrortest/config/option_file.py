@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 _EXACT = 1 << 53
 """Above it a reader that has only binary fractions would read another number."""
 
@@ -66,9 +67,17 @@ def parse_document(text: str, where: str) -> dict[str, Any]:
     is_json = text.lstrip().startswith("{")
     try:
         return dict(json.loads(text) if is_json else tomllib.loads(text))
-    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
-        form = "JSON" if is_json else "TOML"
-        raise UsageError(f"{where} is not {form}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise not_toml(error, where) from None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where} is not JSON at line {error.lineno}") from None
+
+
+def not_toml(error: tomllib.TOMLDecodeError, where: str) -> UsageError:
+    """The error of a text that is not TOML; it names the line."""
+    line = _LINE.search(str(error))
+    at = f"line {line[1]}" if line is not None else "its end"
+    return UsageError(f"{where} is not TOML at {at}: write KEY = VALUE, a text in quotes")
 
 
 def texts_of(document: Mapping[str, Any], model: type[Any], where: str) -> dict[str, Any]:

@@ -205,6 +205,8 @@ def parse_shape(text: str, forms: Mapping[str, Form], *, option: str) -> Any:
         if "(" in text or ")" in text:
             usages = " or ".join(form.usage(name) for name, form in forms.items())
             raise UsageError(f"{option} {text!r}: write {usages}")
+        if (name := text.strip()) in forms:
+            raise UsageError(f"{option} {text!r} needs arguments: {forms[name].usage(name)}")
         return None
     name = call["name"]
     form = forms.get(name)

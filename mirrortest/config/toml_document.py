@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from mirrortest.config.option_file import not_toml
 from mirrortest.config.suggestion import closest
 from mirrortest.errors import UsageError
 
@@ -48,7 +49,7 @@ def parse_table(text: str, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{where} is not TOML: {error}") from None
+        raise not_toml(error, where) from None
 
 
 def checked(document: Any, model: type[Model], where: str) -> Model:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.table import Table
 
+from mirrortest.config.units import number
 from mirrortest.model.verdict import ExitCode
 from mirrortest.results.tables import escape
 
@@ -79,7 +80,6 @@ class DoctorReport(NamedTuple):
 def _counted(errors: int, warnings: int) -> str:
     if not errors + warnings:
         return "[green]ready for a test[/]"
-    found = [f"{errors} error{'s' * (errors != 1)}"] if errors else []
-    found += [f"{warnings} warning{'s' * (warnings != 1)}"] if warnings else []
+    found = [number(n, word) for n, word in ((errors, "error"), (warnings, "warning")) if n]
     ready = "not ready for a test" if errors else "ready for a test"
     return f"[{'red' if errors else 'yellow'}]{ready}: {', '.join(found)}[/]"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.config.units import format_duration
 from mirrortest.doctor.check import Check, Level
 from mirrortest.errors import JavaMissingError
 from mirrortest.host.java import find_newest_java
+from mirrortest.host.user_files import local_log_place, nearest_existing
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 _LEAST_FREE = 1 << 30
 _MOST_CLOCK_ERROR_NS = 100_000_000
@@ -23,8 +24,7 @@ _MOST_CLOCK_ERROR_NS = 100_000_000
 def host_checks(log_dir: str, log_spool: str) -> Iterator[Check]:
     """Check the clock, the log directory and Java."""
     yield clock_check(known_clock_error_ns())
-    local = "://" not in log_dir or log_dir.startswith("file://")
-    yield disk_check(log_dir.removeprefix("file://") if local else log_spool)
+    yield disk_check(local_log_place(log_dir, log_spool)[1])
     yield java_check()
 
 
@@ -50,11 +50,10 @@ def clock_check(error_ns: int | None) -> Check:
     return Check(Level.OK, subject, found)
 
 
-def disk_check(directory: str) -> Check:
+def disk_check(directory: Path) -> Check:
     """See whether logs can be written, and how much room there is."""
     subject = "sequence log"
-    place = Path(directory).expanduser().absolute()
-    exists = next(each for each in (place, *place.parents) if each.exists())
+    exists = nearest_existing(directory)
     if not exists.is_dir():
         return Check(Level.ERROR, subject, f"{exists} is not a directory", "give another --log-dir")
     if not os.access(exists, os.W_OK):
@@ -65,7 +64,7 @@ def disk_check(directory: str) -> Check:
             "give another --log-dir, or the permission",
         )
     free = shutil.disk_usage(exists).free
-    found = f"{place}: {free / 1e9:,.1f} GB free"
+    found = f"{directory.absolute()}: {free / 1e9:,.1f} GB free"
     if free < _LEAST_FREE:
         return Check(
             Level.WARNING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.config.units import span
+from mirrortest.config.units import number, span
 from mirrortest.doctor.check import Check, Level
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES
@@ -93,7 +93,7 @@ def permission_checks(
 
 def message_topic_check(subject: str, topic: Topic) -> Check:
     """A topic of messages: its shape, how long it keeps them, whether it is compacted."""
-    found = f"{topic.name}: {topic.partitions} partition{'s' * (topic.partitions != 1)}"
+    found = f"{topic.name}: {number(topic.partitions, 'partition')}"
     if topic.config is None:
         return Check(Level.OK, subject, f"{found}; its configuration is not shown to us")
     if topic.compacted:

@@ -20,11 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.faults.record_changes import CONTENT, change
+from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.records import encode_record
 from mirrortest.faults.seeded_random import Draw
 from mirrortest.faults.selection import scope_of
-from mirrortest.verify.anomaly import Anomaly
+from mirrortest.verify.anomaly import DROPS, HELD, MOVES, Anomaly
 from mirrortest.wire.message import decode
 
 if TYPE_CHECKING:
@@ -36,15 +36,7 @@ if TYPE_CHECKING:
     from mirrortest.wire.message import Record
     from mirrortest.wire.stream import ProducerId
 
-DROPS = (
-    Anomaly.DROP_PRODUCER,
-    Anomaly.DROP_PARTITION,
-    Anomaly.DROP_TAIL,
-    Anomaly.DROP_RUN,
-    Anomaly.DROP,
-)
-MOVES = (Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS)
-DEFERRALS = (Anomaly.SWAP, Anomaly.HOLD, Anomaly.DELAY)
+DEFERRALS = (*HELD, Anomaly.DELAY)
 REPETITIONS = (
     Anomaly.DUPLICATE,
     Anomaly.DUPLICATE_LATER,
@@ -77,7 +69,7 @@ class Subject(NamedTuple):
         return f"{self.id.encode().decode()} {self.lane} {self.seq}"
 
 
-class Fault(NamedTuple):
+class TruthRow(NamedTuple):
     """A row of the truth, without the place in the destination, which is added when written."""
 
     act: int
@@ -112,7 +104,7 @@ class AlteredMessage:
     subject: Subject
     raw: RawRecord | None
     target: Target
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[TruthRow] = field(default_factory=list)
     lost_id: bool = False
     moved: bool = False
     remaining: list[tuple[int, Act]] = field(default_factory=list)
@@ -146,7 +138,7 @@ def alter_message(
         draw = Draw(spec.seed, index, scope, number)
         if kind in DROPS:
             altered.raw = None
-            altered.faults.append(Fault(index, kind, subject, "not written"))
+            altered.faults.append(TruthRow(index, kind, subject, "not written"))
             return altered
         if altered.lost_id:
             break
@@ -178,11 +170,11 @@ def _merge_topics(
     altered.moved = True
     # A proof covers the topic, so in another topic it proves nothing.
     altered.lost_id = altered.subject.id is not None
-    altered.faults.append(Fault(index, act.kind, altered.subject, f"to the copy of {other}"))
+    altered.faults.append(TruthRow(index, act.kind, altered.subject, f"to the copy of {other}"))
 
 
 def _change(altered: AlteredMessage, index: int, act: Act, record: Record, draw: Draw) -> Record:
-    changed = change(act, record, draw)
+    changed = CONTENT[act.kind](act, record, draw)
     if changed is None:
         return record
     subject = altered.subject
@@ -192,7 +184,7 @@ def _change(altered: AlteredMessage, index: int, act: Act, record: Record, draw:
             altered.lost_id = True
         elif (read.id, read.lane, read.seq) != (subject.id, subject.lane, subject.seq):
             return record
-    altered.faults.append(Fault(index, act.kind, subject, changed.detail, changed.part))
+    altered.faults.append(TruthRow(index, act.kind, subject, changed.detail, changed.part))
     return changed.record
 
 
@@ -207,4 +199,6 @@ def _move(altered: AlteredMessage, index: int, act: Act, count: int, draw: Draw)
         return
     altered.target = altered.target._replace(partition=wanted)
     altered.moved = True
-    altered.faults.append(Fault(index, act.kind, altered.subject, f"partition {here} -> {wanted}"))
+    altered.faults.append(
+        TruthRow(index, act.kind, altered.subject, f"partition {here} -> {wanted}")
+    )

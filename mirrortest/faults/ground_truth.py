@@ -7,17 +7,17 @@ mirror that was killed before its save was complete; the next one records its ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
 
 from mirrortest import __version__
 from mirrortest.errors import MirrortestError
-from mirrortest.faults.spec import Spec
+from mirrortest.faults.spec import Spec  # noqa: TC001  # pydantic reads it
 from mirrortest.results.tables import table
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Truth(BaseModel):
 
     version: Literal[1] = 1
     mirrortest: str = __version__
-    spec: dict[str, Any]
+    spec: Spec
     clean: bool = False
     files: list[str] = Field(default_factory=list)
     read: dict[str, dict[int, Partition]] = Field(default_factory=dict)
@@ -105,9 +105,9 @@ class Truth(BaseModel):
     ends: dict[str, dict[int, int]] = Field(default_factory=dict)
     skipped: list[dict[str, Any]] = Field(default_factory=list)
 
-    def specification(self) -> Spec:
-        """The acts that were to be done."""
-        return Spec.from_json(self.spec)
+    @field_serializer("spec")
+    def _spec(self, spec: Spec) -> dict[str, Any]:
+        return spec.to_json()
 
 
 def read_summary(path: Path | str) -> Truth:
@@ -122,7 +122,9 @@ def read_summary(path: Path | str) -> Truth:
     except OSError as error:
         raise MirrortestError(f"{file} cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        raise MirrortestError(f"{file} has another format: {error}") from None
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"])) or "it"
+        raise MirrortestError(f"{file} has another format: {at}: {first['msg']}") from None
 
 
 def read_truth(path: Path | str) -> pa.Table:
@@ -174,14 +176,7 @@ class FaultyMirrorReport:
 
     def to_json(self) -> dict[str, Any]:
         """The report for programs."""
-        return {
-            "version": REPORT_VERSION,
-            "truth": self.truth,
-            "read": self.read,
-            "written": self.written,
-            "acts": self.acts,
-            "seconds": round(self.seconds, 3),
-        }
+        return {"version": REPORT_VERSION, **asdict(self), "seconds": round(self.seconds, 3)}
 
     def table(self) -> Table:
         """The report for people."""

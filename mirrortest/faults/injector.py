@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.faults.alteration import DEFERRALS, AlteredMessage, Fault, Target, alter_message
+from mirrortest.faults.alteration import DEFERRALS, AlteredMessage, Target, TruthRow, alter_message
 from mirrortest.faults.ground_truth import Deferral
 from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.records import CopiedRows, RawRecord, encode_record, raw_record, record_at
@@ -45,14 +45,14 @@ class Write(NamedTuple):
 
     target: Target
     content: CopiedRows | RawRecord
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[TruthRow, ...] = ()
 
 
 class Output(NamedTuple):
     """What to write, in order, and the faults of messages that are not written."""
 
     writes: list[Write]
-    faults: list[Fault]
+    faults: list[TruthRow]
 
 
 @dataclass(slots=True, eq=False)
@@ -260,7 +260,9 @@ class PartitionInjector:
             due = offset + (act.parameter("distance") if act.kind is Anomaly.HOLD else 0)
         return _Deferred(altered, index, act.kind, due, due_ns, now_ns, is_copy=False)
 
-    def _write(self, altered: AlteredMessage, now_ns: int, further: tuple[Fault, ...] = ()) -> None:
+    def _write(
+        self, altered: AlteredMessage, now_ns: int, further: tuple[TruthRow, ...] = ()
+    ) -> None:
         """Write a message itself, and its copies."""
         subject = altered.subject
         if altered.raw is None:
@@ -276,7 +278,7 @@ class PartitionInjector:
             if act.kind is Anomaly.DUPLICATE:
                 copies = act.parameter("copies")
                 for number in range(1, copies + 1):
-                    fault = Fault(index, act.kind, subject, f"copy {number} of {copies}")
+                    fault = TruthRow(index, act.kind, subject, f"copy {number} of {copies}")
                     self._out.writes.append(Write(altered.target, altered.raw, (fault,)))
             elif act.kind is Anomaly.DUPLICATE_LATER:
                 due = self._reached + act.parameter("distance")
@@ -306,13 +308,15 @@ class PartitionInjector:
         )
         raw = encode_record(encode(message, subject.form))
         detail = f"put in {other.encode().decode()} {subject.lane} {subject.seq}"
-        self._out.writes.append(Write(self._home, raw, (Fault(index, act.kind, subject, detail),)))
+        self._out.writes.append(
+            Write(self._home, raw, (TruthRow(index, act.kind, subject, detail),))
+        )
 
     def _replay(self, at: Subject, index: int, act: Act) -> None:
         deferred = {each.altered.subject.offset for each in self._deferred if not each.is_copy}
         replayed = self._history.last(act.parameter("length"), at.offset, deferred)
         for subject, raw, target in replayed:
-            fault = Fault(index, act.kind, subject, f"once more, at {at}")
+            fault = TruthRow(index, act.kind, subject, f"once more, at {at}")
             self._out.writes.append(Write(target, raw, (fault,)))
 
     # -- deferred messages -------------------------------------------------------------------
@@ -334,7 +338,7 @@ class PartitionInjector:
             detail = f"held back for {passed} offsets"
         else:
             detail = "written behind the next message of its stream"
-        fault = Fault(deferred.act, deferred.kind, altered.subject, detail)
+        fault = TruthRow(deferred.act, deferred.kind, altered.subject, detail)
         if deferred.is_copy and altered.raw is not None:
             self._out.writes.append(Write(altered.target, altered.raw, (fault,)))
         # A hold or swap that nothing has passed is written in its place: no fault.

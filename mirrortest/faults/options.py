@@ -41,7 +41,7 @@ class FaultyMirrorOptions:
     commas. Times are seconds; without `idle_timeout` it mirrors until it is stopped.
 
     Raises:
-        UsageError: a pattern is not a regular expression, or a time is negative.
+        UsageError: a pattern is not a regular expression, or no topic is named.
     """
 
     source: ClientConfig
@@ -81,8 +81,6 @@ class FaultyMirrorOptions:
                     raise UsageError(f"{name} {pattern!r}: {error}") from None
         if not _patterns(self.topics):
             raise UsageError("--topics: name at least one topic, or use '.*'")
-        if self.refresh_interval <= 0 or self.save_interval <= 0:
-            raise UsageError("the intervals must be above zero")
 
     def mirrors(self, topic: str) -> bool:
         """Whether a topic of the source is to be mirrored."""

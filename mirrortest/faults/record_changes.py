@@ -69,11 +69,6 @@ def span_of(record: Record, part: str) -> Span | None:
     }[part]
 
 
-def change(act: Act, record: Record, draw: Draw) -> Change | None:
-    """Apply an act of a kind in `CONTENT` to a record."""
-    return CONTENT[act.kind](act, record, draw)
-
-
 def _semicolons(value: bytes) -> list[int]:
     """The positions of a body's first three semicolons."""
     found: list[int] = []
@@ -212,10 +207,10 @@ def _rekey(act: Act, record: Record, draw: Draw) -> Change | None:
 
 def _strip_header(act: Act, record: Record, _: Draw) -> Change | None:
     wanted = act.parameter("header")
-    deferred = tuple(header for header in record.headers if header[0] != wanted)
-    if len(deferred) == len(record.headers):
+    remaining = tuple(header for header in record.headers if header[0] != wanted)
+    if len(remaining) == len(record.headers):
         return None
-    return Change(record._replace(headers=deferred), f"header {wanted} stripped", wanted)
+    return Change(record._replace(headers=remaining), f"header {wanted} stripped", wanted)
 
 
 def _add_header(act: Act, record: Record, _: Draw) -> Change:
@@ -255,4 +250,4 @@ CONTENT: dict[Anomaly, Callable[[Act, Record, Draw], Change | None]] = {
     Anomaly.REKEY: _rekey,
     Anomaly.RESTAMP: _restamp,
 }
-"""The kinds that change a record, in the order in which they are applied."""
+"""What applies each kind that changes a record, in the order in which they are applied."""

@@ -9,16 +9,17 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirrortest.wire import batch_decoder
 from mirrortest.wire.batch import EncodedBatch
 from mirrortest.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_FROM, MAGIC
 from mirrortest.wire.form import ID, SEQ, Form
-from mirrortest.wire.message import Record
-from mirrortest.wire.single_records import header_spans, record_tail
-from mirrortest.wire.varint import MalformedBatchError, varint
+from mirrortest.wire.single_records import record_tail
+from mirrortest.wire.varint import varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from mirrortest.wire.message import Record
     from mirrortest.wire.record_batch import RecordArrays
 
 # A header name that is not UTF-8 is written as the same bytes.
@@ -48,17 +49,8 @@ def raw_record(records: RecordArrays, row: int) -> RawRecord:
 
 
 def record_at(records: RecordArrays, row: int) -> Record | None:
-    """One record, decoded; None where its headers cannot be read."""
-    raw = records.raw_headers(row)
-    try:
-        spans = header_spans(raw)
-    except MalformedBatchError:
-        return None
-    headers = tuple(
-        (raw[name_lo:name_hi].decode(errors=_ODD), None if lo < 0 else raw[lo:hi])
-        for name_lo, name_hi, lo, hi in spans
-    )
-    return Record(records.key(row), records.value(row), headers, int(records.timestamps[row]))
+    """One record, decoded so that `encode_record` writes the same; None if it cannot be read."""
+    return batch_decoder.record_at(records, row, errors=_ODD)
 
 
 def form_of(record: Record) -> Form:

@@ -300,13 +300,8 @@ class Spec(_Model):
         return parse_toml(text, cls, where)
 
     def to_json(self) -> dict[str, Any]:
-        """The specification as it is saved in the truth; `Spec.from_json` reads it."""
+        """What is not a default: as the truth has it, and a file may."""
         return self.model_dump(mode="json", exclude_defaults=True)
-
-    @classmethod
-    def from_json(cls, found: dict[str, Any]) -> Spec:
-        """Read what `to_json` returned; raises ValueError where it is invalid."""
-        return cls.model_validate(found)
 
 
 def read_spec(path: Path) -> Spec:

@@ -29,7 +29,7 @@ from mirrortest.seqlog.session_directory import replace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.faults.alteration import Fault
+    from mirrortest.faults.alteration import TruthRow
     from mirrortest.faults.spec import Spec
 
 _MOST_FILES = 32
@@ -54,12 +54,12 @@ class TruthWriter:
             is_new = not (folder / TRUTH_FILE).exists()
         except OSError as error:
             raise UsageError(f"--truth {folder}: {error.strerror}") from None
-        self.summary = Truth(spec=spec.to_json()) if is_new else read_summary(folder)
+        self.summary = Truth(spec=spec) if is_new else read_summary(folder)
         if not self.summary.files and not any(
             each.read for found in self.summary.read.values() for each in found.values()
         ):
-            self.summary.spec = spec.to_json()  # no mirror has used it yet
-        if self.summary.specification() != spec:
+            self.summary.spec = spec  # no mirror has used it yet
+        if self.summary.spec != spec:
             raise UsageError(f"--truth {folder} is of another specification: use another directory")
         self.was_killed = not is_new and not self.summary.clean
         self.summary.clean = False
@@ -67,31 +67,22 @@ class TruthWriter:
         self.save()
 
     def record(
-        self, fault: Fault, topic: str | None, partition: int | None, offset: int | None
+        self, fault: TruthRow, topic: str | None, partition: int | None, offset: int | None
     ) -> None:
         """Add a row: an act, and where its record is in the destination."""
         subject = fault.subject
         producer = subject.id
-        is_readable = producer is not None
+        message: tuple[Any, ...] = (None,) * 5
+        if producer is not None:
+            named = (producer.run, producer.name, producer.incarnation)
+            message = (*named, subject.lane, subject.seq)
+        form = None if subject.form is None else subject.form.value
         self._rows.append(
             (
-                fault.act,
-                fault.kind.value,
-                subject.topic,
-                subject.partition,
-                subject.offset,
-                producer.run if producer else None,
-                producer.name if producer else None,
-                producer.incarnation if producer else None,
-                subject.lane if is_readable else None,
-                subject.seq if is_readable else None,
-                subject.form.value if subject.form is not None else None,
-                fault.part or None,
-                fault.overtaken,
-                topic,
-                partition,
-                offset,
-                fault.detail,
+                *(fault.act, fault.kind.value),
+                *(subject.topic, subject.partition, subject.offset),
+                *(*message, form, fault.part or None, fault.overtaken),
+                *(topic, partition, offset, fault.detail),
             )
         )
         self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1

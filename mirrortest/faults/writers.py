@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.config.client_config import ClientConfig
-    from mirrortest.faults.alteration import Fault
+    from mirrortest.faults.alteration import TruthRow
     from mirrortest.faults.truth_writer import TruthWriter
     from mirrortest.kafka.sender import Sender, Sent
     from mirrortest.wire.batch import EncodedBatch
 
     Content = CopiedRows | RawRecord
-    Item = tuple[Content, tuple[Fault, ...]]
+    Item = tuple[Content, tuple[TruthRow, ...]]
 
 _BATCH_BYTES = 512 << 10
 _QUEUED_BYTES = 64 << 20
@@ -54,7 +54,9 @@ class Writers:
         self._progress = asyncio.Event()
         self._failure: Exception | None = None
 
-    def put(self, topic: str, partition: int, content: Content, faults: tuple[Fault, ...]) -> None:
+    def put(
+        self, topic: str, partition: int, content: Content, faults: tuple[TruthRow, ...]
+    ) -> None:
         """Queue records for a partition."""
         at = (topic, partition)
         if at not in self._queues:

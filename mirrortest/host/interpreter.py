@@ -1,9 +1,13 @@
-"""Settings of Python's interpreter for a process whose event loop must not be blocked."""
+"""Python's interpreter: how it runs our modules, and settings for one with a busy event loop."""
 
 from __future__ import annotations
 
 import gc
 import sys
+
+AS_PROGRAM = (sys.executable, "-P", "-m")
+"""How a module is run: a user's file of a library's name, in the directory where it runs, is none
+of its modules."""
 
 _YOUNG = 2_000
 _MIDDLE = 5

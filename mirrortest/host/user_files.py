@@ -1,24 +1,29 @@
-"""Small text files, read and written whole."""
+"""The user's places: small text files, read and written whole; directories to be written to."""
 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from mirrortest.config.java_properties import parse_properties
 from mirrortest.errors import UsageError
 
-if TYPE_CHECKING:
-    from pathlib import Path
+
+def nearest_existing(directory: Path) -> Path:
+    """The directory itself where it exists, else the nearest one above it that does."""
+    return next(each for each in (directory, *directory.absolute().parents) if each.exists())
+
+
+def local_log_place(log_dir: str, log_spool: str) -> tuple[str, Path]:
+    """The option whose directory is the first that takes a log on this machine, and that one."""
+    local = "://" not in log_dir or log_dir.startswith("file://")
+    option, place = ("--log-dir", log_dir) if local else ("--log-spool", log_spool)
+    return option, Path(place.removeprefix("file://")).expanduser()
 
 
 def read_text(path: Path, where: str) -> str:
     """What a file holds; raises UsageError in one line that begins with `where`."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"{where}: cannot be read: {why}") from None
+    return _read(path, where, "utf-8")
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -40,14 +45,20 @@ def replace_text(path: Path, text: str) -> None:
         raise
 
 
-def read_properties(path: Path) -> dict[str, str]:
-    r"""Read a properties file.
+def read_properties(path: Path, where: str = "") -> dict[str, str]:
+    r"""Read a properties file; `where` names it in errors, by default as `path` does.
 
     The encoding is ISO 8859-1, as Java's; other characters are written ``\uXXXX``.
     Raises UsageError where the file cannot be read.
     """
+    return parse_properties(_read(path, where or str(path), "iso-8859-1"), origin=str(path))
+
+
+def _read(path: Path, where: str, encoding: str) -> str:
     try:
-        text = path.read_text(encoding="iso-8859-1")
-    except OSError as error:
-        raise UsageError(f"cannot read properties file {path}: {error.strerror}") from error
-    return parse_properties(text, origin=str(path))
+        return path.read_text(encoding=encoding)
+    except FileNotFoundError:
+        raise UsageError(f"{where}: there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise UsageError(f"{where}: cannot be read: {why}") from None

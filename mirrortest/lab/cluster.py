@@ -13,7 +13,7 @@ from mirrortest.lab import reassignment
 from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
-from mirrortest.lab.process.program import GuardedProcess
+from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
 
 if TYPE_CHECKING:
@@ -102,33 +102,31 @@ class Broker(Part):
             LabError: the rest would have no majority of controllers, or it is a container.
         """
         leaving = int(self.properties["node.id"])
-        if not isinstance(self.program, GuardedProcess):
+        runtime = self._runtime
+        if not isinstance(runtime, Jvm):
             raise LabError(f"{self.name} is a container: remove needs a lab of processes")
-        others = set(range(1, self._voters + 1)) - {leaving}
-        if len(others) <= self._voters // 2:
-            raise LabError(f"without {self.name} controllers have no majority: use three brokers")
+        voters = len(self.properties["controller.quorum.voters"].split(","))
+        others = ClusterClient(self.address).broker_ids() - {leaving}
+        if len(others) <= voters // 2:
+            raise LabError(
+                f"without {self.name} controllers have no majority: "
+                f"{len(others)} of {voters} would be left"
+            )
         plan = self.properties_file.with_name(f"{self.name}-leaves.json")
-        plan.write_text(reassignment.without(leaving, self._partitions(), others))
         server = ("--bootstrap-server", self.address)
+
+        def partitions() -> list[reassignment.Replicas]:
+            return reassignment.described(runtime.run(reassignment.DESCRIBE, *server, "--describe"))
+
+        plan.write_text(reassignment.without(leaving, partitions(), others))
         execute = ("--execute", "--reassignment-json-file", str(plan))
-        self._runtime.run(reassignment.REASSIGN, *server, *execute)
+        runtime.run(reassignment.REASSIGN, *server, *execute)
         self.wait_until(
-            lambda: reassignment.is_done(leaving, self._partitions()),
+            lambda: reassignment.is_done(leaving, partitions()),
             START_TIMEOUT,
             lambda: "still had partitions",
         )
         self.terminate()
-
-    def _partitions(self) -> list[reassignment.Replicas]:
-        """All partitions of the cluster."""
-        server = ("--bootstrap-server", self.address)
-        return reassignment.described(
-            self._runtime.run(reassignment.DESCRIBE, *server, "--describe")
-        )
-
-    @property
-    def _voters(self) -> int:
-        return len(self.properties["controller.quorum.voters"].split(","))
 
     def wait_ready(self, timeout: float = START_TIMEOUT, *, brokers: int = 1) -> None:
         """Wait until it answers, and its metadata has at least `brokers` brokers.

@@ -37,6 +37,11 @@ class ClusterClient:
         self._check_port()
         return self._ask(Admin.broker_count)
 
+    def broker_ids(self) -> set[int]:
+        """The ids of the brokers in the cluster's metadata."""
+        found = self._ask(lambda admin: admin.configurations(()))
+        return {int(each.name) for each in found if each.kind == "brokers"}
+
     def create_topic(
         self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> bool:

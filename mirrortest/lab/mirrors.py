@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from mirrortest.errors import UsageError
+from mirrortest.host.interpreter import AS_PROGRAM
 from mirrortest.lab import jars
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
@@ -253,7 +253,7 @@ class FaultyMirror(Mirror):
         """Start it by its settings as they are now, and return at once."""
         settings = self.settings
         self._command = (
-            *(sys.executable, "-m", "mirrortest", "sabotage"),
+            *(*AS_PROGRAM, "mirrortest", "sabotage"),
             *("--source-bootstrap-server", self.source.bootstrap_servers_over_link),
             *("--destination-bootstrap-server", self.destination.bootstrap_servers_over_link),
             *("--source-alias", self.source.alias),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from mirrortest.host.interpreter import AS_PROGRAM
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
 
@@ -43,7 +43,7 @@ def observed(lab: Lab, output: Path | None, *, metrics: bool = False) -> Iterato
     if output is None:
         yield
         return
-    command = [sys.executable, "-m", "mirrortest", "observe", "--output", str(output.absolute())]
+    command = [*AS_PROGRAM, "mirrortest", "observe", "--output", str(output.absolute())]
     command += [f"--{key}={each}" for key, every in observing_table(lab).items() for each in every]
     if metrics:
         (port,) = free_ports(1)

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from signal import Signals
 
 
+DEFAULT_HEAP = "512m"
+"""The largest heap of each Java process of a lab, as -Xmx takes it."""
+
+
 class PartState(StrEnum):
     """What a part of the lab is doing."""
 
@@ -101,14 +105,6 @@ class Runtime(ABC):
     @abstractmethod
     def format(self, properties_file: Path, data: Path, cluster_id: str) -> None:
         """Prepare a broker's data directory before its start, unless that was done before."""
-
-    @abstractmethod
-    def run(self, main: str, *arguments: str) -> str:
-        """Run one of Kafka's tools, by its Java class, to its end; returns its output.
-
-        Raises:
-            LabError: it failed; the text ends with its output.
-        """
 
     @abstractmethod
     def log_dirs(self, data: Path) -> str:

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,7 +29,7 @@ from mirrortest.lab.mirrors import (
     MirrorSettings,
 )
 from mirrortest.lab.process.runtime import Jvm, gc_log, lab_java
-from mirrortest.lab.runtime import PartState
+from mirrortest.lab.runtime import DEFAULT_HEAP, PartState
 from mirrortest.lab.temporary_directories import temporary_directory
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
@@ -101,7 +100,7 @@ class Lab:
         links: bool = False,
         source_alone: bool = False,
         broker_properties: Mapping[str, str] | None = None,
-        heap: str = "512m",
+        heap: str = DEFAULT_HEAP,
         jvm_options: Sequence[str] = (),
         metrics: bool = False,
         gc_logs: bool = False,
@@ -128,6 +127,7 @@ class Lab:
         self._gc_logs = gc_logs
         self._on_step = on_step or (lambda _: None)
         self._up = False
+        self._built = False
         self.engine: Engine | None = None
         self.targets: dict[str, str] = {}
         self.directory: Path
@@ -198,11 +198,10 @@ class Lab:
         """
         if self._up:
             raise LabError("this lab is up already")
-        runtime = self._find_runtime()
         self.directory = self._create_directory()
         self._up = True
         try:
-            self._build(self._with_gc_logs(runtime))
+            self._build(self._find_runtime())
             self._write_targets()
             for cluster in self.clusters:
                 self._on_step(f"cluster {cluster.alias}: starting")
@@ -227,20 +226,21 @@ class Lab:
         return self
 
     def down(self) -> None:
-        """End every part, the mirror first; remove a temporary directory and all in Docker."""
-        if self._up:
-            self._up = False
-            with contextlib.suppress(AttributeError):  # it failed before they were created
-                for part in reversed(self.parts.values()):
-                    if self._keep:
-                        part.terminate()
-                    else:
-                        part.kill()
-            if not self._keep:
-                shutil.rmtree(self.directory, ignore_errors=True)
+        """End every part, the mirror first; remove a temporary directory and all in Docker.
+
+        Raises:
+            LabError: something could not be ended; all else has been.
+        """
+        up, self._up = self._up, False
+        built, self._built = self._built, False
         engine, self.engine = self.engine, None
-        if engine is not None:
-            engine.close()
+        with contextlib.ExitStack() as ending:  # from the last to the first, whatever fails
+            if engine is not None:
+                ending.callback(engine.close)
+            if up and not self._keep:
+                ending.callback(shutil.rmtree, self.directory, ignore_errors=True)
+            for part in self.parts.values() if built else ():
+                ending.callback(part.terminate if self._keep else part.kill)
 
     def __enter__(self) -> Self:
         return self.up()
@@ -265,12 +265,8 @@ class Lab:
         if self._metrics:
             ports, agent = self._metrics_ports(), jars.jmx_agent()
             self.targets = {name: f"{ADDRESS}:{port}" for name, port in ports.items()}
-        return Jvm(java, class_path, self._heap, self._jvm_options, agent, ports)
-
-    def _with_gc_logs(self, runtime: Runtime) -> Runtime:
-        if not (self._gc_logs and isinstance(runtime, Jvm)):
-            return runtime
-        return replace(runtime, gc_logs=self.directory / "logs")
+        gc_logs = self.directory / "logs" if self._gc_logs else None
+        return Jvm(java, class_path, self._heap, self._jvm_options, agent, ports, gc_logs)
 
     def _metrics_ports(self) -> dict[str, int]:
         parts = self._java_parts
@@ -353,6 +349,7 @@ class Lab:
             for cluster in clusters
         }
         file.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
+        self._built = True
 
     def _link_ports(self, saved: dict[str, Any]) -> Sequence[int]:
         """Those of a cluster's link, as they were; empty without links."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.host.interpreter import AS_PROGRAM
 from mirrortest.metrics.endpoint import MetricsEndpoint, listening
 from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot, SnapshotPages, SnapshotSender
 
@@ -81,7 +82,7 @@ class ServerProcess:
         numbers = (self._listener.fileno(), reading.fileno())
         with reading:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, *map(str, numbers)],
+                [*AS_PROGRAM, __name__, *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=numbers,

@@ -117,7 +117,8 @@ class ObserveReport:
     def __str__(self) -> str:
         """A line of progress."""
         cpu = self._extents.get((HOST, "", "cpu_ratio"), Extent(1))
-        return f"{self.intervals:,} intervals, CPU {100 * cpu.mean:.0f} %, files in {self.path}"
+        count = number(self.intervals, "interval")
+        return f"{count}, CPU {100 * cpu.mean:.0f} %, files in {self.path}"
 
     def to_json(self) -> dict[str, Any]:
         """Everything, with the names of the columns."""

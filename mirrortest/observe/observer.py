@@ -44,7 +44,7 @@ class Observer:
     def __init__(self, options: ObserveOptions, files: ReadableFiles) -> None:
         self._files = files
         self._machine = Machine(files, os.sysconf("SC_PAGE_SIZE"))
-        self._processes = Processes(
+        self.processes = Processes(
             files,
             pids=options.pids,
             matches=options.matches,
@@ -61,14 +61,14 @@ class Observer:
 
     def profile(self) -> Profile:
         """The machine with the processes that the last reading had; the clusters as they said."""
-        machine = read_profile(self._files, self._processes.chosen)
+        machine = read_profile(self._files, self.processes.chosen)
         return machine | {"clusters": self.clusters.latest} if self.clusters.latest else machine
 
     def rows(self) -> Tables:
         """Rows by table; those without times are of the interval."""
         return {
             **self._machine.rows(),
-            PROCESS: self._processes.rows(),
+            PROCESS: self.processes.rows(),
             **self.log_rows(),
             **self.endpoint_rows(),
         }
@@ -148,6 +148,8 @@ async def run(
         if not options.once:
             await observer.clusters.ask()
             observer.rows()
+            for text in observer.processes.unmatched:
+                _log.warning(f"no process matches {text!r} yet")
             observer.log_rows(last=True)  # what logs had before is not of this observation
             drift = DriftWatch(options, observer.profile)
             configurations = {"configurations": _configurations(options)}

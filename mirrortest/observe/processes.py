@@ -30,6 +30,9 @@ class Processes:
 
     `matches` are texts of command lines, by which their processes are called; a process of `pids`
     is called by its command's name. This process and those that started it match no text.
+
+    Attributes:
+        unmatched: the texts that no command line had so far.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Processes:
         self._files = files
         self._pids = tuple(pids)
         self._matches = tuple(matches)
+        self.unmatched = list(matches)
         self._tick_seconds = tick_seconds
         self._page_bytes = page_bytes
         self._monotonic = monotonic
@@ -96,6 +100,7 @@ class Processes:
                 continue
             self._looks[pid] = looks + 1
             line = self._files.of_process(pid, "cmdline", f"process {pid}", _command_line) or ""
+            self.unmatched = [text for text in self.unmatched if text not in line]
             name = next((text for text in self._matches if text in line), None)
             if name is not None:
                 self._matched[pid] = name

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from mirrortest.host.interpreter import AS_PROGRAM
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GuardedProcess
+from mirrortest.scenario.specification import TOPICS
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from mirrortest.scenario.fields import Table
     from mirrortest.scenario.specification import Scenario
 
-PROGRAM = (sys.executable, "-P", "-m", "mirrortest")
-"""Without the directory in which it runs among those that modules are imported from."""
+PROGRAM = (*AS_PROGRAM, "mirrortest")
 Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
 """Writes a table as a command's arguments: called with the verb and the table."""
 
@@ -149,7 +149,7 @@ def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
     at_source = table.get("role") == Role.SOURCE
     found: dict[str, Any] = dict(sides.source if at_source else sides.destination)
     prefix = f"{sides.alias}." if sides.alias and not at_source else ""
-    if not {"topics", "topic", "topic-pattern"} & set(table):
+    if not {*TOPICS, "topic-pattern"} & set(table):
         found["topics"] = [f"{prefix}{topic}" for topic in scenario.topics]
     if not at_source:
         found["source-alias"] = sides.alias

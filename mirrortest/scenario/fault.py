@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -29,6 +30,8 @@ DROP_PAGE_CACHE = "drop-page-cache"
 _OF_TOPICS = {change.value: "topic" for change in TopicChange}
 _ACTIONS = (*FAULTS, DROP_PAGE_CACHE, *TopicChange, COMMAND)
 _OF_LINKS = {*LINK_FAULTS, HEAL}
+_SPREAD = 0.5
+"""A fault of a plan lasts from half as long to half as long again as its mean."""
 
 
 def suits(do: str, part: str | None) -> bool:
@@ -152,3 +155,18 @@ class Plan(_Measures):
                 raise ValueError(f"{do} suits none of the parts {', '.join(self.parts)}")
         self.check_measures(self.do)
         return self
+
+    def faults(self) -> list[Fault]:
+        """Its faults in the order of their times; two never overlap."""
+        draw = random.Random(self.seed)
+        found: list[Fault] = []
+        moment = self.at + draw.expovariate(1 / self.every)
+        while moment < self.until:
+            lasts = self.for_ * draw.uniform(1 - _SPREAD, 1 + _SPREAD)
+            do = draw.choice(self.do)
+            part = draw.choice([each for each in self.parts if suits(do, each)])
+            times = {"at": round(moment, 3), "for_": round(lasts, 3)}
+            values: dict[str, Any] = {"do": do, "part": part, **times, **self.measures(do)}
+            found.append(Fault.model_construct(**values))
+            moment += lasts + draw.expovariate(1 / self.every)
+        return found

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from mirrortest.config.units import parse_positive_seconds, parse_seconds
+from mirrortest.config.units import checked_heap, parse_positive_seconds, parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab.link.condition import parse_rate
+from mirrortest.lab.runtime import DEFAULT_HEAP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 AFTER_PRODUCERS = "produced"
 """The time at which the last producer has ended."""
@@ -25,39 +29,38 @@ def as_list(value: Scalar | list[Scalar]) -> list[str]:
     return [each.strip() for each in str(value).split(",") if each.strip()]
 
 
-def _seconds(value: Any, *, positive: bool = False) -> float:
-    if not isinstance(value, str):
-        raise ValueError('write a duration in quotes, with its unit: "30s"')  # noqa: TRY004  # pydantic's
-    try:
-        return (parse_positive_seconds if positive else parse_seconds)(value, option="")
-    except UsageError as error:
-        raise ValueError(str(error).strip()) from None
+def _read(parse: Callable[..., Any], what: str, example: str) -> BeforeValidator:
+    """Reads a text with its unit, and says what the value is where it is no text."""
+
+    def read(value: Any) -> Any:
+        if not isinstance(value, str):
+            raise ValueError(f'write a {what} in quotes, with its unit: "{example}"')  # noqa: TRY004  # pydantic's
+        try:
+            return parse(value, option="")
+        except UsageError as error:
+            raise ValueError(str(error).strip()) from None
+
+    return BeforeValidator(read)
 
 
-def _rate(value: Any) -> int:
-    if not isinstance(value, str):
-        raise ValueError('write a rate in quotes, with its unit: "1MB/s"')  # noqa: TRY004  # pydantic's
-    try:
-        return parse_rate(value, option="")
-    except UsageError as error:
-        raise ValueError(str(error).strip()) from None
-
-
-def _moment(value: Any) -> float | str:
-    return AFTER_PRODUCERS if value == AFTER_PRODUCERS else _seconds(value)
+def _moment(text: str, *, option: str) -> float | str:
+    return text if text == AFTER_PRODUCERS else parse_seconds(text, option=option)
 
 
 _AS_TEXT = WithJsonSchema({"type": "string", "examples": ["30s", "5m"]})
-Duration = Annotated[float, BeforeValidator(_seconds), _AS_TEXT]
-Period = Annotated[float, BeforeValidator(lambda value: _seconds(value, positive=True)), _AS_TEXT]
+Duration = Annotated[float, _read(parse_seconds, "duration", "30s"), _AS_TEXT]
+Period = Annotated[float, _read(parse_positive_seconds, "duration", "30s"), _AS_TEXT]
 Moment = Annotated[
     float | Literal["produced"],
-    BeforeValidator(_moment),
+    _read(_moment, "duration", "30s"),
     WithJsonSchema({"type": "string", "examples": ["30s", AFTER_PRODUCERS]}),
 ]
 Rate = Annotated[
-    int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "examples": ["1MB/s"]})
+    int,
+    _read(parse_rate, "rate", "1MB/s"),
+    WithJsonSchema({"type": "string", "examples": ["1MB/s"]}),
 ]
+Heap = Annotated[str, _read(checked_heap, "heap", DEFAULT_HEAP)]
 Count = Annotated[int, Field(gt=0)]
 
 

@@ -41,7 +41,7 @@ class PointOutcome(BaseModel):
     """A point's ``point.json``.
 
     `settings` are what varies, by path; `label` names the point. `verdict` is None where the point
-    could not be judged, and `reasons` say why it is not as expected, or that it is. `figures` are
+    could not be judged, and `reasons` say why it is not as expected. `figures` are
     in messages, seconds and MiB; those of several clients are sums, and their percentiles the
     worst ones. `findings` are of the reconciliation.
     """

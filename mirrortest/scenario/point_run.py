@@ -32,7 +32,6 @@ from mirrortest.scenario.outcome import (
     reconciled,
 )
 from mirrortest.scenario.pods import running_place
-from mirrortest.scenario.timetable import planned
 from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.location import Location
 
@@ -155,8 +154,7 @@ class _Playing:
     def play(self) -> None:
         """Start it all, wait for its end, end it all; raises MirrortestError where that fails."""
         scenario = self._scenario
-        plan = [] if scenario.plan is None else planned(scenario.plan)
-        faults = [*scenario.fault, *plan]
+        faults = [*scenario.fault, *(scenario.plan.faults() if scenario.plan else ())]
         later = _later(faults)
         with ExitStack() as stack:
             lab, sides = stack.enter_context(

@@ -19,12 +19,14 @@ from mirrortest.config.units import parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab.link.condition import LINKS, NO_LINKS
 from mirrortest.lab.mirrors import CommandSettings
+from mirrortest.lab.runtime import DEFAULT_HEAP
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.scenario.fault import Fault, Plan  # noqa: TC001  # pydantic reads them
 from mirrortest.scenario.fields import (
     AFTER_PRODUCERS,
     Count,
+    Heap,
     Period,
     Scalar,
     Section,
@@ -39,6 +41,19 @@ class MirrorKind(StrEnum):
     MIRRORMAKER2 = "mirrormaker2"
     SABOTEUR = "saboteur"
     NONE = "none"
+
+
+_OF_ONE_MIRROR = {
+    MirrorKind.MIRRORMAKER2: (
+        *("offset_flush_ms", "tasks", "mirror_workers"),
+        *("exactly_once", "mirror_properties"),
+    ),
+    MirrorKind.SABOTEUR: ("faults",),
+    "mirror-command": ("mirror_alias",),
+}
+"""Which settings of a lab no other mirror heeds."""
+TOPICS = ("topics", "topic")
+"""The names of a client's option for its topics."""
 
 
 class LabSetup(Section):
@@ -69,7 +84,7 @@ class LabSetup(Section):
     faults: str | None = None
     links: bool = False
     image: str | None = None
-    heap: str = "512m"
+    heap: Heap = DEFAULT_HEAP
     broker: dict[str, Scalar] = Field(default_factory=dict)
     mirror_properties: dict[str, Scalar] = Field(default_factory=dict)
 
@@ -92,16 +107,18 @@ class LabSetup(Section):
 
     @model_validator(mode="after")
     def _one_mirror(self) -> Self:
-        if self.mirror_command is None:
-            if self.mirror_alias:
-                raise ValueError("mirror-alias is for mirror-command")
+        given, command = self.model_fields_set, self.mirror_command
+        if command is not None and "mirror" in given:
+            raise ValueError("use either mirror or mirror-command")
+        mirror = self.mirror if command is None else "mirror-command"
+        for owner, keys in _OF_ONE_MIRROR.items():
+            if owner != mirror and (foreign := [key for key in keys if key in given]):
+                whose = f'mirror = "{owner}"' if owner in set(MirrorKind) else owner
+                raise ValueError(f"{foreign[0].replace('_', '-')} is for {whose}")
+        if command is None:
             return self
-        of_others = {"mirror", "faults", "tasks", "mirror_workers", "mirror_properties"}
-        of_others |= {"exactly_once", "offset_flush_ms"}
-        if others := sorted(of_others & self.model_fields_set):
-            raise ValueError(f"mirror-command: {others[0].replace('_', '-')} is for another mirror")
         try:
-            CommandSettings(self.mirror_command)
+            CommandSettings(command)
         except UsageError as error:
             raise ValueError(f"mirror-command: {error}") from None
         return self
@@ -215,6 +232,7 @@ class Scenario(Section):
             if not {"duration", "num-records", "workload"} & set(table):
                 raise ValueError("a producer has no end: add duration or num-records")
         self._refuse_short_timeout()
+        self._refuse_missing_topics()
         ids = [name for name, _ in (*self.producers, *self.consumers)]
         if twice := [name for name in ids if ids.count(name) > 1]:
             raise ValueError(f"two clients have the id {twice[0]}: give each table an id")
@@ -245,10 +263,22 @@ class Scenario(Section):
                         "some minutes more than that"
                     )
 
+    def _refuse_missing_topics(self) -> None:
+        """A consumer without topics of its own reads those that the producers' tables have."""
+        without = [name for name, each in self.producers if not set(TOPICS) & set(each)]
+        for name, table in self.consumers:
+            if {*TOPICS, "topic-pattern"} & set(table):
+                continue
+            if without:
+                raise ValueError(f"{name} needs topics: the table of {without[0]} has none")
+            if not self.produce:
+                raise ValueError(f"{name} needs topics: there is no producer")
+
     @property
     def topics(self) -> list[str]:
         """What producers write, by name."""
-        names = [name for each in self.produce for name in as_list(each.get("topics", ""))]
+        given = [each[key] for each in self.produce for key in TOPICS if key in each]
+        names = [name for value in given for name in as_list(value)]
         return list(dict.fromkeys(checked_topics(",".join(names), option="topics")))
 
     @property

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from mirrortest.selftest.score import Line
 
 CALIBRATION_FILE = "calibration.json"
-_DISAGREE = "online and offline disagree"
 
 
 class _Model(BaseModel):
@@ -183,18 +182,18 @@ def _gather(folder: Path, run: CalibrationRun) -> _Evidence:
         return run.senders.get(numbers.stream_of(key).producer, Form.BODY)
 
     found_online = online(reports, records, numbers)
-    found_offline = offline(result, run.run, records, numbers)
+    summary = Summary.model_validate_json((result / "summary.json").read_bytes())
+    found_offline = offline(result, summary, records, numbers)
     evidence = _Evidence(
         score(injected, expected, found_online, numbers, form_of),
         score(injected, expected, found_offline, numbers, form_of),
         injected,
         len(sent.keys),
     )
-    summary = Summary.model_validate_json((result / "summary.json").read_bytes())
-    if summary.online is not None:
-        evidence.offline.differences += [
-            f"{_DISAGREE}: {each}" for each in summary.online.disagreements
-        ]
+    disagreements = [] if summary.online is None else summary.online.disagreements
+    evidence.offline.differences += [
+        f"online and offline disagree: {each}" for each in disagreements
+    ]
     evidence.doubts += [*run.reasons, *sent.reasons, *unread]
     evidence.doubts += [
         f"no report of consumer {name}" for name in run.readers if name not in reports
@@ -202,7 +201,7 @@ def _gather(folder: Path, run: CalibrationRun) -> _Evidence:
     evidence.doubts += [
         f"the reconciliation is inconclusive: {reason}"
         for reason in summary.inconclusive
-        if not reason.startswith(_DISAGREE)
+        if not reason.endswith(tuple(disagreements))  # a failure, and no doubt
     ]
     if len(found_online.by_any.get(Finding.LATE, NO_KEYS)) and run.slowest >= run.deadline:
         evidence.doubts.append(

@@ -16,6 +16,9 @@ from mirrortest.errors import MirrortestError
 from mirrortest.model.findings import PER_MESSAGE, Finding
 from mirrortest.selftest.sent import NO_KEY, NO_KEYS, SHIFT, number_of
 from mirrortest.verify.anomaly import (
+    COPIES,
+    HELD,
+    MOVES,
     NOTHING,
     OVERTAKEN,
     Anomaly,
@@ -35,12 +38,6 @@ if TYPE_CHECKING:
 
 Keys = dict[Finding, "NDArray[np.int64]"]
 """By finding the keys of messages, or of records, sorted, each once."""
-
-_COPIES = frozenset({Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY})
-"""Kinds whose record is a further copy of the message."""
-_MOVES = frozenset({Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS})
-"""Kinds whose record is in another partition of the message's topic."""
-_DEFERRED = frozenset({Anomaly.SWAP, Anomaly.HOLD})
 
 
 class Injected(NamedTuple):
@@ -80,7 +77,7 @@ def read_injected(
             effect = effect_of(kind, Form(row["form"]), part)
         except ValueError as error:
             raise MirrortestError(f"the faulty mirror's truth has no finding: {error}") from None
-        if kind in _DEFERRED and not row["overtaken"]:
+        if kind in HELD and not row["overtaken"]:
             # Only messages of other streams overtook it: its own stream is in order.
             effect = effect._replace(message=NOTHING)
         message = numbers.message_of(row, row["seq"])
@@ -125,7 +122,7 @@ def expect(
     for each in injected:
         if each.record != NO_KEY:
             by_record[each.record].append(each)
-    copies = {record for record, acts in by_record.items() if any(a.kind in _COPIES for a in acts)}
+    copies = {record for record, acts in by_record.items() if any(a.kind in COPIES for a in acts)}
     # Messages whose own record the truth names, or which have none.
     moved = _keys(a.message for a in injected if a.message != NO_KEY and a.record not in copies)
     delivered: list[NDArray[np.int64]] = [NO_KEYS]
@@ -155,7 +152,7 @@ def expect(
         expected.owners[number] = owners
         # Of a message with copies or moved records, their order decides whether it is reordered: a
         # deferred message may be overtaken by its own copy, and that one by others.
-        guests = copies | {r for r, acts in touched.items() if any(a.kind in _MOVES for a in acts)}
+        guests = copies | {r for r, acts in touched.items() if any(a.kind in MOVES for a in acts)}
         of_guests = _keys(readable[record] for record in readable.keys() & guests)
         if len(of_guests):
             behind = np.intersect1d(of_guests, _behind(owners, nameless))

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mirrortest.model.findings import OF_STREAM, Finding
-from mirrortest.results.summary import Summary
 from mirrortest.selftest.sent import NO_KEYS, SHIFT, keys_of, log_batches
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import Kind
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from mirrortest.results.summary import Summary
     from mirrortest.selftest.expected import Keys
     from mirrortest.selftest.sent import Numbers, Place
     from mirrortest.seqlog.damage import Damage
@@ -84,14 +84,13 @@ def _of_streams(streams: Iterable[Mapping[str, Any]], numbers: Numbers) -> Keys:
     return _as_keys(found)
 
 
-def offline(result: Path, run: str, records: Keys, numbers: Numbers) -> Observed:
-    """The findings of a reconciliation's tables."""
+def offline(result: Path, summary: Summary, records: Keys, numbers: Numbers) -> Observed:
+    """The findings of a reconciliation: its tables in a directory, and its summary."""
     found = _of_table(result / "findings.parquet", "finding", numbers)
     missing = _of_table(result / "undelivered.parquet", "verdict", numbers)
     # Two tables report losses, and must agree.
     other = {**found, Finding.LOST: missing.get(Finding.LOST, NO_KEYS)}
     observed = Observed.of([found, other], records)
-    summary = Summary.model_validate_json((result / "summary.json").read_bytes())
     labels = {**{f: f.label for f in STREAMLESS}, Finding.CORRUPTED: "corrupted_unknown_id"}
     by_place: dict[Place | None, Counter[Finding]] = {
         (each.topic, each.partition): Counter(
@@ -100,7 +99,7 @@ def offline(result: Path, run: str, records: Keys, numbers: Numbers) -> Observed
         for each in summary.partitions
         if each.partition is not None
     }
-    observed.counts.append((f"the reconciliation of {run}", by_place))
+    observed.counts.append((f"the reconciliation of {summary.run}", by_place))
     return observed
 
 

@@ -77,15 +77,22 @@ FILL, IN_PROOF, AT_PROOF, IN_NUMBERS, IN_ID = "fill", "descriptor", "header", "n
 OVERTAKEN = "overtaken"
 """Of a delayed message: later ones of its stream were written to its partition before it."""
 
-_ANY = ("",)
-_DROPS = (
-    Anomaly.DROP,
-    Anomaly.DROP_RUN,
-    Anomaly.DROP_TAIL,
+DROPS = (
     Anomaly.DROP_PRODUCER,
     Anomaly.DROP_PARTITION,
+    Anomaly.DROP_TAIL,
+    Anomaly.DROP_RUN,
+    Anomaly.DROP,
 )
-_COPIES = (Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY)
+"""Kinds that write no record; of several on a message the first one takes it."""
+COPIES = (Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY)
+"""Kinds whose record is a further copy of the message."""
+MOVES = (Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS)
+"""Kinds whose record is in another partition of the message's topic."""
+HELD = (Anomaly.SWAP, Anomaly.HOLD)
+"""Kinds whose record is written after later ones of its partition."""
+
+_ANY = ("",)
 _UNPROVING = (
     Anomaly.CHANGE_ID,
     Anomaly.CHANGE_SEQ,
@@ -97,9 +104,9 @@ _HEADERS_CHANGED = (Anomaly.STRIP_HEADER, Anomaly.RENAME_HEADER)
 _F = Finding
 
 _RULES: tuple[tuple[Sequence[Anomaly], Sequence[Form], Sequence[str], Finding, Finding], ...] = (
-    (_DROPS, tuple(Form), _ANY, _F.LOST, NOTHING),
-    (_COPIES, tuple(Form), _ANY, _F.DUPLICATED, NOTHING),
-    ((Anomaly.SWAP, Anomaly.HOLD), tuple(Form), _ANY, _F.REORDERED, NOTHING),
+    (DROPS, tuple(Form), _ANY, _F.LOST, NOTHING),
+    (COPIES, tuple(Form), _ANY, _F.DUPLICATED, NOTHING),
+    (HELD, tuple(Form), _ANY, _F.REORDERED, NOTHING),
     (_UNPROVING, tuple(Form), _ANY, _F.LOST, _F.CORRUPTED),
     ((Anomaly.CHANGE_PAYLOAD, Anomaly.EXTEND), tuple(Form), _ANY, _F.CORRUPTED, NOTHING),
     ((Anomaly.TRUNCATE,), (Form.HEADERS,), _ANY, _F.CORRUPTED, NOTHING),
@@ -108,7 +115,7 @@ _RULES: tuple[tuple[Sequence[Anomaly], Sequence[Form], Sequence[str], Finding, F
     ((Anomaly.TRUNCATE,), (Form.BODY,), (AT_PROOF,), _F.UNPROVEN, NOTHING),
     ((Anomaly.TRUNCATE,), (Form.BODY,), (IN_ID,), _F.LOST, _F.FOREIGN),
     ((Anomaly.REKEY,), tuple(Form), _ANY, _F.ALTERED_KEY, NOTHING),
-    ((Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS), tuple(Form), _ANY, _F.MISROUTED, NOTHING),
+    (MOVES, tuple(Form), _ANY, _F.MISROUTED, NOTHING),
     (_HEADERS_CHANGED, (Form.HEADERS,), (ID, SEQ), _F.LOST, _F.FOREIGN),
     (_HEADERS_CHANGED, (Form.HEADERS,), (TIME, PROOF), _F.LOST, _F.CORRUPTED),
     ((Anomaly.ADD_HEADER,), tuple(Form), _ANY, _F.ALTERED_HEADERS, NOTHING),
@@ -155,7 +162,7 @@ def together(effects: Iterable[Effect]) -> tuple[Finding, Finding]:
     """
     message, record = NOTHING, NOTHING
     for effect in effects:
-        if effect.kind in _DROPS:
+        if effect.kind in DROPS:
             return _F.LOST, NOTHING
         message |= effect.message
         record |= effect.record

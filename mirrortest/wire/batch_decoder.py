@@ -119,10 +119,13 @@ def _block(generator: Generator | None, largest: int) -> bytes:
     return b"" if generator is None or generator is OWN else block(generator, largest)
 
 
-def record_at(records: RecordArrays, row: int) -> Record | None:
-    """One of the records, by itself; None where its headers cannot be read."""
+def record_at(records: RecordArrays, row: int, errors: str = "replace") -> Record | None:
+    """One of the records, by itself; None where its headers cannot be read.
+
+    `errors` is of headers' names that are not UTF-8, as `bytes.decode` takes it.
+    """
     try:
-        headers = parse_headers(records.raw_headers(row))
+        headers = parse_headers(records.raw_headers(row), errors)
     except MalformedBatchError:
         return None
     stamp = int(records.timestamps[row])

@@ -69,13 +69,13 @@ def write_records(rows: Iterable[Row], *, log_append_time: bool = False) -> byte
     return buffer
 
 
-def parse_headers(raw: bytes) -> tuple[tuple[str, bytes | None], ...]:
-    """Read a record's header section. A name that is not UTF-8 is read with replacements.
+def parse_headers(raw: bytes, errors: str = "replace") -> tuple[tuple[str, bytes | None], ...]:
+    """Read a record's header section. `errors` is of names that are not UTF-8.
 
     Raises MalformedBatchError.
     """
     return tuple(
-        (raw[name_lo:name_hi].decode(errors="replace"), None if lo < 0 else raw[lo:hi])
+        (raw[name_lo:name_hi].decode(errors=errors), None if lo < 0 else raw[lo:hi])
         for name_lo, name_hi, lo, hi in header_spans(raw)
     )
 

@@ -212,12 +212,13 @@ def test_the_spark_application_has_the_values_of_its_pods(helm: Helm) -> None:
     chosen = {
         "reconciliation": {"kind": "SparkApplication", "podAnnotations": {"c": "d"}, **placed},
         "imagePullSecrets": [{"name": "registry"}],
+        "commonAnnotations": {"c": "of all", "owner": "us"},
     }
     spec = _one(helm, "SparkApplication", chosen)["spec"]
     assert spec["imagePullSecrets"] == ["registry"]
     for pods in (spec["driver"], spec["executor"]):
         assert {name: pods[name] for name in placed} == placed
-        assert pods["annotations"] == {"c": "d"}
+        assert pods["annotations"] == {"c": "d", "owner": "us"}
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])

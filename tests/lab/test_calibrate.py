@@ -32,7 +32,7 @@ def faulty_mirrors(command: Command) -> list[psutil.Process]:
     found = []
     for child in psutil.Process(command.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
-            if child.cmdline()[1:4] == ["-m", "mirrortest", "sabotage"]:
+            if child.cmdline()[1:5] == ["-P", "-m", "mirrortest", "sabotage"]:
                 found.append(child)
     return found
 

@@ -21,6 +21,7 @@ from mirrortest.cli.lab import lab_app
 from mirrortest.errors import ClusterError, PartitionCountError, UnreachableError
 from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.free_ports import free_ports
+from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.runtime import PartState
 from tests import documented
 from tests.lab.harness import until, write
@@ -50,7 +51,7 @@ def test_a_new_topic_is_mirrored(lab: Lab, topic_name: Callable[[], str]) -> Non
     lab.destination.create_topic(f"A.{topic}", 3)
     with pytest.raises(PartitionCountError, match="already, with 3 partitions, not 5"):
         lab.destination.create_topic(f"A.{topic}", 5)
-    lab.source.runtime.run(  # Kafka's own tool, of the lab's own jars
+    Jvm.find().run(  # Kafka's own tool, of the lab's own jars
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", "100", "--record-size", "10"),
         *("--throughput", "-1", "--bootstrap-server", lab.source.bootstrap_servers),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from mirrortest.faults.alteration import Fault, Target
+from mirrortest.faults.alteration import Target, TruthRow
 from mirrortest.faults.injector import PartitionInjector, Write
 from mirrortest.faults.records import encode_batch
 from mirrortest.faults.selection import Selection
@@ -61,7 +61,7 @@ class Written(NamedTuple):
 
     target: Target
     record: Record
-    faults: tuple[Fault, ...]
+    faults: tuple[TruthRow, ...]
 
     @property
     def seq(self) -> int:
@@ -94,7 +94,7 @@ def injector(
 
 def through(
     spec_text: str, records: list[Record], *, cuts: Sequence[int] = (), **where: Any
-) -> tuple[list[Written], list[Fault]]:
+) -> tuple[list[Written], list[TruthRow]]:
     """All that comes out of a course for these records, and the notes of what was not written.
 
     `cuts` are where the records are split into stretches.

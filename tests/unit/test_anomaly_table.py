@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.faults.record_changes import CONTENT, change
+from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.seeded_random import Draw, Scope
 from mirrortest.faults.spec import Act
 from mirrortest.model.findings import Finding
@@ -85,7 +85,9 @@ def test_the_faulty_mirrors_acts_cause_the_same(effect: Effect) -> None:
         here = world.made[TOPICS[0], 0]
         victim = here[22].id
         assert victim is not None
-        done = change(act, here[22].record, Draw(seed, 0, Scope(TOPICS[0], "ann", 1, 0), 11))
+        done = CONTENT[act.kind](
+            act, here[22].record, Draw(seed, 0, Scope(TOPICS[0], "ann", 1, 0), 11)
+        )
         assert done is not None
         here[22] = here[22]._replace(record=done.record)
         told = effect_of(effect.kind, effect.form, done.part)

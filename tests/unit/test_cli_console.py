@@ -117,7 +117,7 @@ def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> No
     terminal = console.SafeConsole(stderr=True, force_terminal=True, width=80, soft_wrap=True)
     with LiveLines(terminal) as live:
         live.show("17 read")
-        live._live.refresh()  # type: ignore[union-attr]  # it is a terminal
+        live._live.refresh()  # type: ignore[attr-defined]  # it is a terminal
         structlog.get_logger().warning("the broker restarts")
         logging.getLogger("library").warning("reconnected")
     written = stream.getvalue()
@@ -126,3 +126,12 @@ def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> No
         # Erased since it was last drawn, and drawn again below the message.
         assert "\x1b[2K" in before.rpartition("17 read")[2]
         assert "\n" in after.partition("17 read")[0]
+
+
+@pytest.mark.parametrize("markup", [True, False])
+def test_an_address_is_printed_as_it_is(markup: bool) -> None:
+    """Rich has pictures for names between colons, as `:1:` and `:us:`."""
+    stream = io.StringIO()
+    text = "::1:9092, fe80:id:1 and :us:"
+    console.SafeConsole(file=stream).print(text, markup=markup)
+    assert stream.getvalue() == f"{text}\n"

@@ -23,10 +23,11 @@ import pytest
 from rich.text import Text
 
 from mirrortest.cli.console import SafeConsole
-from mirrortest.cli.live import ProgressDisplay, _Screen
+from mirrortest.cli.live import BoardDisplay, ProgressDisplay, _Screen
 from mirrortest.cli.options import Progress, ProgressMode
 from mirrortest.errors import UsageError
 from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
+from mirrortest.scenario.board import Board
 from tests.lab.harness import until
 from tests.unit.statuses import consuming, producing_badly
 
@@ -349,3 +350,32 @@ def test_a_status_file_that_cannot_be_written_ends_no_run(
         display.show(consuming())
         display.show(consuming())
     assert capsys.readouterr().err.count("is no longer written: No such file") == 1
+
+
+def test_a_board_on_a_dumb_terminal_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each change; figures, which follow each other, only now and then."""
+    monkeypatch.setenv("TERM", "dumb")
+    stream = io.StringIO()
+    with BoardDisplay(SafeConsole(file=stream, force_terminal=True)) as display:
+        board = Board(display.show)
+        for line in ("starting", "5 read, 1/s", "6 read, 1/s", "passed"):
+            board.put("c1", line)
+    assert stream.getvalue().splitlines() == ["c1: starting", "c1: passed"]
+
+
+def test_a_board_on_a_terminal_leaves_nothing_and_the_cursor_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also while it shows: a second Ctrl-C ends the process without a word more."""
+    monkeypatch.setenv("TERM", "xterm-256color")
+    stream = io.StringIO()
+    console = SafeConsole(file=stream, force_terminal=True, width=40, color_system=None)
+    with BoardDisplay(console) as display:
+        Board(display.show).put("c1", "reads [::1]:9092")
+        display._live.refresh()  # type: ignore[attr-defined]
+        during = Screen().feed(stream.getvalue())
+        assert during.cursor_visible
+        assert any("c1  reads [::1]:9092" in line for line in during.lines)
+    after = Screen().feed(stream.getvalue())
+    assert after.cursor_visible
+    assert not "".join(after.lines).strip()

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from mirrortest.cli import main
 from mirrortest.cli.interrupt import end_at_once
 from mirrortest.cli.log_output import configure_logging
-from mirrortest.cli.options import can_be_filled, can_be_written
+from mirrortest.cli.options import check_fillable, check_writable
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.client_properties import JAVA_INT, JAVA_LONG, integer
 from mirrortest.config.run import checked_topic, checked_topics
@@ -127,9 +127,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("lab fault rate link-source 5MB/h", "RATE '5MB/h'"),
         ("lab up --kafka-image x", "--kafka-image is for --runtime docker"),
         ("lab up --runtime jvm --kafka-image x", "--kafka-image is for --runtime docker"),
-        ("lab up --broker-property a", "--broker-property 'a'"),
+        ("lab up --broker-property a", "--broker-property: write it as KEY=VALUE"),
         ("lab create-topic 'a b'", "TOPIC 'a b'"),
-        ("lab create-topic a --config b", "--config 'b'"),
+        ("lab create-topic a --config b", "--config: write it as KEY=VALUE"),
         (f"{SYNTH} --topics ''", "--topics: name at least one topic"),
         (f"{SYNTH} --topics a/b", "--topics 'a/b'"),
         (f"{SYNTH} --messages 1e99", "--messages '1e99'"),
@@ -207,15 +207,15 @@ def test_what_the_environment_says_contradicts_nothing(line: str) -> None:
 def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that will do are let through: new ones, and old ones that are replaced."""
     (tmp_path / "old").touch()
-    can_be_written(tmp_path / "old", "--report")
-    can_be_written(tmp_path / "new", "--report")
-    can_be_filled(tmp_path, "--output")
-    can_be_filled(tmp_path / "a" / "b", "--output")
+    check_writable(tmp_path / "old", "--report")
+    check_writable(tmp_path / "new", "--report")
+    check_fillable(tmp_path, "--output")
+    check_fillable(tmp_path / "a" / "b", "--output")
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(UsageError, match="you may not write"):
-        can_be_written(tmp_path / "new", "--report")
+        check_writable(tmp_path / "new", "--report")
     with pytest.raises(UsageError, match="you may not write"):
-        can_be_filled(tmp_path / "a", "--output")
+        check_fillable(tmp_path / "a", "--output")
 
 
 def test_who_interrupts_a_librarys_call_gets_no_trace(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
 
 from mirrortest.cli import main
+from mirrortest.cli.interrupt import interrupt
 from mirrortest.cli.run import run
 from mirrortest.compare.history import TIME, nights
 from mirrortest.errors import UsageError
@@ -65,21 +67,27 @@ def _outcome(point: Point, document: dict[str, Any], directory: Path) -> PointOu
     )
 
 
-@pytest.mark.parametrize("place", ["output", "history"])
+@pytest.mark.parametrize(
+    ("place", "number"), [("output", signal.SIGINT), ("history", signal.SIGTERM)]
+)
 def test_an_interrupted_run_names_the_command_that_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     place: str,
+    number: int,
 ) -> None:
-    """With the values that were changed: without them it would be another scenario."""
+    """With the values that were changed: without them it would be another scenario.
+
+    The exit code is the signal's, as of every command that a signal ended.
+    """
 
     def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
+        interrupt(number)
 
     monkeypatch.setattr(Series, "run", interrupted)
     directory, changes = tmp_path / "two words", ["produce.duration=5s", "fault.at='2s'"]
-    assert _code("demo", change=changes, **{place: directory}) == 130
+    assert _code("demo", change=changes, **{place: directory}) == 128 + number
     command = capsys.readouterr().err.partition("to go on at the same point: ")[2]
     assert shlex.split(command) == [
         *("mirrortest", "run", find("demo").name, f"--{place}", str(directory)),

@@ -72,9 +72,11 @@ def test_shapes_are_read(text: str, expected: Shape) -> None:
 
 
 def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
-    """A number, a name."""
+    """A number, a name; the name of a shape alone is one without its arguments."""
     assert parse_shape("500", RATE_FORMS, option="--throughput") is None
-    assert parse_shape("ramp", RATE_FORMS, option="--throughput") is None
+    assert parse_shape("fast", RATE_FORMS, option="--throughput") is None
+    with pytest.raises(UsageError, match=r"'ramp' needs arguments: ramp\(FROM, TO, DURATION\)"):
+        parse_shape("ramp", RATE_FORMS, option="--throughput")
 
 
 @pytest.mark.parametrize(

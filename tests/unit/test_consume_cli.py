@@ -84,11 +84,14 @@ def test_more_workers_than_any_machine_has_cores_are_a_usage_error() -> None:
         CliRunner().invoke(_cli(), too_many, catch_exceptions=False)
 
 
-def test_a_report_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_is_an_error_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The verdict was printed before; the exit code says that the file is not there."""
     with pytest.raises(MirrortestError, match=r"--report .*nowhere"):
-        console.write_report(tmp_path / "nowhere" / "report.json", "{}")
-    console.write_report(tmp_path / "report.json", "{}")
+        console.show({"a": 1}, None, as_json=True, report=tmp_path / "nowhere" / "report.json")
+    assert capsys.readouterr().out == '{"a": 1}\n'
+    console.show({}, None, as_json=False, report=tmp_path / "report.json")
     assert (tmp_path / "report.json").read_text() == "{}\n"
 
 

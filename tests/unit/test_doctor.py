@@ -252,8 +252,8 @@ def test_a_log_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None
     """A file in its place is found before any broker is asked."""
     file = tmp_path / "logs"
     file.touch()
-    assert disk_check(str(file)).level is Level.ERROR
-    assert disk_check(str(tmp_path / "new" / "logs")).level is not Level.ERROR
+    assert disk_check(file).level is Level.ERROR
+    assert disk_check(tmp_path / "new" / "logs").level is not Level.ERROR
 
 
 def test_the_exit_code_is_that_of_the_worst_check() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirrortest.faults.alteration import ORDER, Fault
+from mirrortest.faults.alteration import ORDER, TruthRow
 from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.spec import Spec
 from mirrortest.model.findings import Finding
@@ -30,7 +30,7 @@ def seqs(found: list[Written]) -> list[int]:
     return [each.seq for each in found]
 
 
-def told(found: list[Written]) -> list[Fault]:
+def told(found: list[Written]) -> list[TruthRow]:
     return [note for each in found for note in each.faults]
 
 

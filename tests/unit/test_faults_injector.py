@@ -24,7 +24,7 @@ from tests.unit.faults_source import (
 )
 
 if TYPE_CHECKING:
-    from mirrortest.faults.alteration import Fault
+    from mirrortest.faults.alteration import TruthRow
     from mirrortest.faults.ground_truth import Deferral
     from mirrortest.faults.injector import Write
 
@@ -64,7 +64,7 @@ def test_a_restart_makes_no_difference(stops: list[int], back: int) -> None:
     What is kept back and how far a replay reaches are seen again, and nothing comes out of it.
     """
     writes: list[Write] = []
-    faults: list[Fault] = []
+    faults: list[TruthRow] = []
     way = injector(REPLAYED)
     deferrals: list[Deferral] = []
     for lo, hi in pairwise([0, *sorted(stops), len(RECORDS)]):

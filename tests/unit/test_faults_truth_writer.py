@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
@@ -9,7 +10,7 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from mirrortest.errors import MirrortestError, UsageError
-from mirrortest.faults.alteration import Fault, Subject
+from mirrortest.faults.alteration import Subject, TruthRow
 from mirrortest.faults.ground_truth import TRUTH, Deferral, read_summary, read_truth
 from mirrortest.faults.records import (
     CopiedRows,
@@ -36,8 +37,8 @@ KNOWN = Subject(TOPIC, 1, 70, ANN, 3, 7, Form.BODY)
 UNREADABLE = Subject(TOPIC, 1, 71, None, -1, -1, None)
 
 
-def note(subject: Subject = KNOWN, **changes: Any) -> Fault:
-    return Fault(0, Anomaly.DROP, subject, "not written")._replace(**changes)
+def note(subject: Subject = KNOWN, **changes: Any) -> TruthRow:
+    return TruthRow(0, Anomaly.DROP, subject, "not written")._replace(**changes)
 
 
 def test_rows_and_summary(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_rows_and_summary(tmp_path: Path) -> None:
         },
     ]  # fmt: skip
     summary = read_summary(tmp_path / "truth")
-    assert summary.specification() == SPEC
+    assert summary.spec == SPEC
     assert summary.clean
     assert (summary.read[TOPIC][1].read, summary.read[TOPIC][1].next) == (60, 72)
     assert (summary.written, summary.ends) == ({"A.orders": {2: 59}}, {"A.orders": {2: 100}})
@@ -110,7 +111,7 @@ def test_one_directory_one_specification(tmp_path: Path) -> None:
     """Another specification needs another directory; a directory that is none is told."""
     TruthWriter(tmp_path / "a", SPEC)
     corrected = TruthWriter(tmp_path / "a", Spec(seed=9))  # nothing was done by the first one
-    assert read_summary(tmp_path / "a").specification() == Spec(seed=9)
+    assert read_summary(tmp_path / "a").spec == Spec(seed=9)
     corrected.read(TOPIC, 0).read = 1
     corrected.save()
     with pytest.raises(UsageError, match="is of another specification"):
@@ -121,8 +122,22 @@ def test_one_directory_one_specification(tmp_path: Path) -> None:
     with pytest.raises(MirrortestError, match="cannot be read"):
         read_truth(tmp_path / "c")
     (tmp_path / "a" / "truth.json").write_text("{}")
-    with pytest.raises(MirrortestError, match="another format"):
+    with pytest.raises(MirrortestError, match="another format: spec: Field required"):
         read_summary(tmp_path / "a")
+
+
+def test_a_truth_of_a_newer_version_is_refused_in_a_line(tmp_path: Path) -> None:
+    """Its specification may have a kind of act, or a parameter, that this version has not."""
+    TruthWriter(tmp_path, SPEC).save()
+    file = tmp_path / "truth.json"
+    content = json.loads(file.read_text())
+    content["spec"]["acts"] = [{"kind": "bend", "rate": 0.5}]
+    file.write_text(json.dumps(content))
+    with pytest.raises(
+        MirrortestError, match=r"another format: spec.acts.0.kind: .*'bend'"
+    ) as found:
+        TruthWriter(tmp_path, SPEC)
+    assert "\n" not in str(found.value)
 
 
 ODD = [

@@ -54,6 +54,18 @@ def test_files_come_whole_or_not_at_all(kubectl: Path, tmp_path: Path) -> None:
     assert (into / "clients" / "b").read_bytes() == b"abc"
 
 
+def test_what_keeps_files_from_coming_is_an_error_in_one_line(
+    kubectl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No room for them, and no kubectl."""
+    kubectl.write_bytes(archive())
+    with pytest.raises(LabError, match="files of p cannot be written: No such file or directory"):
+        Kubectl().fetch("p", KEEPER, "/point", ["logs"], tmp_path / "nowhere")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(LabError, match="kubectl cannot be run: No such file or directory"):
+        Kubectl().fetch("p", KEEPER, "/point", ["logs"], tmp_path)
+
+
 def test_what_kubectl_says_is_the_reason(
     kubectl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,6 +214,21 @@ def test_a_target_that_is_down_breaks_the_connection(tmp_path: Path) -> None:
         link.kill()
 
 
+def test_a_users_file_of_a_librarys_name_is_no_module_of_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A part runs where its user is, who may have called a program of theirs asyncio.py."""
+    (tmp_path / "asyncio.py").write_text("raise SystemExit('taken for the library')")
+    monkeypatch.chdir(tmp_path)
+    port, nobody = free_ports(2)
+    link = Link("link-source", tmp_path, {port: nobody})
+    link.start()
+    try:
+        link.wait_ready()
+    finally:
+        link.kill()
+
+
 def _is_broken(line: socket.socket) -> bool:
     try:
         return line.recv(1) == b""

@@ -128,6 +128,18 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     assert exact["listeners"].startswith("http://127.0.0.1:")
 
 
+@pytest.mark.parametrize("there", [{1, 2}, {1}, set()])
+def test_a_broker_stays_where_the_rest_is_no_majority(
+    two: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, there: set[int]
+) -> None:
+    """Of all that were ever there: after a first of three is removed, no second one is."""
+    monkeypatch.setattr("mirrortest.lab.cluster.ClusterClient.broker_ids", lambda _: there)
+    cluster = Cluster("A", two.jvm, two.directory, brokers=3)
+    left = len(there - {2})
+    with pytest.raises(LabError, match=f"A2 controllers have no majority: {left} of 3 would be"):
+        cluster.brokers[1].remove()
+
+
 def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
     """It starts at the link's ports, and brokers' answers there name those; clients go directly."""
     ports = free_ports.free_ports(4)
@@ -169,7 +181,9 @@ def test_any_command_can_be_the_mirror(two: SimpleNamespace) -> None:
         CommandSettings(["copy", "{source}"])
 
 
-def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(tmp_path: Path) -> None:
+def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It ends once the others are up to date; Kafka's tools do the rest."""
     line = "Topic: t\tPartition: 0\tLeader: 1\tReplicas: {}\tIsr: {}\tElr: \n".format
     before, moving, moved = line("3,1", "3,1"), line("2,1", "1"), line("2,1", "1,2")
@@ -181,6 +195,7 @@ def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(tmp_path: P
             asked.append((main.rpartition(".")[2], *arguments[2:]))
             return next(answers)
 
+    monkeypatch.setattr("mirrortest.lab.cluster.ClusterClient.broker_ids", lambda _: {1, 2, 3})
     tools = Tools(Java(Path("/java"), 17, "PATH"), "a.jar")
     leaving = Cluster("A", tools, tmp_path, brokers=3).brokers[2]
     leaving.properties_file.parent.mkdir()
@@ -201,10 +216,8 @@ def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(tmp_path: P
     leaving.check()
 
 
-def test_a_broker_that_the_controllers_need_is_not_removed(two: SimpleNamespace) -> None:
-    """Without it the rest of two would have no majority; a mirror is no broker."""
-    with pytest.raises(LabError, match="without A1 controllers have no majority: use three"):
-        inject(two.source.brokers[0], "remove")
+def test_only_a_broker_is_removed(two: SimpleNamespace) -> None:
+    """A mirror is none."""
     mirror = MirrorMaker2(two.jvm, two.directory, source=two.source, destination=two.destination)
     with pytest.raises(LabError, match="mirror is not a broker: terminate it"):
         inject(mirror, "remove")
@@ -230,6 +243,34 @@ def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
         owner.kill()
         os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
         assert not is_running(owner.pid)
+
+
+def test_a_part_that_cannot_be_ended_keeps_no_other_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are ended, and what is temporary is removed, before the error is raised."""
+    ended = []
+
+    def part(name: str, error: str = "") -> Any:
+        def kill() -> None:
+            ended.append(name)
+            if error:
+                raise LabError(error)
+
+        return SimpleNamespace(kill=kill)
+
+    lab = Lab()
+    lab.directory = tmp_path / "lab"
+    lab.directory.mkdir()
+    lab._up = lab._built = True
+    parts = {"A1": part("A1"), "B1": part("B1", "B1 cannot be ended"), "mirror": part("mirror")}
+    monkeypatch.setattr(Lab, "parts", property(lambda _: parts))
+    with pytest.raises(LabError, match="B1 cannot be ended"):
+        lab.down()
+    assert ended == ["mirror", "B1", "A1"]
+    assert not lab.directory.exists()
+    lab.down()
+    assert len(ended) == 3
 
 
 class FakeLab:

@@ -367,7 +367,7 @@ def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyP
     kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
     with Pods(kubectl, SETTINGS, [b"x"]) as pods:  # type: ignore[arg-type]
         assert kubectl.deleted == [("pods,secrets", "--selector=mirrortest.output=o1")]
-        pods.create("p1", ["c"], {}, ["k"], seen)
+        pods.create("p1", ["c"], {}, ["k"], seen.update)
         kubectl.printed = (
             'error: container "client" is waiting to start\n[pod/pod-1/client] t1 one\n'
         )
@@ -400,7 +400,7 @@ def test_an_answer_of_an_unexpected_form_ends_no_watch(monkeypatch: pytest.Monke
         structlog.testing.capture_logs() as logged,
         Pods(kubectl, SETTINGS, []) as pods,  # type: ignore[arg-type]
     ):
-        pods.create("p1", ["c"], {}, ["k"], seen)
+        pods.create("p1", ["c"], {}, ["k"], seen.update)
         until(lambda: seen.statuses)
         for kubectl.answer in ("{}", "no JSON", '{"items": [{"status": 1}]}', "[]"):
             until(lambda: pods.trouble.endswith(f"has an unexpected form: {kubectl.answer!r}"))

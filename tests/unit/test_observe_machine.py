@@ -249,6 +249,7 @@ def test_a_processs_figures(files: ReadableFiles, clock: Clock, processes: Proce
         ),
     )
     clock.now += 2
+    assert processes.unmatched == ["Mirror"]
     (row,) = processes.rows()
     descriptors = row.pop("descriptors")  # by the file system that stands for /proc
     assert isinstance(descriptors, int)

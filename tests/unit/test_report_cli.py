@@ -79,8 +79,11 @@ def test_a_runs_directory_stands_for_the_result_in_it(
     report(result=str(place.parent))
     assert Path(capsys.readouterr().out.strip()) == place / "report.html"
     assert "c-producer" in (place / "report.html").read_text()
-    with pytest.raises(UsageError, match=r"nowhere: no summary\.json; reconcile"):
+    with pytest.raises(UsageError, match=r"RESULT .*nowhere: there is no such directory"):
         report(result=str(place.parent / "nowhere"))
+    (place.parent / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"empty: no summary\.json; reconcile"):
+        report(result=str(place.parent / "empty"))
 
 
 def test_logs_that_lie_elsewhere_are_read(

@@ -73,7 +73,9 @@ if "forever" in words:
 told = {"pass": "passed", "fail": "failed"}[told]
 end()
 """
-PRODUCER = '[clusters]\nsource-bootstrap-server = "a:1"\n[[produce]]\nduration = "1s"\n'
+PRODUCER = (
+    '[clusters]\nsource-bootstrap-server = "a:1"\n[[produce]]\ntopics = "t"\nduration = "1s"\n'
+)
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +145,7 @@ def test_a_client_without_an_end_is_asked_to_end_after_all_others(tmp_path: Path
     """An observer, for example: its verdict counts."""
     outcome = play(f'{PRODUCER}do = "fail"\n[[produce]]\nduration = "1s"\n', tmp_path / "a")
     assert outcome.verdict is Verdict.FAILED
-    observer = "[[consume]]\nuntil = 'forever'\ndo = 'inconclusive'\n"
+    observer = "[[consume]]\ntopics = 't'\nuntil = 'forever'\ndo = 'inconclusive'\n"
     text = PRODUCER.partition("[[produce]]")[0] + observer
     outcome = play(text, tmp_path / "b")
     assert (outcome.verdict, outcome.exit_code) == (Verdict.INCONCLUSIVE, 3)
@@ -153,8 +155,8 @@ def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: P
     """The others decide."""
     text = (
         PRODUCER.partition("[[produce]]")[0]
-        + "[[consume]]\nuntil = 'forever'\nduration = '1s'\n"
-        + "[[consume]]\ndo = 'pass'\n[[fault]]\ndo = 'kill'\npart = 'c1'\nat = '0s'\n"
+        + "[[consume]]\ntopics = 't'\nuntil = 'forever'\nduration = '1s'\n"
+        + "[[consume]]\ntopics = 't'\ndo = 'pass'\n[[fault]]\ndo = 'kill'\npart = 'c1'\nat = '0s'\n"
     )
     outcome = play(text, tmp_path / "out")
     assert (outcome.verdict, outcome.exit_code) == (Verdict.PASSED, 0)

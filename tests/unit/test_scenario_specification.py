@@ -15,7 +15,6 @@ from mirrortest.scenario.clients import clients, here
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.fault import Plan
 from mirrortest.scenario.matrix import Document, points
-from mirrortest.scenario.timetable import planned
 from tests.documented import ROOT
 
 CUT = "[[fault]]\ndo='{}'\npart='{}'\nat='1s'\n"
@@ -46,6 +45,8 @@ def document(text: str) -> Document:
         ('thresholds = ["lostt==0"]\n' + SMALL, "there is no metric 'lostt': did you mean lost?"),
         ("expect.findings = ['duplicate']\n" + SMALL, "'duplicate': did you mean duplicated?"),
         ("expect.verdict = 'pass'\n" + SMALL, "expect.verdict: use 'passed', "),
+        ("[lab]\nheap = '5'\n", "lab.heap: '5': that is in bytes; did you mean 5g?"),
+        ("[lab]\nheap = 5\n", 'lab.heap: write a heap in quotes, with its unit: "512m"'),
         ("[lab]\nbrokers = 10\n", "lab.brokers: it must be at most 9"),
         (SMALL + "[[consume]]\nid = 'carl'", "two clients have the id carl"),
         (SMALL + "[[fault]]\ndo='kil'\npart='A1'\nat='1s'", "'kil': did you mean kill?"),
@@ -59,9 +60,33 @@ def document(text: str) -> Document:
         ),
         (
             "[lab]\ntasks=2\nmirror-command=['m', '{source}', '{destination}']\n",
-            "mirror-command: tasks is for another mirror",
+            'lab: tasks is for mirror = "mirrormaker2"',
+        ),
+        (
+            "[lab]\nmirror='none'\nmirror-command=['m', '{source}', '{destination}']\n",
+            "lab: use either mirror or mirror-command",
         ),
         ("[lab]\nmirror-alias='A'\n", "mirror-alias is for mirror-command"),
+        ("[lab]\nfaults='f.toml'\n", 'lab: faults is for mirror = "saboteur"'),
+        ("[lab]\nmirror='none'\nfaults='f.toml'\n", 'lab: faults is for mirror = "saboteur"'),
+        *(
+            (f"[lab]\nmirror='saboteur'\n{line}\n", 'is for mirror = "mirrormaker2"')
+            for line in (
+                "exactly-once=true",
+                "tasks=2",
+                "offset-flush-ms=5",
+                "mirror-workers=2",
+                "mirror-properties={a=1}",
+            )
+        ),
+        (
+            SMALL + "[[produce]]\nworkload='w.toml'\nduration='1s'",
+            "carl needs topics: the table of p2 has none",
+        ),
+        (
+            "[clusters]\nsource-bootstrap-server='a:1'\n[[consume]]\n",
+            "c1 needs topics: there is no producer",
+        ),
         (SMALL + CUT.format("kill", "link-source"), "kill is not for link-source: links take"),
         (SMALL + CUT.format("cut", "A1"), "cut is not for A1: links take delay, rate, cut, reset"),
         (SMALL + CUT.format("delay", "link-source"), "delay needs delay, and no other fault"),
@@ -160,6 +185,14 @@ def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
         assert option in consumer._command
 
 
+def test_consumers_read_the_topic_that_a_producer_has_by_the_other_name(tmp_path: Path) -> None:
+    """`topic` is an alias of `topics`: whoever writes it has the same test."""
+    scenario = document(SMALL.replace('topics = ["orders", "clicks"]', 'topic = "orders"'))
+    place = here(tmp_path, tmp_path)
+    _, consumer = clients(scenario.scenario(), SIDES, "r1", tmp_path, place, arguments)
+    assert "--topics=A.orders" in consumer._command
+
+
 def test_an_observer_reads_the_source(tmp_path: Path) -> None:
     """With `role = "source"`, under the topics' own names."""
     scenario = document(SMALL + 'role = "source"').scenario()
@@ -195,9 +228,9 @@ def test_a_plan_is_the_same_for_its_seed_and_its_faults_never_overlap() -> None:
         "at": "5s",
         "until": "1h",
     }
-    found = planned(Plan.model_validate({**plan, "seed": 7}))
-    assert found == planned(Plan.model_validate({**plan, "seed": 7}))
-    assert found != planned(Plan.model_validate({**plan, "seed": 8}))
+    found = Plan.model_validate({**plan, "seed": 7}).faults()
+    assert found == Plan.model_validate({**plan, "seed": 7}).faults()
+    assert found != Plan.model_validate({**plan, "seed": 8}).faults()
     assert len(found) > 60
     assert {(fault.do, fault.part) for fault in found} == {
         (do, part) for do in ("kill", "stop") for part in ("A1", "mirror")
@@ -223,7 +256,7 @@ def test_a_plan_does_to_links_what_suits_them() -> None:
         "for": "10s",
         "until": "1h",
     }
-    found = planned(Plan.model_validate(plan))
+    found = Plan.model_validate(plan).faults()
     links = {"link-source", "link-destination"}
     assert {(fault.do, fault.part) for fault in found} == {
         ("kill", "A1"),

@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.faults.alteration import Fault, Target
+from mirrortest.faults.alteration import Target, TruthRow
 from mirrortest.faults.injector import Output, PartitionInjector
 from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Act, Spec, Window
@@ -124,7 +124,7 @@ def faulted(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]:
     return world, rows
 
 
-def row(note: Fault, target: Target | None, offset: int | None) -> dict[str, Any]:
+def row(note: TruthRow, target: Target | None, offset: int | None) -> dict[str, Any]:
     """A row of the truth."""
     subject = note.subject
     assert subject.id is not None

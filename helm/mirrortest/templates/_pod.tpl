@@ -319,6 +319,17 @@ spec:
 {{- end }}
 {{- end }}
 
+{{- /* What a Job does that is no load: (dict "it" VALUES "pod" what "mirrortest.pod" takes). */}}
+{{- define "mirrortest.jobSpec" -}}
+backoffLimit: {{ .it.backoffLimit }}
+{{ include "mirrortest.verdictsEndIt" "FailJob" }}
+{{- if gt (int .it.activeDeadlineSeconds) 0 }}
+activeDeadlineSeconds: {{ .it.activeDeadlineSeconds }}
+{{- end }}
+template:
+  {{- include "mirrortest.pod" .pod | trim | nindent 2 }}
+{{- end }}
+
 {{- /* A Job's failures: an error is tried again, a verdict or a usage error ends it: FailJob or FailIndex. */}}
 {{- define "mirrortest.verdictsEndIt" -}}
 podFailurePolicy:

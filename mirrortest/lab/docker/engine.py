@@ -165,20 +165,6 @@ class Engine:
             self._network.connect(container, aliases=[host_name(part)])
         return container
 
-    def run(self, command: Sequence[str]) -> str:
-        """Run a program to its end on this machine's network, for its output. Raises LabError."""
-        with docker_errors(f"run {command[0]}"):
-            output: bytes = self._client.containers.run(
-                self.image,
-                list(command[1:]),
-                entrypoint=[command[0]],
-                labels=self._labels,
-                network_mode="host",
-                remove=True,
-                stderr=True,
-            )
-        return output.decode(errors="replace")
-
     def disconnect(self, container: Any) -> None:
         """Disconnect a container from the lab's network."""
         with docker_errors(f"disconnect {container.name}"):

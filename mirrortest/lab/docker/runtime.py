@@ -78,10 +78,6 @@ class ContainerRuntime(Runtime):
             data.mkdir(parents=True, exist_ok=True)
             data.chmod(0o777)
 
-    def run(self, main: str, *arguments: str) -> str:
-        """Run one of Kafka's tools to its end, on this machine's network. Raises LabError."""
-        return self.engine.run([f"{_BIN}/kafka-run-class.sh", main, *arguments])
-
     def log_dirs(self, data: Path) -> str:
         """The data's path in the container."""
         del data

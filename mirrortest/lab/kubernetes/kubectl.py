@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.errors import LabError, UsageError
+from mirrortest.host.error_text import reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,24 +57,13 @@ class Kubectl:
         Raises:
             LabError: it failed; the text ends with its reason.
         """
-        try:
-            done = subprocess.run(
-                ["kubectl", *self._options, *arguments],
-                input=given,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=_SECONDS,
-                check=False,
-                process_group=0,  # Ctrl-C is for us
-            )
-        except subprocess.TimeoutExpired:
-            raise LabError(f"kubectl {arguments[0]}: no answer within {_SECONDS} s") from None
-        except OSError as error:
-            raise LabError(f"kubectl cannot be run: {error.strerror}") from None
-        if done.returncode:
-            raise LabError(f"kubectl {arguments[0]}: {_reason(done.stderr)}")
-        return done.stdout
+        done = self._run(
+            arguments,
+            _SECONDS,
+            input=None if given is None else given.encode(),
+            stdout=subprocess.PIPE,
+        )
+        return done.stdout.decode(errors="replace")
 
     def create(self, manifest: dict[str, Any]) -> str:
         """Create an object; its name. Raises LabError."""
@@ -93,34 +83,43 @@ class Kubectl:
         Raises:
             LabError: it failed, or not all of it came.
         """
-        command = [
-            *("kubectl", *self._options, "exec", pod, f"--container={container}", "--"),
+        arguments = [
+            *("exec", pod, f"--container={container}", "--"),
             *("tar", "--create", "--file=-", f"--directory={directory}", *names),
         ]
-        with tempfile.TemporaryFile(dir=into) as file:
-            try:
-                done = subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=subprocess.PIPE,
-                    timeout=_FETCH_SECONDS,
-                    check=False,
-                    process_group=0,
-                )
-            except subprocess.TimeoutExpired:
-                raise LabError(f"kubectl exec: not all came within {_FETCH_SECONDS} s") from None
-            if done.returncode:
-                raise LabError(f"kubectl exec: {_reason(done.stderr.decode(errors='replace'))}")
-            file.seek(max(0, file.tell() - len(_END_OF_ARCHIVE)))
-            if file.read() != _END_OF_ARCHIVE:
-                raise LabError("kubectl exec: only a part of the files came")
-            file.seek(0)
-            try:
+        try:
+            with tempfile.TemporaryFile(dir=into) as file:
+                self._run(arguments, _FETCH_SECONDS, stdin=subprocess.DEVNULL, stdout=file)
+                file.seek(max(0, file.tell() - len(_END_OF_ARCHIVE)))
+                if file.read() != _END_OF_ARCHIVE:
+                    raise LabError("kubectl exec: only a part of the files came")
+                file.seek(0)
                 with tarfile.open(fileobj=file) as archive:
                     archive.extractall(into, filter="data")
-            except tarfile.TarError as error:
-                raise LabError(f"files of {pod} cannot be written: {error}") from None
+        except (OSError, tarfile.TarError) as error:
+            raise LabError(f"files of {pod} cannot be written: {reason_of(error)}") from None
+
+    def _run(
+        self, arguments: Sequence[str], seconds: int, **streams: Any
+    ) -> subprocess.CompletedProcess[bytes]:
+        """Call it with these streams, for so many seconds at most. Raises LabError."""
+        try:
+            done = subprocess.run(
+                ["kubectl", *self._options, *arguments],
+                stderr=subprocess.PIPE,
+                timeout=seconds,
+                check=False,
+                process_group=0,  # Ctrl-C is for us
+                **streams,
+            )
+        except subprocess.TimeoutExpired:
+            raise LabError(f"kubectl {arguments[0]}: no answer within {seconds} s") from None
+        except OSError as error:
+            raise LabError(f"kubectl cannot be run: {error.strerror}") from None
+        if done.returncode:
+            reason = _reason(done.stderr.decode(errors="replace"))
+            raise LabError(f"kubectl {arguments[0]}: {reason}")
+        return done
 
 
 def _reason(said: str) -> str:

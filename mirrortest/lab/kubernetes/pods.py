@@ -7,7 +7,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 
 import structlog
 
@@ -44,11 +44,9 @@ class LogLine(NamedTuple):
     text: str
 
 
-class Watched(Protocol):
-    """What wants to be called with how its pod is."""
-
-    def update(self, pod: str, status: PodStatus | None, lines: Sequence[LogLine]) -> None:
-        """Take a pod's status, None where there is no such pod, and what it printed up to then."""
+Update: TypeAlias = "Callable[[str, PodStatus | None, Sequence[LogLine]], None]"
+"""Takes a pod's name, its status, None where there is no such pod, and what it printed up to then.
+"""
 
 
 class Pods:
@@ -66,7 +64,7 @@ class Pods:
         self._settings = settings
         self._files = files
         self._kinds = "pods,secrets" if files else "pods"
-        self._watched: dict[str, Watched] = {}
+        self._watched: dict[str, Update] = {}
         self._seen: dict[str, set[LogLine]] = {}
         self._ending = threading.Event()
         self._watch = threading.Thread(target=self._watch_all, name="pods", daemon=True)
@@ -94,12 +92,12 @@ class Pods:
         command: Sequence[str],
         environment: Mapping[str, str],
         keeper: Sequence[str],
-        watched: Watched,
+        update: Update,
     ) -> str:
         """Create a client's pod, which is watched from now on; its name. Raises LabError."""
         manifest = client_pod(self._settings, name, command, environment, keeper)
         pod = self._kubectl.create(manifest)
-        self._watched[pod] = watched
+        self._watched[pod] = update
         return pod
 
     def status(self, pod: str) -> PodStatus:
@@ -153,10 +151,10 @@ class Pods:
             _log.info("the pods are watched again")
 
     def _update(
-        self, watched: Watched, pod: str, status: PodStatus | None, lines: Sequence[LogLine]
+        self, update: Update, pod: str, status: PodStatus | None, lines: Sequence[LogLine]
     ) -> None:
         try:
-            watched.update(pod, status, lines)
+            update(pod, status, lines)
         except Exception:  # noqa: BLE001  # whatever it was, the other pods are watched on
             _log.exception("what a pod did could not be taken in", pod=pod)
 

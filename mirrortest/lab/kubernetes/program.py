@@ -74,7 +74,7 @@ class PodProgram(Program):
         self._ended.clear()
         keeper = ("python3", "-m", MODULE, "hold", *self._followed)
         try:
-            self._pod = self._pods.create(self._name, command, environment, keeper, self)
+            self._pod = self._pods.create(self._name, command, environment, keeper, self.update)
         except LabError as error:
             raise LabError(f"has no pod: {error}") from None
 

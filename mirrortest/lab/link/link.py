@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.errors import LabError
+from mirrortest.host.interpreter import AS_PROGRAM
 from mirrortest.host.user_files import replace_text
 from mirrortest.lab.link.condition import Condition, holds
 from mirrortest.lab.part import Part
@@ -36,7 +36,7 @@ class Link(Part):
         self._number = 0
         self._changing = threading.Lock()  # faults of a scenario come from a thread each
         pairs = (f"{port}={target}" for port, target in routes.items())
-        command = (sys.executable, "-m", "mirrortest.lab.link.relay", str(self._file), *pairs)
+        command = (*AS_PROGRAM, "mirrortest.lab.link.relay", str(self._file), *pairs)
         super().__init__(name, command, directory / "logs" / f"{name}.log")
 
     def spawn(self) -> None:

@@ -14,7 +14,7 @@ from mirrortest.host.java import find_java
 from mirrortest.lab import jars
 from mirrortest.lab.free_ports import ADDRESS
 from mirrortest.lab.process.program import GuardedProcess
-from mirrortest.lab.runtime import Launch, Runtime
+from mirrortest.lab.runtime import DEFAULT_HEAP, Launch, Runtime
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class Jvm(Runtime):
 
     java: Java
     class_path: str
-    heap: str = "512m"
+    heap: str = DEFAULT_HEAP
     options: tuple[str, ...] = ()
     agent: Path | None = None
     metrics_ports: Mapping[str, int] = field(default_factory=dict)

@@ -13,6 +13,7 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.statistics import ReadFigures
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.faults.ground_truth import Deferral, FaultyMirrorReport, Partition, Truth
+from mirrortest.faults.spec import Spec
 from mirrortest.model.findings import OF_STREAM, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.verdict import Verdict
@@ -236,7 +237,7 @@ def _calibrated() -> Calibration:
 def _truth() -> Truth:
     waiting = Deferral(offset=7, act=0, due=9, left_ns=5, overtaken=1, copy_of=False)
     return Truth(
-        spec={"acts": []},
+        spec=Spec(seed=7),
         clean=True,
         files=["000001.parquet"],
         read={"orders": {5: Partition(read=8, next=8, waiting=[waiting])}},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from mirrortest.config.visible import CREDENTIALS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -13,7 +15,6 @@ _SECRET = re.compile(
     r"passw|passphrase|secret|jaas|token|credential|private|api[._-]?key|user[._]info|[._]key$",
     re.IGNORECASE,
 )
-_IN_ADDRESS = re.compile(r"(://)[^/@\s]+@")
 
 
 def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
@@ -36,4 +37,4 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
 
 
 def _shown(key: str, value: str) -> str:
-    return HIDDEN if _SECRET.search(key) else _IN_ADDRESS.sub(rf"\1{HIDDEN}@", value)
+    return HIDDEN if _SECRET.search(key) else CREDENTIALS.sub(f"{HIDDEN}@", value)

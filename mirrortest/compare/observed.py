@@ -88,8 +88,7 @@ def read_observations(
         place = folder.child(PROFILE_FILE)
         recorded = RecordedConfigurations()
         try:
-            with place.filesystem.open_input_file(place.path) as file:
-                recorded = RecordedConfigurations.model_validate_json(file.read())
+            recorded = RecordedConfigurations.model_validate_json(place.read())
         except FileNotFoundError:
             pass  # of --once, or killed before it began
         except (OSError, ValidationError):

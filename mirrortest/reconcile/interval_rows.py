@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.seqlog.batches import batch_with
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.row import MINUTE_NS
 
@@ -139,19 +140,8 @@ def _minutes(rows: pa.RecordBatch) -> pa.Array:
 
 
 def interval_batch(count: int, columns: dict[str, Any]) -> pa.RecordBatch:
-    """Rows of `INTERVALS`: a column is an array, a list, one value for all, or null."""
-    arrays = []
-    for each in INTERVALS:
-        value = columns.get(each.name)
-        if value is None:
-            arrays.append(pa.nulls(count, each.type))
-        elif isinstance(value, list | np.ndarray):
-            arrays.append(pa.array(value, each.type))
-        elif isinstance(value, pa.Array):
-            arrays.append(value.cast(each.type))
-        else:
-            arrays.append(pa.repeat(pa.scalar(value, each.type), count))
-    return pa.record_batch(arrays, schema=INTERVALS)
+    """Rows of `INTERVALS`; see `batch_with`."""
+    return batch_with(INTERVALS, count, columns)
 
 
 def _ints(values: pa.Array) -> Longs:

@@ -51,18 +51,23 @@ class Columns:
 
     def batch(self) -> pa.RecordBatch:
         """The rows as a record batch."""
-        columns = []
-        for field in ROWS:
-            value = self.kind.value if field.name == "kind" else self.values.get(field.name)
-            if isinstance(value, np.ndarray | list):
-                columns.append(pa.array(value, type=field.type))
-            elif isinstance(value, pa.Array):
-                columns.append(value.cast(field.type))
-            elif value is None:
-                columns.append(pa.nulls(self.count, field.type))
-            else:
-                columns.append(pa.repeat(pa.scalar(value, field.type), self.count))
-        return pa.record_batch(columns, schema=ROWS)
+        return batch_with(ROWS, self.count, {**self.values, "kind": self.kind.value})
+
+
+def batch_with(schema: pa.Schema, count: int, values: Mapping[str, Any]) -> pa.RecordBatch:
+    """So many rows: a column is an array, a list, one value for all, or, where not given, null."""
+    columns = []
+    for field in schema:
+        value = values.get(field.name)
+        if value is None:
+            columns.append(pa.nulls(count, field.type))
+        elif isinstance(value, np.ndarray | list):
+            columns.append(pa.array(value, type=field.type))
+        elif isinstance(value, pa.Array):
+            columns.append(value.cast(field.type))
+        else:
+            columns.append(pa.repeat(pa.scalar(value, field.type), count))
+    return pa.record_batch(columns, schema=schema)
 
 
 def batch_of(rows: Iterable[Row]) -> pa.RecordBatch:
@@ -152,19 +157,29 @@ def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
 def conform(
     batch: pa.RecordBatch, columns: Sequence[str] | None = None, *, coded: bool = False
 ) -> pa.RecordBatch:
-    """Another version's batch with these columns: unknown ones are dropped, missing ones are null.
+    """Another version's rows of a log with these columns; see `conformed`.
 
     `coded`: dictionary-encoded texts stay encoded.
     """
     fields = [ROWS.field(name) for name in (columns if columns is not None else ROWS.names)]
-    present = set(batch.schema.names)
-    arrays = []
-    for field in fields:
-        if field.name not in present:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
-        elif coded and pa.types.is_dictionary(batch[field.name].type):
-            arrays.append(batch[field.name])
-        else:
-            arrays.append(batch[field.name].cast(field.type))
-    kept = [field.with_type(array.type) for field, array in zip(fields, arrays, strict=True)]
-    return pa.record_batch(arrays, schema=pa.schema(kept))
+    if coded:
+        encoded = {each.name: each.type for each in batch.schema if _is_coded(each)}
+        fields = [field.with_type(encoded.get(field.name, field.type)) for field in fields]
+    found: pa.RecordBatch = conformed(batch, pa.schema(fields))
+    return found
+
+
+def _is_coded(field: pa.Field) -> bool:
+    return bool(pa.types.is_dictionary(field.type))
+
+
+def conformed(rows: Any, schema: pa.Schema) -> Any:
+    """A batch or table with these columns: unknown ones are dropped, missing ones are null."""
+    present = set(rows.schema.names)
+    columns = [
+        rows[each.name].cast(each.type)
+        if each.name in present
+        else pa.nulls(rows.num_rows, each.type)
+        for each in schema
+    ]
+    return type(rows).from_arrays(columns, schema=schema)

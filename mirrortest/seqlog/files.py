@@ -77,12 +77,10 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
     """
     root = Location.parse(where)
     top = root if run is None else root.child(f"run={run}")
-    try:
+    with top.checked("listed"):
         infos = root.filesystem.get_file_info(
             fs.FileSelector(top.path, recursive=True, allow_not_found=True)
         )
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{top.shown}: cannot be listed: {reason_of(error)}") from error
     directories: dict[str, dict[str, int]] = {}
     for info in infos:
         if info.is_file:
@@ -93,8 +91,7 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
         numbered = {name: size for name, size in names.items() if _FILE.fullmatch(name)}
         if SESSION_FILE not in names and not numbered:
             continue
-        inner = folder[len(root.path.rstrip("/")) :].strip("/")
-        location = root.child(*inner.split("/")) if inner else root
+        location = root.below(folder)
         if SESSION_FILE not in names:
             raise SequenceLogError(f"{location.shown}: log files without {SESSION_FILE}")
         try:
@@ -151,11 +148,8 @@ def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
 def read_session(directory: Location) -> Session:
     """Read a session's session.json. Raises SequenceLogError."""
     place = directory.child(SESSION_FILE)
-    try:
-        with place.filesystem.open_input_file(place.path) as file:
-            raw = file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
+    with place.checked("read"):
+        raw = place.read()
     return Session.decode(raw, place.shown)
 
 
@@ -222,8 +216,7 @@ def read_file(
             yield from _read_parquet(file, damage, wanted, marked)
             return
         try:
-            with place.filesystem.open_input_file(place.path) as source:
-                data = source.read_buffer()
+            data = place.buffer()
         except FileNotFoundError:
             yield from _read_parquet(_finished(file), damage, wanted, marked)
             return
@@ -256,8 +249,7 @@ def _read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
     # In one piece, as the digest needs all of it: such a file has some megabytes.
-    with place.filesystem.open_input_file(place.path) as source:
-        data = source.read_buffer()
+    data = place.buffer()
     if file.digest is not None and digest_of(memoryview(data)) != file.digest:
         what = "its bytes are not those that were written (its digest differs)"
         damage.append(Damage(DamageKind.CHANGED, place.shown, what, file.rows))

@@ -13,9 +13,10 @@ import secrets
 from datetime import UTC, datetime
 from typing import IO, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from mirrortest import __version__
+from mirrortest.config.document import DocumentPart
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.damage import Damage  # noqa: TC001  # pydantic reads it
 from mirrortest.seqlog.options import Detail, Role
@@ -91,12 +92,7 @@ def session_id(now_ns: int, tag: str) -> str:
     return f"{at:%Y%m%dT%H%M%SZ}-{tag}"
 
 
-class _Model(BaseModel):
-    # A newer writer's additions do not hinder a reader; a new meaning raises the version.
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Topic(_Model):
+class Topic(DocumentPart):
     """A source topic as this session saw it; None is unknown (yet).
 
     Attributes:
@@ -115,7 +111,14 @@ class Topic(_Model):
     policy_hidden: bool = False
 
 
-class FileNote(_Model):
+class Note(DocumentPart):
+    """A finished file: how many rows it has, and the digest of its bytes."""
+
+    rows: int
+    digest: str
+
+
+class FileNote(DocumentPart):
     """A finished file of the session, the number of its rows, and the digest of its bytes.
 
     `digest` is None in logs of older versions.
@@ -126,7 +129,7 @@ class FileNote(_Model):
     digest: str | None = None
 
 
-class Session(_Model):
+class Session(DocumentPart):
     """One process's log of one run: its writer, its settings, and whether it ended.
 
     Times are ns since the epoch.

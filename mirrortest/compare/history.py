@@ -62,14 +62,16 @@ def judge(night: Path) -> Judgement:
         MirrortestError: logs cannot be read, or a page cannot be written.
     """
     history = night.parent
-    several = nights(history)
-    recent = several[-2:]
-    read = {
-        each: side for each in several if (side := _read(each, drawn=each in recent)) is not None
-    }
+    read: dict[Path, Side] = {}
+    for each in reversed(nights(history)):
+        # The page draws the intervals of the two nights that it compares.
+        side = _read(each, with_logs=len(read) < 2)
+        if side is not None:
+            read[each] = side
     if night not in read:
         return Judgement([], "no figures to compare")
-    *earlier, tonight = read.values()
+    tonight, *earlier = read.values()
+    earlier.reverse()
     before = _together(history, earlier)
     now = trend(_together(history, [*earlier, tonight]))
     write_text(Location.parse(history / TREND_PAGE), render_trend(now))
@@ -77,7 +79,7 @@ def judge(night: Path) -> Judgement:
         return Judgement([], "the first of its history")
     found = compare(earlier[-1], [tonight])
     write_text(Location.parse(night / COMPARISON_PAGE), render(found, [earlier[-1], tonight]))
-    last = [*read][-2].name
+    last = [*read][1].name
     worse = [
         *(text for pair in found.pairs for text in _worse(pair)),
         *(f"{text} (trend)" for text in _new_levels(trend(before), now)),
@@ -90,9 +92,9 @@ def judge(night: Path) -> Judgement:
     return Judgement([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
 
 
-def _read(night: Path, *, drawn: bool) -> Side | None:
+def _read(night: Path, *, with_logs: bool) -> Side | None:
     try:
-        return read_side(str(night), with_logs=drawn)
+        return read_side(str(night), with_logs=with_logs)
     except UsageError:
         return None
 

@@ -148,7 +148,6 @@ class ClientConfig:
     max_request_size: int = prop("max.request.size", keys.integer(1), 1_048_576)
     delivery_timeout_ms: int = prop("delivery.timeout.ms", keys.integer(1), 120_000)
     transactional_id: str | None = prop("transactional.id", str, None)
-    transaction_timeout_ms: int = prop("transaction.timeout.ms", keys.integer(1), 60_000)
 
     fetch_min_bytes: int = prop("fetch.min.bytes", keys.integer(), 1)
     fetch_max_bytes: int = prop("fetch.max.bytes", keys.integer(1), 52_428_800)

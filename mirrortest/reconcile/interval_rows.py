@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.seqlog.batches import batch_with
+from mirrortest.seqlog.batches import batch_with, filled
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.row import MINUTE_NS
 
@@ -23,7 +23,7 @@ DAMAGE = "damage"
 """The kind of a row that says, in `text`, what could not be read; `outcome` is 1 where durable
 rows are missing."""
 LATENCY = "latency"
-"""The kind of a row with a sum of latency histograms; `text` is the kind of the rows summed."""
+"""The kind of a row with a sum of latency histograms of `seen` rows."""
 ACKED = "acked"
 """The kind of a row that counts acknowledged `messages` by topic and minute of intended time."""
 RANGE = "range"
@@ -33,8 +33,6 @@ how often these had returned before."""
 OVERVIEW = "overview"
 """The kind of a row that says to the driver that there are rows of the kind in `text`."""
 
-STREAM = ("topic", "producer", "incarnation", "lane")
-"""The columns that name a stream, within a run."""
 INTERVALS = pa.schema(
     [
         pa.field("kind", pa.string()),
@@ -145,8 +143,7 @@ def interval_batch(count: int, columns: dict[str, Any]) -> pa.RecordBatch:
 
 
 def _ints(values: pa.Array) -> Longs:
-    found: Longs = pc.fill_null(values.cast(pa.int64()), _NULL).to_numpy(zero_copy_only=False)
-    return found
+    return filled(values.cast(pa.int64()), _NULL)
 
 
 def _codes(values: pa.Array) -> Longs:

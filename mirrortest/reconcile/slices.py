@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.reconcile.chain import codes
-from mirrortest.reconcile.interval_rows import STREAM
 from mirrortest.reconcile.stream_rows import StreamRows, coded, is_of_stream
 from mirrortest.reconcile.stretch import NONE, numbers
 from mirrortest.reconcile.sweep import highest_before
-from mirrortest.seqlog.schema import ENDLESS, Kind
+from mirrortest.seqlog.schema import ENDLESS, STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

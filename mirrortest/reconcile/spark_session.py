@@ -87,7 +87,7 @@ def spark_session(
             silent=archive is not None,
         )
         port, secret = stack.enter_context(jvm)
-        with _told(port, secret):
+        with _gateway(port, secret):
             session = _connect()
         stack.callback(_disconnect, session)
         yield session if plain else _tuned(session)
@@ -141,7 +141,8 @@ def _tuned(session: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _told(port: int, secret: str) -> Iterator[None]:
+def _gateway(port: int, secret: str) -> Iterator[None]:
+    """PySpark finds the JVM by these variables."""
     ours = {
         "PYSPARK_GATEWAY_PORT": str(port),
         "PYSPARK_GATEWAY_SECRET": secret,

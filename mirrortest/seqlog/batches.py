@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.seqlog.schema import ROWS, Kind
+from mirrortest.seqlog.schema import ROWS, TOTALLED, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from mirrortest.seqlog.rows import Row
 
-_TOTALS = ("negative", "latency_bucket", "latency_count")
 _EXPLODED = pa.array([Kind.SENT.value, Kind.SEEN.value])
 
 
@@ -106,7 +105,7 @@ def exact(
     for name, times in (("intended", intended), ("sent", sent), ("arrived", arrived)):
         if times is not None:
             values[f"{name}_first"] = values[f"{name}_last"] = times
-    for name in _TOTALS:
+    for name in TOTALLED:
         if values[name] is not None:
             values[name] = [values[name], *([None] * (count - 1))]
     return Columns(Kind(values.pop("kind")), count, values)
@@ -136,7 +135,7 @@ def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
         ends = pc.if_else(pa.array(in_messages), pc.add(lo, 1), columns[f"{name}_hi"])
         columns[f"{name}_hi"] = ends
     repeated = pa.array(step > 0)
-    for name in _TOTALS:
+    for name in TOTALLED:
         columns[name] = pc.if_else(repeated, pa.scalar(None, ROWS.field(name).type), columns[name])
     return pa.record_batch(list(columns.values()), schema=ROWS)
 
@@ -150,8 +149,15 @@ def positions(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     """Length of each row's interval, -1 where there is none."""
     difference = pc.subtract(batch[f"{name}_hi"], batch[f"{name}_lo"])
-    lengths: NDArray[np.int64] = pc.fill_null(difference, -1).to_numpy(zero_copy_only=False)
-    return lengths
+    return filled(difference, -1)
+
+
+def filled(values: pa.Array | pa.ChunkedArray, null: int) -> NDArray[Any]:
+    """A column of integers, `null` for null."""
+    if values.null_count:
+        values = pc.fill_null(values, null)
+    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return found
 
 
 def conform(

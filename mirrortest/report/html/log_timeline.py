@@ -27,7 +27,7 @@ from mirrortest.report.html.timeline import (
     topic_numbers,
 )
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.schema import Kind
+from mirrortest.seqlog.schema import STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 LONGEST_NS = 10 * MINUTE_NS
 MOST_RANGES = 300_000
 
-STREAM = ("topic", "producer", "incarnation", "lane")
 _SENT = (*STREAM, "seq_lo", "seq_hi", "outcome", "intended_first", "intended_last")
 _IN_PARTITION = ("partition", "topic_identity")
 _SEEN = (

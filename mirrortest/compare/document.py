@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from mirrortest import __version__
-from mirrortest.compare.figures import Worse  # noqa: TC001  # pydantic reads it
+from mirrortest.compare.figures import Worse
 from mirrortest.config.document import Document, DocumentPart
 from mirrortest.model.verdict import Verdict  # noqa: TC001  # pydantic reads it
 
@@ -22,6 +22,13 @@ class Change(StrEnum):
     """Neither direction is the better one."""
     NONE = "no difference"
     UNKNOWN = "cannot be told"
+
+    @classmethod
+    def of(cls, worse: Worse, *, higher: bool) -> Change:
+        """What a higher, or else lower, value of a figure is."""
+        if worse is Worse.NEITHER:
+            return cls.DIFFERS
+        return cls.WORSE if higher is (worse is Worse.HIGHER) else cls.BETTER
 
 
 class _Changed(DocumentPart):

@@ -10,7 +10,7 @@ from mirrortest import __version__
 from mirrortest.compare.changepoints import changepoints
 from mirrortest.compare.document import Change
 from mirrortest.compare.figures import FIGURES, Figure, Worse
-from mirrortest.compare.statistics import relative
+from mirrortest.compare.statistics import finite, relative
 from mirrortest.config.document import Document, DocumentPart
 
 if TYPE_CHECKING:
@@ -115,16 +115,11 @@ def _changes(figure: Figure, values: Sequence[float | None], series: int) -> Ite
     for split, start, end in zip(splits, ends, ends[2:], strict=False):
         before, after = numbers[start : split.at], numbers[split.at : end]
         share = relative(before, after)
-        higher = share > 0
         yield LevelChange(
             at=known[split.at][0],
             before=sum(before) / len(before),
             after=sum(after) / len(after),
-            difference=None if abs(share) == float("inf") else share,
+            difference=finite(share),
             chance=split.chance,
-            change=Change.DIFFERS
-            if figure.worse is Worse.NEITHER
-            else Change.WORSE
-            if higher is (figure.worse is Worse.HIGHER)
-            else Change.BETTER,
+            change=Change.of(figure.worse, higher=share > 0),
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.config import client_properties as keys
 from mirrortest.config.client_properties import prop
-from mirrortest.config.jaas import parse_jaas
+from mirrortest.config.jaas import jaas_options
 from mirrortest.config.java_properties import parse_assignments
 from mirrortest.config.redaction import HIDDEN, without_secrets
 from mirrortest.errors import UsageError
@@ -259,7 +259,7 @@ class ClientConfig:
 
     def _settle_sasl(self) -> None:
         if self.sasl_jaas_config is not None and self.uses_sasl:
-            options = parse_jaas(self.sasl_jaas_config).options
+            options = jaas_options(self.sasl_jaas_config)
             for name in ("username", "password"):
                 if getattr(self, f"sasl_{name}") is None:
                     object.__setattr__(self, f"sasl_{name}", options.get(name))

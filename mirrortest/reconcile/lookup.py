@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 30.0
-"""A partition that brings nothing for so long is given up."""
+"""Where no partition brings anything for so long, those that are left are given up."""
 
 
 class Range(NamedTuple):

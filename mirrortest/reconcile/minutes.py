@@ -6,7 +6,6 @@ A `late` message has repaid its loss: it counts as delivered, and no longer as l
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 from mirrortest.reconcile.interval_rows import ACKED, LATENCY
 from mirrortest.reconcile.latency import LatencySums
 from mirrortest.reconcile.result_tables import BY_MINUTE, CLEAN, COUNTED, sums_of
-from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, Minute
+from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, PERCENTILES, Minute
 from mirrortest.seqlog.totals import NO_MINUTE, Total
 from mirrortest.timing.histogram import Histogram
 
@@ -28,13 +27,6 @@ if TYPE_CHECKING:
 
 SHOWN_MINUTES = 60
 
-_QUANTILES = {
-    "p50_ns": Fraction(1, 2),
-    "p90_ns": Fraction(9, 10),
-    "p99_ns": Fraction(99, 100),
-    "p999_ns": Fraction(999, 1000),
-    "max_ns": Fraction(1),
-}
 _MINUTE = pa.timestamp("us", tz="UTC")
 
 
@@ -89,9 +81,10 @@ def by_minute(
         columns[name] = pa.array(values, pa.int64())
     timed = [found.get(place) for place in places]
     columns["latencies"] = pa.array([each.count if each else 0 for each in timed], pa.int64())
-    for name, share in _QUANTILES.items():
+    for name, column in MINUTE_LATENCIES.items():
+        share = PERCENTILES[name]
         values = [each.quantile(share) if each and each.count else None for each in timed]
-        columns[name] = pa.array(values, pa.int64())
+        columns[column] = pa.array(values, pa.int64())
     return pa.table(columns)
 
 

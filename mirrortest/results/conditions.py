@@ -96,7 +96,7 @@ def headline(summary: Judged) -> str:
             )
     failed = [condition_result(each) for each in summary.thresholds if not each.passed]
     texts = [_failure(each, counts, acked) for each in failed[:_MOST_NAMED]]
-    if more := len(failed) - _MOST_NAMED if len(failed) > _MOST_NAMED else 0:
+    if (more := len(failed) - _MOST_NAMED) > 0:
         texts.append(f"{number(more, 'more condition')} failed")
     return _sentence(_listed(texts) if texts else "A condition failed")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003  # pydantic reads it
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from mirrortest.timing.histogram import Histogram
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+PERCENTILES = {
+    "p50": Fraction(1, 2),
+    "p90": Fraction(9, 10),
+    "p99": Fraction(99, 100),
+    "p99.9": Fraction(999, 1000),
+    "max": Fraction(1),
+}
 ALL_TOPICS = "all"
 """What the latencies by topic call all topics together, where there are several."""
 

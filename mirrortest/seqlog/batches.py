@@ -93,10 +93,9 @@ def exact(
     if row.kind not in {Kind.SENT, Kind.SEEN}:
         raise ValueError(f"a row of kind {row.kind} has no messages")
     values: dict[str, Any] = row._asdict()
-    lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
-    if lo is None or hi is None:
+    count = length(row)
+    if count is None:
         raise ValueError("an interval without seqs and offsets")
-    count = hi - lo
     for column in ("seq", "offset"):
         start = values[f"{column}_lo"]
         if start is not None:
@@ -109,6 +108,12 @@ def exact(
         if values[name] is not None:
             values[name] = [values[name], *([None] * (count - 1))]
     return Columns(Kind(values.pop("kind")), count, values)
+
+
+def length(row: Row) -> int | None:
+    """How many seqs a row has, or else offsets; None: neither."""
+    lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
+    return None if lo is None or hi is None else hi - lo
 
 
 def explode(batch: pa.RecordBatch) -> pa.RecordBatch:

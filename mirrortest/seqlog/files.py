@@ -24,7 +24,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import open_parquet, read_groups
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name
+from mirrortest.seqlog.session import CHANGED, JOURNAL, PARQUET, SESSION_FILE, Session, file_name
 from mirrortest.seqlog.session import digest as digest_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from mirrortest.seqlog.parquet import Marked
 
+_BYTES_PER_ROW = 100
+"""What a row of a journal takes, about; only their rows are not noted."""
 _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 
 
@@ -54,9 +56,9 @@ class LogFile:
         return self.digest is None and self.location.path.endswith(PARQUET)
 
     @property
-    def uri(self) -> str:
-        """What `read_file` takes on another machine; it may carry the address's credentials."""
-        return self.location.uri
+    def estimated_rows(self) -> int:
+        """How many it has, about."""
+        return self.size // _BYTES_PER_ROW if self.rows is None else self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def _session_files(
 
 
 def read_file(
-    file: LogFile | str,
+    file: LogFile,
     damage: list[Damage],
     *,
     columns: Sequence[str] | None = None,
@@ -207,8 +209,6 @@ def read_file(
     cannot be read is appended to `damage`. A journal that a running writer has just replaced by its
     Parquet file is read from that.
     """
-    if isinstance(file, str):
-        file = LogFile(Location.parse(file))
     wanted = ROWS.names if columns is None else columns
     place = file.location
     try:
@@ -251,8 +251,7 @@ def _read_parquet(
     # In one piece, as the digest needs all of it: such a file has some megabytes.
     data = place.buffer()
     if file.digest is not None and digest_of(memoryview(data)) != file.digest:
-        what = "its bytes are not those that were written (its digest differs)"
-        damage.append(Damage(DamageKind.CHANGED, place.shown, what, file.rows))
+        damage.append(Damage(DamageKind.CHANGED, place.shown, CHANGED, file.rows))
         return
     # An older version's file: each column is decoded and checked, the footer is not trusted.
     unproven = file.digest is None

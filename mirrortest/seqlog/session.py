@@ -34,9 +34,10 @@ _DIGEST = ',\n "digest": "{}"\n}}\n'
 _DIGEST_AT_END = re.compile(
     re.escape(_DIGEST.format("\0")).replace("\0", f"({_PREFIX}[0-9a-f]+)").encode() + rb"\Z"
 )
-_CHANGED = (
-    "its bytes are not those that were written (its digest differs): restore it from a copy, or "
-    "move this session's directory away to judge the run without it"
+CHANGED = "its bytes are not those that were written (its digest differs)"
+_CHANGED_SESSION = (
+    f"{CHANGED}: restore it from a copy, or move this session's directory away to judge the run "
+    "without it"
 )
 
 
@@ -215,7 +216,7 @@ class Session(DocumentPart):
         """
         found = _DIGEST_AT_END.search(raw)
         if found is not None and digest(raw[: found.start()]) != found[1].decode():
-            raise SequenceLogError(f"{where}: {_CHANGED}")
+            raise SequenceLogError(f"{where}: {_CHANGED_SESSION}")
         try:
             session = cls.model_validate_json(raw)
         except ValidationError as error:
@@ -225,5 +226,5 @@ class Session(DocumentPart):
                 f"{where}: not a session of this version of mirrortest: {at}: {first['msg']}"
             ) from None
         if found is None and any(note.digest is not None for note in session.files):
-            raise SequenceLogError(f"{where}: {_CHANGED}")
+            raise SequenceLogError(f"{where}: {_CHANGED_SESSION}")
         return session.model_copy(update={"digested": found is not None})

@@ -16,7 +16,7 @@ from mirrortest.model.load import COUNTS, INTS
 from mirrortest.seqlog.batches import conformed
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
-from mirrortest.seqlog.session import JOURNAL, PARQUET, digest
+from mirrortest.seqlog.session import CHANGED, JOURNAL, PARQUET, digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -88,8 +88,7 @@ def read_table(
             batches = [conformed(each, schema) for each in read_frames(data, place.shown, damage)]
             return pa.Table.from_batches(batches, schema=schema)
         if digest(memoryview(data)) != note.digest:
-            what = "its bytes are not those that were written (its digest differs)"
-            damage.append(Damage(DamageKind.CHANGED, place.shown, what, note.rows))
+            damage.append(Damage(DamageKind.CHANGED, place.shown, CHANGED, note.rows))
             return schema.empty_table()
         return conformed(pq.read_table(pa.BufferReader(data)), schema)
     except FileNotFoundError as error:

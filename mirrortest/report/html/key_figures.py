@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import SECOND_NS, format_duration
 from mirrortest.model.findings import Weight
-from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
-from mirrortest.report.html.timeline import SECOND_NS
-from mirrortest.results.summary import ALL_TOPICS
+from mirrortest.report.html.charts import EVERY, drawn_topics, strip_names
+from mirrortest.results.summary import ALL_TOPICS, PERCENTILES
 from mirrortest.results.words import (
     FINDINGS,
     NO_SHARE,
@@ -121,7 +120,7 @@ def slot_rows(timeline: Timeline) -> list[Row]:
     busy = np.any(columns, axis=0) if columns else np.ones(slots.count, bool)
     return [
         Row(
-            moment(slots.start_ns + slot * slots.step_ns, fine(timeline)),
+            moment(slots.begin(slot), fine(timeline)),
             [
                 *(f"{int(column[slot]):,}" for column in columns),
                 *("-" if line[slot] is None else duration(line[slot]) for line in lines),

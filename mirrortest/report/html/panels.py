@@ -111,4 +111,4 @@ def _cell(unit: str, value: float) -> str:
 
 
 def _moment(slots: Slots, slot: int) -> str:
-    return moment(slots.start_ns + slot * slots.step_ns, 1)
+    return moment(slots.begin(slot), 1)

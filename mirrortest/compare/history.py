@@ -34,7 +34,7 @@ COMPARISON_PAGE, TREND_PAGE = "comparison.html", "trend.html"
 _NAME = re.compile(r"\d{8}T\d{6}Z")
 
 
-class Judgement(NamedTuple):
+class NightResult(NamedTuple):
     """What got worse, in words; `text` sums it up."""
 
     worse: list[str]
@@ -53,7 +53,7 @@ def prune(history: Path, keep: int) -> None:
         shutil.rmtree(night)
 
 
-def judge(night: Path) -> Judgement:
+def judge(night: Path) -> NightResult:
     """Compare a night with the one before and with all before; write a page of each.
 
     Nights without any figure, as where nothing could be started, are passed over.
@@ -69,14 +69,14 @@ def judge(night: Path) -> Judgement:
         if side is not None:
             read[each] = side
     if night not in read:
-        return Judgement([], "no figures to compare")
+        return NightResult([], "no figures to compare")
     tonight, *earlier = read.values()
     earlier.reverse()
     before = _together(history, earlier)
     now = trend(_together(history, [*earlier, tonight]))
     write_text(Location.parse(history / TREND_PAGE), render_trend(now))
     if not earlier:
-        return Judgement([], "the first of its history")
+        return NightResult([], "the first of its history")
     found = compare(earlier[-1], [tonight])
     write_text(Location.parse(night / COMPARISON_PAGE), render(found, [earlier[-1], tonight]))
     last = [*read][1].name
@@ -85,11 +85,11 @@ def judge(night: Path) -> Judgement:
         *(f"{text} (trend)" for text in _new_levels(trend(before), now)),
     ]
     if worse:
-        return Judgement(worse, f"worse than {last}")
+        return NightResult(worse, f"worse than {last}")
     untold = found.inconclusive or [
         each.change for each in found.pairs if each.change is Change.UNKNOWN
     ]
-    return Judgement([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
+    return NightResult([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
 
 
 def _read(night: Path, *, with_logs: bool) -> Side | None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyarrow import fs
 
 from mirrortest.compare.comparison import Side
-from mirrortest.compare.observed import Observed, read_observations
+from mirrortest.compare.observed import RunObservation, read_observations
 from mirrortest.compare.repeat import ProcessLog, Repeat, repeat
 from mirrortest.errors import UsageError
 from mirrortest.host.error_text import reason_of
@@ -47,7 +47,7 @@ class _Found:
     of_logs: list[dict[str, Any]] = field(default_factory=list)
     """Producers' summaries in their logs."""
     logs: list[ProcessLog] = field(default_factory=list)
-    observed: list[Observed] = field(default_factory=list)
+    observed: list[RunObservation] = field(default_factory=list)
     written_ns: int = 0
 
     def add(self, place: str, document: dict[str, Any]) -> None:
@@ -77,7 +77,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
     points: dict[str, str] = {}
-    observations: list[Observed] = []
+    observations: list[RunObservation] = []
     wrong: list[str] = []
     infos = _files(root)
     folders = {info.path.rpartition("/")[0] for info in infos if info.base_name == SESSION_FILE}

@@ -78,7 +78,7 @@ class Coverage:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ReadOffsets:
     """What the consumers' logs say of offsets, and what the sessions say of topics.
 
     `partitions` is the destination's partition count by source topic, None where nobody knew;
@@ -92,7 +92,7 @@ class Observed:
     started_ns: Mapping[int, int]
 
 
-def cover(seen: Observed, topics: Collection[str]) -> Coverage:
+def cover(seen: ReadOffsets, topics: Collection[str]) -> Coverage:
     """Find the unread ranges of all partitions of these topics.
 
     Of others, which only match a consumer's pattern or its mistaken names, nothing is missing.

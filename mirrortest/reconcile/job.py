@@ -20,7 +20,7 @@ from mirrortest.reconcile.missing import Ids, Undelivered
 from mirrortest.reconcile.online import Comparison, comparison
 from mirrortest.reconcile.overlap import beyond, cuts_around, cuts_at, overlaps, touched
 from mirrortest.reconcile.parts import Part
-from mirrortest.reconcile.result_files import write_table, written
+from mirrortest.reconcile.result_files import write_table
 from mirrortest.reconcile.result_tables import (
     BY_MINUTE,
     BY_PARTITION,
@@ -320,7 +320,7 @@ def _explain(result: _Result) -> None:
 
 def _clear(place: Location) -> None:
     """Make the directory; no summary stays with tables that are not its own."""
-    with written(place):
+    with place.checked("written"):
         place.filesystem.create_dir(place.path, recursive=True)
         with contextlib.suppress(FileNotFoundError):
             place.filesystem.delete_file(place.child("summary.json").path)
@@ -328,7 +328,7 @@ def _clear(place: Location) -> None:
 
 def _write_summary(place: Location, summary: Summary) -> None:
     with (
-        written(place),
+        place.checked("written"),
         place.filesystem.open_output_stream(place.child("summary.json").path) as sink,
     ):
         sink.write(summary.encode().encode())

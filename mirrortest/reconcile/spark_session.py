@@ -10,8 +10,8 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.reconcile.jvm import END_SECONDS, spark_java, spark_jvm
-from mirrortest.reconcile.kept_classes import ARCHIVE_SECONDS, reading, writing
+from mirrortest.reconcile.jvm import spark_java, spark_jvm
+from mirrortest.reconcile.kept_classes import reading, writing
 from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY
 
 if TYPE_CHECKING:
@@ -83,8 +83,7 @@ def spark_session(
             conf,
             () if plain else [*_JAVA, *_young(driver_memory), *kept],
             meanwhile=_import,
-            patience=END_SECONDS if archive is None else ARCHIVE_SECONDS,
-            silent=archive is not None,
+            archiving=archive is not None,
         )
         port, secret = stack.enter_context(jvm)
         with _gateway(port, secret):

@@ -94,10 +94,8 @@ class SessionDirectory:
         """Write a changed session.json, here and at the target, then change `session`."""
         session = change(self.session)
         file = self.path / SESSION_FILE
-        try:
+        with Location.parse(file).checked("written"):
             replace(file, session.encode())
-        except OSError as error:
-            raise SequenceLogError(f"{file}: cannot be written: {reason_of(error)}") from error
         if self.away:
             upload(file, self.target.child(SESSION_FILE))
         self.session = session
@@ -251,7 +249,7 @@ def upload(file: Path, target: Location) -> None:
     Raises SequenceLogError that names the place.
     """
     size = file.stat().st_size
-    try:
+    with target.checked("written"):
         target.filesystem.create_dir(target.parent.path, recursive=True)
         fs.copy_files(
             str(file),
@@ -261,8 +259,6 @@ def upload(file: Path, target: Location) -> None:
             use_threads=False,
         )
         there = target.filesystem.get_file_info(target.path).size
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{target.shown}: cannot be written: {reason_of(error)}") from error
     if there != size:
         raise SequenceLogError(f"{target.shown}: {there} of {size} bytes arrived")
 

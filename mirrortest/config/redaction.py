@@ -26,7 +26,7 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
     """A command line; also hides the word that follows an option such as ``--password``."""
     found: list[str] = []
     option = ""
-    for word in words:
+    for word in map(_without_credentials, words):
         key, equals, value = word.partition("=")
         if equals:
             found.append(f"{key}={_shown(key, value)}")
@@ -37,4 +37,8 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
 
 
 def _shown(key: str, value: str) -> str:
-    return HIDDEN if _SECRET.search(key) else CREDENTIALS.sub(f"{HIDDEN}@", value)
+    return HIDDEN if _SECRET.search(key) else _without_credentials(value)
+
+
+def _without_credentials(text: str) -> str:
+    return CREDENTIALS.sub(f"{HIDDEN}@", text)

@@ -254,14 +254,19 @@ def _found(sweep: Sweep, copies: Longs, marked: Longs) -> Longs:
 
 
 def homes(copies: Copies, held: Held, streams: int) -> Longs:
-    """The partition with the most of each stream (of several the lowest); `NONE`: none has any."""
+    """Where most of each stream is; see `fullest`."""
     here = held.copies > 0
     messages = np.zeros(len(copies.stream_of), dtype=np.int64)
     np.add.at(messages, held.spans.key[here], held.spans.lengths[here])
-    order = np.lexsort((-copies.partition_of, messages, copies.stream_of))
+    return fullest(copies.stream_of, copies.partition_of, messages, streams)
+
+
+def fullest(stream: Longs, partition: Longs, messages: Longs, streams: int) -> Longs:
+    """By stream the partition with the most messages, of several the lowest; `NONE`: none."""
+    order = np.lexsort((-partition, messages, stream))
     order = order[messages[order] > 0]
     found = np.full(streams, NONE, dtype=np.int64)
-    found[copies.stream_of[order]] = copies.partition_of[order]  # the last of a stream stays
+    found[stream[order]] = partition[order]  # the last of a stream stays
     return found
 
 

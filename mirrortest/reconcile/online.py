@@ -144,7 +144,7 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
         if len(differ):
             segments = sweep.segments.take(differ)
             key, messages = segments.key, segments.lengths
-            names = [streams.topics[c] for c in streams.topic[key // width].tolist()]
+            names = streams.names(streams.topic[key // width])
             tables.append(
                 _table(
                     names,
@@ -225,7 +225,7 @@ def _lost(judgement: Judgement, given: Given) -> pa.Table:
     some = np.flatnonzero(alone | ours)
     segments = sweep.segments.take(some)
     messages = segments.lengths
-    names = [streams.topics[code] for code in streams.topic[segments.key].tolist()]
+    names = streams.names(streams.topic[segments.key])
     return _table(
         names,
         pa.nulls(len(some), pa.int32()),

@@ -153,7 +153,7 @@ def by_partition(judgement: Judgement) -> pa.Table:
     sums = summed(group[: len(key)], len(first), here)
     more = {name: values[absent] for name, values in missing.items()}
     sums |= summed(group[len(key) :], len(first), more)
-    names = [streams.topics[code] for code in topic[first].tolist()]
+    names = streams.names(topic[first])
     return _by_partition(names, partition[first], sums)
 
 
@@ -268,7 +268,7 @@ def by_minute(judgement: Judgement) -> pa.Table:
     less = summed(group, len(first), {"acked": part.acked_rows * messages})["acked"]
     for name in CLEAN:
         sums[name] = sums[name] - less
-    names = pa.array([streams.topics[code] for code in topic[first].tolist()], pa.string())
+    names = pa.array(streams.names(topic[first]), pa.string())
     minutes = pa.array(minute[first], mask=minute[first] == NONE)
     return pa.table({"topic": names, "minute": minutes, **sums})
 

@@ -55,6 +55,10 @@ class Streams:
         """How many there are."""
         return len(self.topic)
 
+    def names(self, topic: Longs) -> list[str]:
+        """The names of topics, by their codes."""
+        return [self.topics[code] for code in topic.tolist()]
+
 
 class Strangers(NamedTuple):
     """What was seen with a lane's key and is of no stream; `group` as in `Streams`."""

@@ -15,7 +15,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import format_seconds
 from mirrortest.config.visible import visible
 from mirrortest.model.findings import Weight
 from mirrortest.results.conditions import condition_result
@@ -79,8 +79,7 @@ class RunResult:
         parts += [_BLANK] if len(parts) > 1 else []
         if self.latency is not None and self.latency.quantiles:
             values = ", ".join(
-                f"{name} {format_duration(round(value * 1e9))}"
-                for name, value in self.latency.quantiles.items()
+                f"{name} {format_seconds(value)}" for name, value in self.latency.quantiles.items()
             )
             parts += lines([f"latency from the intended time: {values}"])
         parts += lines(shorten(self.inconclusive), "inconclusive: ", "yellow")

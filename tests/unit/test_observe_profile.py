@@ -144,6 +144,14 @@ def test_a_command_line_keeps_its_options_and_loses_its_secrets() -> None:
     ]
 
 
+@pytest.mark.parametrize("before", ["", "-Durl=", "--proxy="])
+def test_an_address_in_a_command_line_loses_its_credentials(before: str) -> None:
+    """Also where these contain what separates an option from its value."""
+    assert command_without_secrets([f"{before}http://ann:ge=heim@proxy:3128"]) == [
+        f"{before}http://{HIDDEN}@proxy:3128"
+    ]
+
+
 def test_changes_are_named_by_their_place() -> None:
     """What came and what went, too."""
     before = {"settings": {"vm/swappiness": "60"}, "disks": {"vda": {"bytes": 1}}, "same": [1]}

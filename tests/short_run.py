@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mirrortest.config.units import SECOND_NS
 from mirrortest.model.findings import Outcome
-from mirrortest.report.html.timeline import SECOND_NS
 from mirrortest.report.result import Result, read_result
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.location import Location

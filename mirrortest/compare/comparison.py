@@ -19,7 +19,7 @@ from mirrortest.compare.document import (
     ThresholdChange,
     VerdictChange,
 )
-from mirrortest.compare.figures import BY_NAME, FIGURES, Figure, Worse
+from mirrortest.compare.figures import BY_NAME, FIGURES, Figure
 from mirrortest.compare.settings import differing
 from mirrortest.compare.statistics import (
     FALSE_ALARMS,
@@ -27,6 +27,7 @@ from mirrortest.compare.statistics import (
     Difference,
     adjusted,
     difference,
+    finite,
     relative,
 )
 from mirrortest.config.units import number
@@ -111,10 +112,7 @@ class _Measured:
         if not apart or self.chance > FALSE_ALARMS:
             # A figure's interval says nothing sure of one out of many.
             return Change.UNKNOWN if apart else Change.NONE
-        if self.figure.worse is Worse.NEITHER:
-            return Change.DIFFERS
-        higher = found.low > 0
-        return Change.WORSE if higher is (self.figure.worse is Worse.HIGHER) else Change.BETTER
+        return Change.of(self.figure.worse, higher=found.low > 0)
 
     def document(self) -> FigureChange:
         found = self.difference
@@ -125,9 +123,9 @@ class _Measured:
             worse=self.figure.worse,
             base=self.base,
             new=self.new,
-            difference=_finite(estimate),
-            low=None if found is None else _finite(found.low),
-            high=None if found is None else _finite(found.high),
+            difference=finite(estimate),
+            low=None if found is None else finite(found.low),
+            high=None if found is None else finite(found.high),
             chance=None if found is None else self.chance,
             change=self.change,
             why=self.why or (_MAY_BE_CHANCE if self.change is Change.UNKNOWN else ""),
@@ -346,5 +344,8 @@ def percent(share: float | None) -> str:
     return f"{100 * share:+,.{1 if abs(share) < 1 else 0}f}"
 
 
-def _finite(share: float | None) -> float | None:
-    return None if share is None or isinf(share) else share
+def interval(figure: FigureChange) -> str:
+    """``+8.1 to +16.0``, in per cent; empty without an interval."""
+    if figure.low is None and figure.high is None:
+        return ""
+    return f"{percent(figure.low)} to {percent(figure.high)}"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mirrortest import __version__
-from mirrortest.compare.figures import Worse  # noqa: TC001  # pydantic reads it
-from mirrortest.config.visible import visible_json
+from mirrortest.compare.figures import Worse
+from mirrortest.config.document import Document, DocumentPart
 from mirrortest.model.verdict import Verdict  # noqa: TC001  # pydantic reads it
 
 
@@ -23,12 +23,15 @@ class Change(StrEnum):
     NONE = "no difference"
     UNKNOWN = "cannot be told"
 
+    @classmethod
+    def of(cls, worse: Worse, *, higher: bool) -> Change:
+        """What a higher, or else lower, value of a figure is."""
+        if worse is Worse.NEITHER:
+            return cls.DIFFERS
+        return cls.WORSE if higher is (worse is Worse.HIGHER) else cls.BETTER
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
-
-class _Changed(_Model):
+class _Changed(DocumentPart):
     change: Change
 
 
@@ -68,7 +71,7 @@ class VerdictChange(_Changed):
     new: list[Verdict]
 
 
-class SettingChange(_Model):
+class SettingChange(DocumentPart):
     """A setting that differs: the values of each side, none where it was not given."""
 
     name: str
@@ -76,7 +79,7 @@ class SettingChange(_Model):
     new: list[str]
 
 
-class ThresholdChange(_Model):
+class ThresholdChange(DocumentPart):
     """A threshold of a difference: `passed` is None where it cannot be told, and `why` says why."""
 
     expression: str
@@ -85,7 +88,7 @@ class ThresholdChange(_Model):
     why: str = ""
 
 
-class Pair(_Model):
+class Pair(DocumentPart):
     """The base and one other side. `change` sums it up: figures, findings and verdicts.
 
     `point` is that of a scenario, where there are several: both sides' `runs` are of it alone.
@@ -103,7 +106,7 @@ class Pair(_Model):
     thresholds: list[ThresholdChange] = Field(default_factory=list)
 
 
-class Comparison(_Model):
+class Comparison(Document):
     """A comparison. It fails by a threshold, and without thresholds by a finding or a verdict.
 
     `inconclusive` are the reasons why it can neither pass nor fail.
@@ -118,7 +121,3 @@ class Comparison(_Model):
     runs: list[str]
     pairs: list[Pair]
     inconclusive: list[str] = Field(default_factory=list)
-
-    def encode(self) -> str:
-        """The document."""
-        return visible_json(self.model_dump_json(indent=2)) + "\n"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.config.threshold import Series
-from mirrortest.config.units import MIB, format_duration
+from mirrortest.config.units import MIB, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,7 +36,7 @@ class Unit(StrEnum):
         """A value for people, in three or four digits and with its unit."""
         match self:
             case Unit.SECONDS:
-                return format_duration(round(value * 1e9))
+                return format_seconds(value)
             case Unit.BYTES:
                 return f"{value / MIB:,.1f} MiB"
         digits = 0 if value == round(value) or abs(value) >= 1000 else 3 if abs(value) < 10 else 1

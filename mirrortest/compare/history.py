@@ -34,7 +34,7 @@ COMPARISON_PAGE, TREND_PAGE = "comparison.html", "trend.html"
 _NAME = re.compile(r"\d{8}T\d{6}Z")
 
 
-class Judgement(NamedTuple):
+class NightResult(NamedTuple):
     """What got worse, in words; `text` sums it up."""
 
     worse: list[str]
@@ -53,7 +53,7 @@ def prune(history: Path, keep: int) -> None:
         shutil.rmtree(night)
 
 
-def judge(night: Path) -> Judgement:
+def judge(night: Path) -> NightResult:
     """Compare a night with the one before and with all before; write a page of each.
 
     Nights without any figure, as where nothing could be started, are passed over.
@@ -62,37 +62,39 @@ def judge(night: Path) -> Judgement:
         MirrortestError: logs cannot be read, or a page cannot be written.
     """
     history = night.parent
-    several = nights(history)
-    recent = several[-2:]
-    read = {
-        each: side for each in several if (side := _read(each, drawn=each in recent)) is not None
-    }
+    read: dict[Path, Side] = {}
+    for each in reversed(nights(history)):
+        # The page draws the intervals of the two nights that it compares.
+        side = _read(each, with_logs=len(read) < 2)
+        if side is not None:
+            read[each] = side
     if night not in read:
-        return Judgement([], "no figures to compare")
-    *earlier, tonight = read.values()
+        return NightResult([], "no figures to compare")
+    tonight, *earlier = read.values()
+    earlier.reverse()
     before = _together(history, earlier)
     now = trend(_together(history, [*earlier, tonight]))
     write_text(Location.parse(history / TREND_PAGE), render_trend(now))
     if not earlier:
-        return Judgement([], "the first of its history")
+        return NightResult([], "the first of its history")
     found = compare(earlier[-1], [tonight])
     write_text(Location.parse(night / COMPARISON_PAGE), render(found, [earlier[-1], tonight]))
-    last = [*read][-2].name
+    last = [*read][1].name
     worse = [
         *(text for pair in found.pairs for text in _worse(pair)),
         *(f"{text} (trend)" for text in _new_levels(trend(before), now)),
     ]
     if worse:
-        return Judgement(worse, f"worse than {last}")
+        return NightResult(worse, f"worse than {last}")
     untold = found.inconclusive or [
         each.change for each in found.pairs if each.change is Change.UNKNOWN
     ]
-    return Judgement([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
+    return NightResult([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
 
 
-def _read(night: Path, *, drawn: bool) -> Side | None:
+def _read(night: Path, *, with_logs: bool) -> Side | None:
     try:
-        return read_side(str(night), with_logs=drawn)
+        return read_side(str(night), with_logs=with_logs)
     except UsageError:
         return None
 

@@ -28,7 +28,7 @@ _THROTTLES = {"Produce": "produce_throttle", "FetchConsumer": "fetch_throttle"}
 
 
 @dataclass(frozen=True)
-class Observed:
+class RunObservation:
     """An observation in the directory `home` of a repeat; `requests` are rows of brokers."""
 
     home: str
@@ -82,16 +82,15 @@ class Observed:
 
 def read_observations(
     home: str, folder: Location, damage: list[Damage], wrong: list[str]
-) -> Iterator[Observed]:
+) -> Iterator[RunObservation]:
     """The observation of a folder; what of it cannot be read goes to `damage` and `wrong`."""
     for found in find_observations(folder, wrong):
         place = folder.child(PROFILE_FILE)
         recorded = RecordedConfigurations()
         try:
-            with place.filesystem.open_input_file(place.path) as file:
-                recorded = RecordedConfigurations.model_validate_json(file.read())
+            recorded = RecordedConfigurations.model_validate_json(place.read())
         except FileNotFoundError:
             pass  # of --once, or killed before it began
         except (OSError, ValidationError):
             wrong.append(f"{place.shown} is damaged: settings of clusters are not compared")
-        yield Observed(home, found.observation, recorded, found.read(REQUEST, damage))
+        yield RunObservation(home, found.observation, recorded, found.read(REQUEST, damage))

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.compare.comparison import percent
+from mirrortest.compare.comparison import interval, percent
 from mirrortest.compare.document import Change
 from mirrortest.compare.figures import QUANTILES, Unit, statistic
 from mirrortest.compare.terminal import exact_changes, why
 from mirrortest.config.threshold import Series
 from mirrortest.config.units import SECOND_NS
-from mirrortest.model.verdict import Verdict
 from mirrortest.report.html import render_page
 from mirrortest.report.html.load import load_of
 from mirrortest.report.html.load_panels import panels
 from mirrortest.report.html.panels import panels_data
+from mirrortest.report.html.tones import VERDICT_TONES
 from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from mirrortest.compare.document import Comparison, FigureChange, Pair
     from mirrortest.compare.trend import Trend
 
-_TONES = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "doubt", Verdict.FAILED: "bad"}
 _CHANGES = {
     Change.WORSE: "bad",
     Change.BETTER: "good",
@@ -71,7 +70,7 @@ def render(comparison: Comparison, sides: Sequence[Side] = ()) -> str:
         ("comparison.js",),
         {
             "comparison": comparison,
-            "tone": _TONES[comparison.verdict],
+            "tone": VERDICT_TONES[comparison.verdict],
             "why": why(comparison),
             "tones": _CHANGES,
             "pairs": [
@@ -124,9 +123,8 @@ def render_trend(trend: Trend) -> str:
 def _row(each: FigureChange) -> _Row:
     unit = Unit(each.unit)
     base, new = (unit.show(float(np.mean(of))) if of else "" for of in (each.base, each.new))
-    bounded = each.low is not None or each.high is not None
-    interval = f"{percent(each.low)} to {percent(each.high)}" if bounded else ""
-    return _Row(each.name, base, new, percent(each.difference), interval, each.change, each.why)
+    shown = percent(each.difference), interval(each)
+    return _Row(each.name, base, new, *shown, each.change, each.why)
 
 
 def _text(pair: Pair) -> str:

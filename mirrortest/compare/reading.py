@@ -12,13 +12,12 @@ from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyarrow import fs
 
 from mirrortest.compare.comparison import Side
-from mirrortest.compare.observed import Observed, read_observations
+from mirrortest.compare.observed import RunObservation, read_observations
 from mirrortest.compare.repeat import ProcessLog, Repeat, repeat
-from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.errors import UsageError
 from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.files import SessionFiles, read_session
 from mirrortest.seqlog.interval_log import read_intervals
@@ -48,7 +47,7 @@ class _Found:
     of_logs: list[dict[str, Any]] = field(default_factory=list)
     """Producers' summaries in their logs."""
     logs: list[ProcessLog] = field(default_factory=list)
-    observed: list[Observed] = field(default_factory=list)
+    observed: list[RunObservation] = field(default_factory=list)
     written_ns: int = 0
 
     def add(self, place: str, document: dict[str, Any]) -> None:
@@ -78,17 +77,14 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
     points: dict[str, str] = {}
-    observations: list[Observed] = []
+    observations: list[RunObservation] = []
     wrong: list[str] = []
     infos = _files(root)
     folders = {info.path.rpartition("/")[0] for info in infos if info.base_name == SESSION_FILE}
     for info in infos:
         folder, _, name = info.path.rpartition("/")
-        inner = folder[len(root.path.rstrip("/")) :].strip("/")
-        place = root.child(*inner.split("/"), name) if inner else root.child(name)
-        if info.path == root.path:
-            place, inner = root, ""
-        first = inner.partition("/")[0]
+        place = root.below(info.path)
+        first = folder[len(root.path.rstrip("/")) :].strip("/").partition("/")[0]
         home = "" if _OF_A_RUN.fullmatch(first) else first
         if name == SESSION_FILE:
             session = read_session(place.parent)
@@ -125,7 +121,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
 
 
 def _files(root: Location) -> list[Any]:
-    try:
+    with root.checked("listed"):
         info = root.filesystem.get_file_info(root.path)
         if info.type is fs.FileType.NotFound:
             raise UsageError(f"{root.shown}: there is no such file or directory")
@@ -133,18 +129,13 @@ def _files(root: Location) -> list[Any]:
             return [info]
         selected = fs.FileSelector(root.path, recursive=True)
         listed = root.filesystem.get_file_info(selected)
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{root.shown}: cannot be listed: {reason_of(error)}") from error
     return sorted((each for each in listed if each.is_file), key=lambda each: str(each.path))
 
 
 def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
     """A summary, or a scenario's points; None for another JSON file of a directory."""
-    try:
-        with place.filesystem.open_input_file(place.path) as file:
-            raw = file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
+    with place.checked("read"):
+        raw = place.read()
     try:
         document = json.loads(raw)
     except ValueError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mirrortest.compare.observed import Observed
+    from mirrortest.compare.observed import RunObservation
     from mirrortest.compare.settings import Settings
     from mirrortest.seqlog.session import Session
 
@@ -59,7 +59,7 @@ def repeat(
     run: str,
     documents: Sequence[Mapping[str, Any]],
     logs: Sequence[ProcessLog] = (),
-    observed: Sequence[Observed] = (),
+    observed: Sequence[RunObservation] = (),
     *,
     started_ns: int = 0,
 ) -> Repeat:

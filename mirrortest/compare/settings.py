@@ -13,9 +13,10 @@ from collections import defaultdict
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from mirrortest.compare.document import SettingChange
+from mirrortest.config.document import DocumentPart
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -45,21 +46,17 @@ _LAB = re.compile(r"[^,=]*/mirrortest-lab-[\w-]+")
 """The directory of a lab, which is another each time, too."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class _Cluster(_Model):
+class _Cluster(DocumentPart):
     cluster_id: str
-    brokers: dict[str, dict[str, str]] = {}
-    topics: dict[str, dict[str, str]] = {}
+    brokers: dict[str, dict[str, str]] = Field(default_factory=dict)
+    topics: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
-class RecordedConfigurations(_Model):
+class RecordedConfigurations(DocumentPart):
     """What an observation's profile has of clusters, by address, and of files, by path."""
 
-    clusters: dict[str, _Cluster] = {}
-    configurations: dict[str, dict[str, str]] = {}
+    clusters: dict[str, _Cluster] = Field(default_factory=dict)
+    configurations: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
 Settings = dict[str, dict[str, frozenset[str]]]

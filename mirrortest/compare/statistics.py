@@ -21,7 +21,7 @@ three repeats.
 from __future__ import annotations
 
 from functools import lru_cache
-from math import atan, exp, inf, lgamma, log, pi, sqrt
+from math import atan, exp, inf, isinf, lgamma, log, pi, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -62,6 +62,11 @@ def relative(base: Sequence[float], new: Sequence[float]) -> float:
     if not before:
         return inf if after > 0 else -inf if after < 0 else 0.0
     return (after - before) / abs(before)
+
+
+def finite(share: float | None) -> float | None:
+    """A difference as documents have it: None where it is infinite."""
+    return None if share is None or isinf(share) else share
 
 
 def difference(base: Sequence[float], new: Sequence[float]) -> Difference:
@@ -108,8 +113,7 @@ def t_test(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> f
     freedom = len(base) + len(new) - 2
     squares = sum(float(np.var(side)) * len(side) for side in (base, new))
     error = max(sqrt(squares / freedom * (1 / len(base) + 1 / len(new))), floor)
-    distance = abs(float(np.mean(new)) - float(np.mean(base)))
-    return two_sided(distance / error, freedom) if error else float(not distance)
+    return _chance(base, new, error, freedom)
 
 
 def welch(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> float:
@@ -120,7 +124,10 @@ def welch(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> fl
     if error > floor:
         squares = (part**2 / (len(side) - 1) for part, side in zip(parts, (base, new), strict=True))
         freedom = sum(parts) ** 2 / sum(squares)
-    error = max(error, floor)
+    return _chance(base, new, max(error, floor), freedom)
+
+
+def _chance(base: Sequence[float], new: Sequence[float], error: float, freedom: float) -> float:
     distance = abs(float(np.mean(new)) - float(np.mean(base)))
     return two_sided(distance / error, freedom) if error else float(not distance)
 

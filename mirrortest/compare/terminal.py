@@ -8,7 +8,7 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from mirrortest.compare.comparison import percent
+from mirrortest.compare.comparison import interval, percent
 from mirrortest.compare.document import Change, Comparison, Pair
 from mirrortest.compare.figures import Unit
 from mirrortest.config.units import number
@@ -185,14 +185,12 @@ def _figures(figures: Sequence[FigureChange]) -> RenderableType:
     made.columns[1].no_wrap = True
     for each in figures:
         unit = Unit(each.unit)
-        bounded = each.low is not None or each.high is not None
-        interval = f"{percent(each.low)} to {percent(each.high)}" if bounded else ""
         made.add_row(
             _MARKS.get(each.change, each.change.value),
             escape(each.name),
             *(escape(unit.show(float(np.mean(side)))) for side in (each.base, each.new)),
             percent(each.difference),
-            interval,
+            interval(each),
             style=COLOURS[each.change],
         )
     return made

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mirrortest import __version__
 from mirrortest.compare.changepoints import changepoints
 from mirrortest.compare.document import Change
 from mirrortest.compare.figures import FIGURES, Figure, Worse
-from mirrortest.compare.statistics import relative
-from mirrortest.config.visible import visible_json
+from mirrortest.compare.statistics import finite, relative
+from mirrortest.config.document import Document, DocumentPart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,18 +23,14 @@ MOST_RUNS = 2_000
 """Of more runs the newest are shown: the search takes the square of their number."""
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Run(_Model):
+class Run(DocumentPart):
     """A run; `started_ns` since the epoch, 0: unknown."""
 
     run: str
     started_ns: int
 
 
-class LevelChange(_Model):
+class LevelChange(DocumentPart):
     """From the run of number `at` on (from 0), a figure has another mean.
 
     `difference` is a share of the mean before, None where that was 0. `chance` is that of such a
@@ -49,7 +45,7 @@ class LevelChange(_Model):
     change: Change
 
 
-class FigureTrend(_Model):
+class FigureTrend(DocumentPart):
     """A figure of all runs; None where a run lacks it, or is of another point of the scenario."""
 
     name: str
@@ -65,7 +61,7 @@ class FigureTrend(_Model):
         return f"{self.name}, {self.point}" if self.point else self.name
 
 
-class Trend(_Model):
+class Trend(Document):
     """All of them; `left_out` are older runs than those here."""
 
     version: Literal[1] = 1
@@ -76,10 +72,6 @@ class Trend(_Model):
     left_out: int = 0
     figures: list[FigureTrend]
     damage: list[str] = Field(default_factory=list)
-
-    def encode(self) -> str:
-        """The document."""
-        return visible_json(self.model_dump_json(indent=2)) + "\n"
 
 
 def trend(side: Side) -> Trend:
@@ -123,16 +115,11 @@ def _changes(figure: Figure, values: Sequence[float | None], series: int) -> Ite
     for split, start, end in zip(splits, ends, ends[2:], strict=False):
         before, after = numbers[start : split.at], numbers[split.at : end]
         share = relative(before, after)
-        higher = share > 0
         yield LevelChange(
             at=known[split.at][0],
             before=sum(before) / len(before),
             after=sum(after) / len(after),
-            difference=None if abs(share) == float("inf") else share,
+            difference=finite(share),
             chance=split.chance,
-            change=Change.DIFFERS
-            if figure.worse is Worse.NEITHER
-            else Change.WORSE
-            if higher is (figure.worse is Worse.HIGHER)
-            else Change.BETTER,
+            change=Change.of(figure.worse, higher=share > 0),
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.config import client_properties as keys
 from mirrortest.config.client_properties import prop
-from mirrortest.config.jaas import parse_jaas
+from mirrortest.config.jaas import jaas_options
 from mirrortest.config.java_properties import parse_assignments
 from mirrortest.config.redaction import HIDDEN, without_secrets
 from mirrortest.errors import UsageError
@@ -148,7 +148,6 @@ class ClientConfig:
     max_request_size: int = prop("max.request.size", keys.integer(1), 1_048_576)
     delivery_timeout_ms: int = prop("delivery.timeout.ms", keys.integer(1), 120_000)
     transactional_id: str | None = prop("transactional.id", str, None)
-    transaction_timeout_ms: int = prop("transaction.timeout.ms", keys.integer(1), 60_000)
 
     fetch_min_bytes: int = prop("fetch.min.bytes", keys.integer(), 1)
     fetch_max_bytes: int = prop("fetch.max.bytes", keys.integer(1), 52_428_800)
@@ -260,7 +259,7 @@ class ClientConfig:
 
     def _settle_sasl(self) -> None:
         if self.sasl_jaas_config is not None and self.uses_sasl:
-            options = parse_jaas(self.sasl_jaas_config).options
+            options = jaas_options(self.sasl_jaas_config)
             for name in ("username", "password"):
                 if getattr(self, f"sasl_{name}") is None:
                     object.__setattr__(self, f"sasl_{name}", options.get(name))

@@ -51,7 +51,7 @@ WITHOUT_EFFECT = frozenset(
         "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.engine.factory.class",
         "ssl.keymanager.algorithm", "ssl.keystore.password", "ssl.protocol", "ssl.provider",
         "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
-        "ssl.truststore.password",
+        "ssl.truststore.password", "transaction.timeout.ms",
     }
 )  # fmt: skip
 """Properties of Kafka's Java client that this client does not use."""

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 
 from mirrortest.errors import UsageError
 
@@ -23,16 +22,11 @@ _NAMED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v":
 _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 
 
-@dataclass(frozen=True)
-class LoginModule:
-    """A login module's class name and its options, which its repr does not show."""
+def jaas_options(text: str) -> dict[str, str]:
+    """The options of a JAAS configuration's login module.
 
-    name: str
-    options: dict[str, str] = field(repr=False)
-
-
-def parse_jaas(text: str) -> LoginModule:
-    """Read a JAAS configuration; the UsageError of a malformed one never repeats its text."""
+    The UsageError of a malformed one never repeats its text.
+    """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[1][1].lower() not in _FLAGS or tokens[-1] != ("mark", ";"):
         raise _malformed("expected 'LOGIN_MODULE required NAME=\"VALUE\" ...;'")
@@ -46,7 +40,7 @@ def parse_jaas(text: str) -> LoginModule:
         if equals != ("mark", "=") or "mark" in {name[0], value[0]}:
             raise _malformed("each option is NAME=VALUE")
         options[name[1]] = value[1]
-    return LoginModule(tokens[0][1], options)
+    return options
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

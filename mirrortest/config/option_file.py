@@ -86,29 +86,30 @@ def texts_of(document: Mapping[str, Any], model: type[Any], where: str) -> dict[
     Raises:
         UsageError: there is no such key, or it has a wrong value; `where` is in front.
     """
+    return {name: text for name, (text, _) in _read(document, model, where).items()}
+
+
+def value_of(document: Mapping[str, Any], model: type[T], where: str) -> T:
+    """A document as the model. Raises UsageError where it is wrong or lacks a key."""
+    values = {name: value for name, (_, value) in _read(document, model, where).items()}
+    for key in _keys(model):
+        if key.field.name not in values and key.field.default is MISSING:
+            raise UsageError(f"{where}: {key.name} is missing")
+    return model(**values)
+
+
+def _read(document: Mapping[str, Any], model: type[Any], where: str) -> dict[str, tuple[Any, Any]]:
+    """By the model's fields: a document's values as they would be typed, and as they are read."""
     keys = {key.name: key for key in _keys(model)}
-    texts: dict[str, Any] = {}
+    found = {}
     for name, value in document.items():
         key = keys.get(name)
         if key is None:
             raise UsageError(f"{where}: there is no key {name!r}: {did_you_mean(name, keys)}")
         at = f"{where}: {name}"
-        texts[key.field.name] = text = _text(key, value, at)
-        _parsed(key, text, at)
-    return texts
-
-
-def value_of(document: Mapping[str, Any], model: type[T], where: str) -> T:
-    """A document as the model. Raises UsageError where it is wrong or lacks a key."""
-    texts = texts_of(document, model, where)
-    values: dict[str, Any] = {}
-    for key in _keys(model):
-        name = key.field.name
-        if name in texts:
-            values[name] = _parsed(key, texts[name], f"{where}: {key.name}")
-        elif key.field.default is MISSING:
-            raise UsageError(f"{where}: {key.name} is missing")
-    return model(**values)
+        text = _text(key, value, at)
+        found[key.field.name] = text, _parsed(key, text, at)
+    return found
 
 
 def _parsed(key: _Key, text: Any, at: str) -> Any:

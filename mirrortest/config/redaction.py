@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from mirrortest.config.visible import CREDENTIALS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -13,7 +15,6 @@ _SECRET = re.compile(
     r"passw|passphrase|secret|jaas|token|credential|private|api[._-]?key|user[._]info|[._]key$",
     re.IGNORECASE,
 )
-_IN_ADDRESS = re.compile(r"(://)[^/@\s]+@")
 
 
 def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
@@ -25,7 +26,7 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
     """A command line; also hides the word that follows an option such as ``--password``."""
     found: list[str] = []
     option = ""
-    for word in words:
+    for word in map(_without_credentials, words):
         key, equals, value = word.partition("=")
         if equals:
             found.append(f"{key}={_shown(key, value)}")
@@ -36,4 +37,8 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
 
 
 def _shown(key: str, value: str) -> str:
-    return HIDDEN if _SECRET.search(key) else _IN_ADDRESS.sub(rf"\1{HIDDEN}@", value)
+    return HIDDEN if _SECRET.search(key) else _without_credentials(value)
+
+
+def _without_credentials(text: str) -> str:
+    return CREDENTIALS.sub(f"{HIDDEN}@", text)

@@ -107,7 +107,7 @@ class TopicMapping:
     ``source_alias + separator`` in the destination; without an alias names are the same.
 
     Raises:
-        UsageError: two destinations of one source, or an empty name.
+        UsageError: two destinations of one source, or an empty separator.
     """
 
     source_alias: str = ""
@@ -118,16 +118,7 @@ class TopicMapping:
         """Refuse to map two topics to one."""
         if self.source_alias and not self.separator:
             raise UsageError("--separator must not be empty")
-        by_source: dict[str, str] = {}
-        for destination, source in self.explicit.items():
-            if not destination or not source:
-                raise UsageError("--topic-map: use DESTINATION=SOURCE")
-            if source in by_source:
-                raise UsageError(
-                    f"--topic-map: both {by_source[source]!r} and {destination!r} map to the "
-                    f"source topic {source!r}; judge them in two runs of the consumer"
-                )
-            by_source[source] = destination
+        _check_distinct(self.explicit, "--topic-map: ")
 
     @classmethod
     def parse(
@@ -191,12 +182,16 @@ class TopicMapping:
     def sources_of(self, destinations: Iterable[str]) -> dict[str, str]:
         """Map many destination topics; UsageError where two of them map to one source topic."""
         sources = {destination: self.source_of(destination) for destination in destinations}
-        by_source: dict[str, str] = {}
-        for destination, source in sources.items():
-            other = by_source.setdefault(source, destination)
-            if other != destination:
-                raise UsageError(
-                    f"both {other!r} and {destination!r} map to the source topic {source!r}; "
-                    "judge them in two runs of the consumer"
-                )
+        _check_distinct(sources)
         return sources
+
+
+def _check_distinct(sources: Mapping[str, str], where: str = "") -> None:
+    by_source: dict[str, str] = {}
+    for destination, source in sources.items():
+        other = by_source.setdefault(source, destination)
+        if other != destination:
+            raise UsageError(
+                f"{where}both {other!r} and {destination!r} map to the source topic {source!r}; "
+                "judge them in two runs of the consumer"
+            )

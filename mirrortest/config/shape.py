@@ -252,7 +252,7 @@ def _bound(name: str, form: Form, arguments: list[str], where: str) -> dict[str,
     missing = [each.key for each in free if each.default is None]
     if missing:
         raise UsageError(f"{where}: {' and '.join(missing)} missing: write {form.usage(name)}")
-    return values | {each.key: each.default for each in free if each.key not in values}
+    return values | {each.key: each.default for each in free}
 
 
 # -- rates --------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.units import format_duration, parse_duration
+from mirrortest.config.units import parse_duration
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding, Outcome, failing
 
@@ -178,15 +178,6 @@ class ThresholdResult:
         """Whether there was nothing to measure."""
         return self.value is None
 
-    def __str__(self) -> str:
-        if self.value is None:
-            return f"{self.threshold}: nothing measured"
-        if self.threshold.series is not None:
-            shown = format_duration(round(self.value * 1e9))
-        else:
-            shown = f"{self.value:.6g}%" if self.threshold.relative else f"{self.value:,}"
-        return f"{self.threshold}: {shown}, {'passed' if self.passed else 'failed'}"
-
 
 def thresholds(texts: Iterable[str], *, exactly_once: bool = False) -> tuple[Threshold, ...]:
     """The user's thresholds, after the defaults for metrics that the user does not name.
@@ -218,7 +209,9 @@ def evaluate(
 
 def undecided(results: Sequence[ThresholdResult]) -> list[str]:
     """One reason for each threshold that makes a run inconclusive."""
-    return [f"threshold {result}" for result in results if result.undecided]
+    return [
+        f"threshold {result.threshold}: nothing measured" for result in results if result.undecided
+    ]
 
 
 def _meant(metric: str) -> str:

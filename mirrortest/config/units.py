@@ -152,6 +152,11 @@ def format_duration(nanoseconds: int) -> str:
     return f"{sign}{size} ns"
 
 
+def format_seconds(seconds: float) -> str:
+    """The same of a duration in seconds."""
+    return format_duration(round(seconds * SECOND_NS))
+
+
 def span(nanoseconds: int) -> str:
     """A length of time for a reader: ``40 s``, ``1 h 30 min``, ``2 d 3 h``."""
     seconds = round(nanoseconds / 1e9)

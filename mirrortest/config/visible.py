@@ -12,8 +12,12 @@ _SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 _LONGEST_VALUE = 80
 _LONG_VALUE = re.compile(rf"'([^'\s]{{{_LONGEST_VALUE}}})[^'\s]+'")
 _LINES = re.compile(r"(\n)")
-_SECRETS = re.compile(r"(?<=://)(?:[^/@]*|[^@]*:[^@]*)@|\?.*$")
-# A secret may contain an unquoted slash: then a colon before the @ marks it.
+_WITHIN = r"(?:(?![,;\s]+[\w+.-]+://)[^@])*"  # up to the next address of a list
+CREDENTIALS = re.compile(rf"(?<=://)(?:[^/]*|{_WITHIN}:{_WITHIN})@")
+"""What stands before the host in an address, of which a text may have several.
+
+A secret may contain an unquoted slash: then a colon before the @ marks it.
+"""
 
 
 def visible(text: str) -> str:
@@ -30,7 +34,7 @@ def visible(text: str) -> str:
 
 def uri_without_secrets(uri: str) -> str:
     """A URI without credentials and query; a path as it is."""
-    return _SECRETS.sub("", uri) if "://" in uri else uri
+    return CREDENTIALS.sub("", uri).partition("?")[0] if "://" in uri else uri
 
 
 def shortened(text: str) -> str:

@@ -19,7 +19,6 @@ from mirrortest.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Self
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -61,7 +60,6 @@ class MetricsEndpoint:
                 prometheus_client.ProcessCollector(registry=registry)
             metrics = prometheus_client.make_wsgi_app(registry)
         self._server = _Server(listener, _routes(metrics, health))
-        self.address = address
         self.port = self._server.server_port
         self._thread = Thread(
             target=self._server.serve_forever,
@@ -81,12 +79,7 @@ class MetricsEndpoint:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 

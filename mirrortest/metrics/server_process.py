@@ -24,7 +24,6 @@ from mirrortest.metrics.endpoint import MetricsEndpoint, listening
 from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot, SnapshotPages, SnapshotSender
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from prometheus_client.registry import Collector
@@ -46,17 +45,11 @@ class ServerProcess:
     def __init__(self, metrics: Collector, *, address: str, port: int, health: Probed) -> None:
         self._sender = SnapshotSender(metrics, health)
         self._listener = listening(address, port)
-        self.address = address
         self.port: int = self._listener.getsockname()[1]
         self._stopped = Event()
         self._process, self._pipe = self._start()
         self._thread = Thread(target=self._send, name="metrics", daemon=True)
         self._thread.start()
-
-    @property
-    def pid(self) -> int:
-        """The id of the process that serves now."""
-        return self._process.pid
 
     def stop(self) -> None:
         """Stop serving and free the port; it can be repeated."""
@@ -69,12 +62,7 @@ class ServerProcess:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _start(self) -> tuple[subprocess.Popen[bytes], Connection[Snapshot, None]]:

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.reconcile import result_tables
-from mirrortest.reconcile.interval_rows import STREAM
 from mirrortest.reconcile.result_tables import VERDICTS
 from mirrortest.reconcile.stretch import NONE
-from mirrortest.reconcile.sweep import Spans, Sweep
-from mirrortest.seqlog.schema import Kind
+from mirrortest.reconcile.sweep import Spans, Sweep, joined
+from mirrortest.seqlog.schema import STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -95,7 +94,9 @@ def unattributed(judgement: Judgement) -> pa.Table:
     `findings` is the rank of the verdict, `outcome` is 1 where a log has the acknowledgement.
     """
     found = result_tables.absent(judgement.judged)
-    spans, code = _joined(found.spans, found.rank * 2 + found.logged)
+    code = found.rank * 2 + found.logged
+    spans, at = joined(found.spans, code)
+    code = code[at]
     return result_tables.ids(
         judgement.rows.streams,
         spans,
@@ -128,7 +129,7 @@ def attribute(rows: StreamRows, looking: Looking) -> Attributed:
     logged = sweep.sum("missing", rows.outcome[missing])[there] > 0
     sought = (sweep.sum("looked_for") + sweep.sum("claimed"))[there] > 0
     observed, found = (sweep.sum(name)[there] > 0 for name in ("observed", "found"))
-    spans = Spans(sweep.key, sweep.lo, sweep.hi).take(there)
+    spans = sweep.segments.take(there)
     streams = rows.streams
     partly = np.array([topic in looking.incomplete for topic in streams.topics], dtype=bool)
     open_still = partly[streams.topic[spans.key]] | (looking.found is None)
@@ -175,7 +176,9 @@ def _looked_for(rows: StreamRows, sent: Longs, looking: Looking) -> tuple[Spans,
 
 def _table(streams: Streams, spans: Spans, rank: Longs, phrase: Longs) -> pa.Table:
     width = _NOT_ATTRIBUTED + 1
-    spans, code = _joined(spans, rank * width + phrase)
+    code = rank * width + phrase
+    spans, at = joined(spans, code)
+    code = code[at]
     verdicts = pa.DictionaryArray.from_arrays(pa.array(code // width), pa.array(VERDICTS))
     which = code % width
     attributions = pa.DictionaryArray.from_arrays(
@@ -187,16 +190,6 @@ def _table(streams: Streams, spans: Spans, rank: Longs, phrase: Longs) -> pa.Tab
         verdict=verdicts.cast(pa.string()),
         attribution=attributions.cast(pa.string()),
     )
-
-
-def _joined(spans: Spans, code: Longs) -> tuple[Spans, Longs]:
-    """Spans in order, those that touch and have one code as one."""
-    begins = np.ones(len(code), dtype=bool)
-    begins[1:] = (spans.key[1:] != spans.key[:-1]) | (spans.lo[1:] != spans.hi[:-1])
-    begins[1:] |= code[1:] != code[:-1]
-    starts = np.flatnonzero(begins)
-    ends = np.append(starts[1:], len(code))[: len(starts)] - 1
-    return Spans(spans.key[starts], spans.lo[starts], spans.hi[ends]), code[starts]
 
 
 def totals(table: pa.Table) -> pa.Table:

@@ -14,6 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from mirrortest.reconcile.stretch import NONE, Stretches
+from mirrortest.reconcile.sweep import runs
+from mirrortest.seqlog.batches import positions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +67,7 @@ def codes(*columns: NDArray[Any]) -> NDArray[np.int32]:
     return found.astype(np.int32)
 
 
-def firsts(group: NDArray[np.int32]) -> Longs:
+def firsts(group: NDArray[np.int32] | Longs) -> Longs:
     """Where each number that `codes` gave stands first."""
     found = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=np.int64)
     found[group[::-1]] = np.arange(len(group))[::-1]
@@ -121,11 +123,9 @@ class Turns:
         before[1:] = high[:-1]
         before[first] = self.reached[at[first]]
         back = np.cumsum(low < before)
-        starts = np.flatnonzero(first)
-        own = np.diff(np.append(starts, len(at)))
+        starts, ends = runs(first)
         earlier: Longs = back[starts] - (low[starts] < before[starts])
-        turns = back - np.repeat(earlier, own) + self.turn[at]
-        ends = starts + own - 1
+        turns = back - np.repeat(earlier, ends - starts + 1) + self.turn[at]
         self.reached[at[ends]] = high[ends]
         self.turn[at[ends]] = turns[ends]
         found = np.empty(len(at), dtype=np.int64)
@@ -148,16 +148,11 @@ def ranges(place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs) -> tuple
         widest = far[np.argsort(-jump[far], kind="stable")]
         group = codes(at[widest], its[widest])
         nth = np.empty(len(widest), dtype=np.int64)
-        inner = grouped(group)
-        begins = np.flatnonzero(np.append(True, np.diff(group[inner]) != 0))
-        nth[inner] = np.arange(len(inner)) - np.repeat(
-            begins, np.diff(np.append(begins, len(inner)))
-        )
+        nth[grouped(group)] = positions(np.bincount(group))[1]
         far = widest[nth < _RANGES]
     first[far] = True
     number = np.cumsum(first) - 1
-    starts = np.flatnonzero(first)
-    ends = np.append(starts[1:], len(at)) - 1
+    starts, ends = runs(first)
     found = np.empty(len(at), dtype=np.int64)
     found[order] = number
     return found, Ranges(at[starts].astype(np.int64), its[starts], low[starts], high[ends])
@@ -184,8 +179,7 @@ def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) 
             if not _constant(values):
                 mine = values[order]
                 begins[1:] |= mine[1:] != mine[:-1]
-    starts = np.flatnonzero(begins)
-    ends = np.append(starts[1:], len(order))[: len(starts)] - 1
+    starts, ends = runs(begins)
     marks = begins.copy()
     marks[1:] |= minute[1:] != minute[:-1]
     at = np.flatnonzero(marks)

@@ -19,7 +19,7 @@ from mirrortest.model.findings import Outcome
 from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, firsts, ranges
 from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
 from mirrortest.reconcile.interval_rows import ACKED, LATENCY, RANGE, interval_batch, merged
-from mirrortest.reconcile.latency import Latencies
+from mirrortest.reconcile.latency import LatencySums
 from mirrortest.reconcile.stretch import (
     NONE,
     SEEN,
@@ -32,8 +32,8 @@ from mirrortest.reconcile.stretch import (
 from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import is_single, noted_totals
-from mirrortest.seqlog.schema import Kind
-from mirrortest.seqlog.totals import TOTALLED, totals
+from mirrortest.seqlog.schema import TOTALLED
+from mirrortest.seqlog.totals import totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -52,7 +52,7 @@ _PLACED = ("offset_lo", "offset_hi", "topic_identity")
 _READING = (
     "partition", *_PLACED, "outcome", "findings", "intended_first", *TOTALLED,
 )  # fmt: skip
-HELD = 2_000_000
+MOST_STRETCHES = 2_000_000
 """Stretches that a task holds before it makes chains of them: bounds its memory."""
 Place = tuple[int, int, int]
 """A partition: the number of its topic, its own, and its incarnation's."""
@@ -93,7 +93,7 @@ class Compactor:
     _reader: Reader = field(init=False)
     _claims: Claims = field(init=False)
     _places: dict[Place, int] = field(default_factory=dict)
-    _latencies: Latencies = field(default_factory=Latencies)
+    _latencies: LatencySums = field(default_factory=LatencySums)
     _turns: Turns = field(default_factory=Turns.none)
     _heard: Turns = field(default_factory=Turns.none)
     _held: list[Stretches] = field(default_factory=list)
@@ -111,7 +111,7 @@ class Compactor:
         if noted is not None:
             if self.zones:
                 raise ValueError("sums over rows of which some may not count")
-            self._latencies.add(noted, self.run)
+            self._latencies.add(each for each in noted if each.run in {None, self.run})
         rows = self._ours(rows)
         if not rows.num_rows:
             return
@@ -124,10 +124,10 @@ class Compactor:
             rows = rows.filter(pa.array(~self._silent(rows, found, places)))
             found = cut(found, places, self._zones_by_place())
         if noted is None and column(rows, "latency_bucket") is not None:
-            self._latencies.add(totals(rows), self.run)
+            self._latencies.add(totals(rows))
         self._held.append(found)
         self._count += len(found) + len(others)
-        if self._count + self._claims.count >= HELD:
+        if self._count + self._claims.count >= MOST_STRETCHES:
             yield from self._flush()
 
     def close(self) -> Iterator[pa.RecordBatch]:
@@ -140,7 +140,6 @@ class Compactor:
         yield self._batch(
             len(sums),
             kind=LATENCY,
-            text=Kind.SEEN.value,
             topic=list(topics),
             minute=list(minutes),
             negative=list(negative),
@@ -225,7 +224,10 @@ class Compactor:
             mark_seq=mark_seq,
             mark_minute=mark_minute,
             **(packed.columns if packed is not None else {}),
-            **{name: pa.array(getattr(of, name), mask=getattr(of, name) == NONE) for name in _TOLD},
+            **{
+                name: pa.array(getattr(of, name), mask=getattr(of, name) == NONE)
+                for name in _COPIED
+            },
         )
 
     def _batch(self, count: int, **columns: Any) -> pa.RecordBatch:
@@ -304,13 +306,18 @@ def apart(zones: list[tuple[int, int]]) -> Longs:
     return np.array(sorted(pieces), dtype=np.int64)
 
 
-_TOLD = (
+_COPIED = (
     "incarnation", "lane", "seq_lo", "seq_hi", "partition", "offset_lo", "offset_hi", "outcome",
     "findings", "last_ns",
 )  # fmt: skip
 
 
+def _nullable(values: NDArray[Any]) -> pa.Array:
+    return pa.array(values, mask=values == NONE)
+
+
 def _texts(numbers: NDArray[np.int32], texts: list[str]) -> pa.Array:
     """Numbers as the texts that they stand for."""
-    indices = pa.array(numbers, mask=numbers == NONE)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).cast(pa.string())
+    return pa.DictionaryArray.from_arrays(_nullable(numbers), pa.array(texts, pa.string())).cast(
+        pa.string()
+    )

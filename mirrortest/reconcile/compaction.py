@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 _EXPLAINED = int(Finding.LOST | Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
 
 
-class _Stood(NamedTuple):
-    """What stood in partitions where compaction may have taken messages, by lane and stream.
+class _Stored(NamedTuple):
+    """What was stored in partitions where compaction may have taken messages, by lane and stream.
 
     `stream` is `NONE` of what is of no stream of the run; `last` orders the places of the last
     messages.
@@ -57,11 +57,11 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
             as_what[code] = int(given.explaining[topic][0])
     if not as_what.any():
         return judged
-    stood = _stood(rows, given)
+    stored = _stored(rows, given)
     seen_hi = np.zeros(len(streams), dtype=np.int64)
-    of_run = stood.stream != NONE
-    np.maximum.at(seen_hi, stood.stream[of_run], stood.seq_hi[of_run])
-    superseded = _superseded(rows, copies, given, stood)
+    of_run = stored.stream != NONE
+    np.maximum.at(seen_hi, stored.stream[of_run], stored.seq_hi[of_run])
+    superseded = _superseded(rows, copies, given, stored)
     key = judged.spans.key
     finding = as_what[streams.topic[key]]
     holds = judged.is_acked & ~judged.seen & (finding != 0)
@@ -70,7 +70,7 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
     return replace(judged, findings=findings)
 
 
-def _stood(rows: StreamRows, given: Given) -> _Stood:
+def _stored(rows: StreamRows, given: Given) -> _Stored:
     streams, strangers = rows.streams, rows.strangers
     seen = rows.of(Kind.SEEN)
     group = np.append(streams.group[rows.stream[seen]], strangers.group)
@@ -92,17 +92,17 @@ def _stood(rows: StreamRows, given: Given) -> _Stood:
         mine = np.isin(partition, np.array([*partitions], dtype=np.int64))
         explaining |= (topic_of[group] == code) & mine
     stranger = np.full(len(strangers.group), NONE, dtype=np.int64)
-    found = _Stood(
+    found = _Stored(
         group,
         partition,
         np.append(rows.stream[seen], stranger),
         last,
         np.append(rows.seq_hi[seen], stranger),
     )
-    return _Stood(*(each[explaining] for each in found))
+    return _Stored(*(each[explaining] for each in found))
 
 
-def _superseded(rows: StreamRows, copies: Copies, given: Given, stood: _Stood) -> Flags:
+def _superseded(rows: StreamRows, copies: Copies, given: Given, stored: _Stored) -> Flags:
     """Streams of which a message of another stream with their key stands behind."""
     streams = rows.streams
     superseded = np.zeros(len(streams), dtype=bool)
@@ -110,25 +110,25 @@ def _superseded(rows: StreamRows, copies: Copies, given: Given, stood: _Stood) -
     homes = lane_homes(rows, given)
     seen_anywhere = np.zeros(len(streams), dtype=bool)
     seen_anywhere[copies.stream_of] = True
-    for topic, partitions in ((t, given.explaining[t][1]) for t in given.explaining):
+    for topic, (_, partitions) in given.explaining.items():
         of_topic = streams.topic == (streams.topics.index(topic) if topic in streams.topics else -1)
         for partition in partitions if of_topic.any() else ():
-            there = np.flatnonzero(stood.partition == partition)
-            there = there[np.isin(stood.group[there], streams.group[of_topic])]
+            there = np.flatnonzero(stored.partition == partition)
+            there = there[np.isin(stored.group[there], streams.group[of_topic])]
             here = np.zeros(len(streams), dtype=bool)
             here[copies.stream_of[copies.partition_of == partition]] = True
             belongs = np.array([partition in known for known in homes])[streams.group]
             homed = np.array([bool(known) for known in homes])[streams.group]
             mine = of_topic & (here | belongs | ~(homed | seen_anywhere))
-            superseded |= mine & _behind(rows, producer, stood, there)
+            superseded |= mine & _behind(rows, producer, stored, there)
     return superseded
 
 
-def _behind(rows: StreamRows, producer: Longs, stood: _Stood, there: Longs) -> Flags:
+def _behind(rows: StreamRows, producer: Longs, stored: _Stored, there: Longs) -> Flags:
     """Which streams, of all, others supersede in one partition."""
     streams = rows.streams
     groups = len(set(streams.group.tolist()))
-    group, stream, last = stood.group[there], stood.stream[there], stood.last[there]
+    group, stream, last = stored.group[there], stored.stream[there], stored.last[there]
     of_run = stream != NONE
     greatest = np.zeros(groups, dtype=np.int64)
     np.maximum.at(greatest, group, last)

@@ -71,13 +71,14 @@ class Coverage:
     unread: list[UnreadRange] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
-    def _add(self, unread: UnreadRange, reason: str) -> None:
+    def add(self, unread: UnreadRange, reason: str) -> None:
+        """Add a range, and what it makes inconclusive."""
         self.unread.append(unread)
         self.reasons.append(reason)
 
 
 @dataclass(frozen=True)
-class Observed:
+class ReadOffsets:
     """What the consumers' logs say of offsets, and what the sessions say of topics.
 
     `partitions` is the destination's partition count by source topic, None where nobody knew;
@@ -91,7 +92,7 @@ class Observed:
     started_ns: Mapping[int, int]
 
 
-def cover(seen: Observed, topics: Collection[str]) -> Coverage:
+def cover(seen: ReadOffsets, topics: Collection[str]) -> Coverage:
     """Find the unread ranges of all partitions of these topics.
 
     Of others, which only match a consumer's pattern or its mistaken names, nothing is missing.
@@ -109,7 +110,7 @@ def cover(seen: Observed, topics: Collection[str]) -> Coverage:
         if count is None and not known:
             # Not even a partition is known, so that any will do to stand for all.
             whole = UnreadRange(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
-            coverage._add(whole, f"{topic}: no consumer's log covers it")  # noqa: SLF001  # ours
+            coverage.add(whole, f"{topic}: no consumer's log covers it")
         for partition in sorted(known | expected):
             here = [by_partition.get((topic, partition), []) for by_partition in spans]
             _cover_partition(topic, partition, here, coverage)
@@ -127,7 +128,7 @@ def _cover_partition(
     topic: str, partition: int, here: Sequence[Sequence[Span]], coverage: Coverage
 ) -> None:
     at, (read, unread, tails) = f"{topic}-{partition}", here
-    add = coverage._add  # noqa: SLF001  # ours
+    add = coverage.add
     if not (read or unread or any(tail.hi for tail in tails)):
         if not tails:
             rest = UnreadRange(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
@@ -136,18 +137,19 @@ def _cover_partition(
     last = max(span.newest for span in (*read, *unread, *tails))
     for identity in range(last + 1):
         stretches = sorted((s.lo, s.hi) for s in read if s.identity == identity)
-        found_gone = [(s.lo, s.hi) for s in unread if s.identity == identity and s.hi < ENDLESS]
+        spans = [span for span in unread if span.identity == identity]
+        found_gone = [(span.lo, span.hi) for span in spans if span.hi < ENDLESS]
+        passed = sorted([*stretches, *found_gone])
         ends = [s.hi for s in tails if s.identity == identity]
         tail = max(ends) if ends else None
-        first = min(stretches + found_gone)[0] if stretches or found_gone else 0
-        if first > 0:
+        start = passed[0][0] if passed else 0
+        if start > 0:
             # Who reads first begins at offset 0, so that a log is not here: of the one from whom
             # the reader took over, however early it was there itself. No reason of its own: what
             # is missing there speaks for itself.
             coverage.unread.append(
-                UnreadRange(topic, partition, identity, 0, first, Finding.INCONCLUSIVE)
+                UnreadRange(topic, partition, identity, 0, start, Finding.INCONCLUSIVE)
             )
-        spans = [span for span in unread if span.identity == identity]
         for lo, hi in _outside(found_gone, stretches):
             coverage.unread += [
                 UnreadRange(topic, partition, identity, begin, end, Finding.INCONCLUSIVE, *minutes)
@@ -156,8 +158,6 @@ def _cover_partition(
             coverage.reasons.append(
                 f"{at}: offsets {lo} to {hi - 1} were not read: deleted before, or unreadable"
             )
-        passed = sorted([*stretches, *found_gone])
-        start = passed[0][0] if passed else 0
         reached = max((hi for _, hi in passed), default=start)
         for lo, hi in _gaps(start, passed, tail):
             offsets = f"offsets {lo} to {hi - 1}"

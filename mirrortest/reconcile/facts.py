@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
-from mirrortest.reconcile.coverage import Observed, Span, UnreadRange
+from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
-from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
+from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.placement import ExpectPartition
@@ -31,14 +31,14 @@ class Facts:
     the time (ns) up to which what was acknowledged is due, of topics where no log says what was.
     """
 
-    observed: Observed
+    observed: ReadOffsets
     topics: set[str]
     sent_to: set[str]
     """Topics that records of the run's producers name, in their logs or in the ledger."""
     known: set[tuple[str, int]]
     horizons: dict[str, int]
     consumer_damaged: bool
-    ranges: list[Range]
+    ranges: list[SeenRange]
     cuts: list[Cut]
     holed: set[tuple[str, int]]
     """Partitions in which offsets that were read hold no record."""
@@ -98,7 +98,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
     spans: dict[str, list[Any]] = {"read": [], "unread": [], "tail": [], RANGE: []}
     for row in overview:
         if row["kind"] in spans:
-            made: Any = Range if row["kind"] == RANGE else Span
+            made: Any = SeenRange if row["kind"] == RANGE else Span
             spans[row["kind"]].append(made(*(row[name] for name in made._fields)))
     ranges, tails = spans[RANGE], spans["tail"]
     found = [
@@ -106,7 +106,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for row in overview
         if row["kind"] == "found" and row["partition"] is not None and row["reached"] is not None
     ]
-    observed = Observed(
+    observed = ReadOffsets(
         read=spans["read"],
         unread=spans["unread"],
         tails=spans["tail"],
@@ -225,7 +225,7 @@ def compacted_topics(plan: Plan) -> dict[str, bool]:
     return found
 
 
-def _partitions(observed: Observed) -> dict[tuple[str, int], int]:
+def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:
     """All partitions, each with its last incarnation."""
     last = {
         (topic, number): 0

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.chain import Chains, codes
 from mirrortest.reconcile.stretch import NONE, Names, column, integers, numbers
+from mirrortest.reconcile.sweep import runs
+from mirrortest.seqlog.batches import filled, positions
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -80,8 +82,8 @@ def unpacked_claims(rows: pa.Table) -> pa.Table:
     """A row for each span that is packed in rows of claims."""
     counts = numbers(rows, "holes")
     words = _words(rows, SPAN_WORDS)
-    base = np.repeat(numbers(rows, "seq_lo"), counts)
-    row = np.repeat(np.arange(len(counts)), counts)
+    row, _ = positions(counts)
+    base = numbers(rows, "seq_lo")[row]
     return _repeated(rows, row, {"seq_lo": words[:, 0] + base, "seq_hi": words[:, 1] + base})
 
 
@@ -92,12 +94,9 @@ def unpacked_chains(rows: pa.Table) -> pa.Table:
     from_offset, to_offset = numbers(rows, "offset_lo"), numbers(rows, "offset_hi")
     words = _words(rows, HOLE_WORDS)
     # A piece more than holes: it begins where the chain does, or behind a hole.
-    chain = np.repeat(np.arange(len(counts)), counts + 1)
-    begins = np.cumsum(counts + 1) - counts - 1
-    ends = begins + counts
-    inner = np.ones(len(chain), dtype=bool)
-    inner[begins] = False
-    behind = np.flatnonzero(inner)
+    chain, nth = positions(counts + 1)
+    ends = np.cumsum(counts + 1) - 1
+    behind = np.flatnonzero(nth)
     seq, offset = np.repeat(first_lo, counts), np.repeat(from_offset, counts)
     seq_lo, seq_hi = first_lo[chain], last_hi[chain]
     offset_lo, offset_hi = from_offset[chain], to_offset[chain]
@@ -114,23 +113,24 @@ def unpacked_chains(rows: pa.Table) -> pa.Table:
 def _marks(rows: pa.Table, chain: Longs, lo: Longs, hi: Longs) -> dict[str, pa.Array]:
     """The marks of pieces, of their chains' marks."""
     marks = rows["mark_seq"].combine_chunks()
-    counts = pc.fill_null(pc.list_value_length(marks), 0).to_numpy().astype(np.int64)
+    counts = filled(pc.list_value_length(marks), 0).astype(np.int64)
+    of, _ = positions(counts)
     first = np.cumsum(counts) - counts
     seqs = pc.list_flatten(marks).to_numpy()
     minutes = pc.list_flatten(rows["mark_minute"].combine_chunks()).to_numpy()
     # Marks as ranks, so that those of all chains are in one order.
     ranks = np.unique(seqs)
-    place = np.repeat(np.arange(len(counts)), counts) * len(ranks) + np.searchsorted(ranks, seqs)
+    place = of * len(ranks) + np.searchsorted(ranks, seqs)
     base = chain * len(ranks)
     begins = np.searchsorted(place, base + np.searchsorted(ranks, lo, "right"))
     begins = np.maximum(begins - 1, first[chain])
     ends = np.searchsorted(place, base + np.searchsorted(ranks, hi))
     own = np.maximum(ends - begins, 0)
-    bounds = np.append(0, np.cumsum(own))
-    at = np.repeat(begins - bounds[:-1], own) + np.arange(bounds[-1])
-    lists = pa.array(bounds.astype(np.int32))
+    piece, nth = positions(own)
+    at = begins[piece] + nth
+    lists = pa.array(np.append(0, np.cumsum(own)).astype(np.int32))
     return {
-        "mark_seq": pa.ListArray.from_arrays(lists, np.maximum(seqs[at], np.repeat(lo, own))),
+        "mark_seq": pa.ListArray.from_arrays(lists, np.maximum(seqs[at], lo[piece])),
         "mark_minute": pa.ListArray.from_arrays(lists, minutes[at]),
     }
 
@@ -163,8 +163,7 @@ def holed(chains: Chains, number: Longs, packing: Packing) -> tuple[Chains, Pack
     if not many.any():
         return chains, None
     joins &= np.repeat(many, own)
-    starts = np.flatnonzero(~joins)
-    ends = np.append(starts[1:], len(of)) - 1
+    starts, ends = runs(~joins)
     behind = np.flatnonzero(joins)
     row = np.cumsum(~joins)[behind] - 1
     seq, offset = of.seq_lo[starts][row], of.offset_lo[starts][row]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.seqlog.batches import batch_with, filled
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.row import MINUTE_NS
 
@@ -22,7 +23,7 @@ DAMAGE = "damage"
 """The kind of a row that says, in `text`, what could not be read; `outcome` is 1 where durable
 rows are missing."""
 LATENCY = "latency"
-"""The kind of a row with a sum of latency histograms; `text` is the kind of the rows summed."""
+"""The kind of a row with a sum of latency histograms of `seen` rows."""
 ACKED = "acked"
 """The kind of a row that counts acknowledged `messages` by topic and minute of intended time."""
 RANGE = "range"
@@ -32,8 +33,6 @@ how often these had returned before."""
 OVERVIEW = "overview"
 """The kind of a row that says to the driver that there are rows of the kind in `text`."""
 
-STREAM = ("topic", "producer", "incarnation", "lane")
-"""The columns that name a stream, within a run."""
 INTERVALS = pa.schema(
     [
         pa.field("kind", pa.string()),
@@ -139,24 +138,12 @@ def _minutes(rows: pa.RecordBatch) -> pa.Array:
 
 
 def interval_batch(count: int, columns: dict[str, Any]) -> pa.RecordBatch:
-    """Rows of `INTERVALS`: a column is an array, a list, one value for all, or null."""
-    arrays = []
-    for each in INTERVALS:
-        value = columns.get(each.name)
-        if value is None:
-            arrays.append(pa.nulls(count, each.type))
-        elif isinstance(value, list | np.ndarray):
-            arrays.append(pa.array(value, each.type))
-        elif isinstance(value, pa.Array):
-            arrays.append(value.cast(each.type))
-        else:
-            arrays.append(pa.repeat(pa.scalar(value, each.type), count))
-    return pa.record_batch(arrays, schema=INTERVALS)
+    """Rows of `INTERVALS`; see `batch_with`."""
+    return batch_with(INTERVALS, count, columns)
 
 
 def _ints(values: pa.Array) -> Longs:
-    found: Longs = pc.fill_null(values.cast(pa.int64()), _NULL).to_numpy(zero_copy_only=False)
-    return found
+    return filled(values.cast(pa.int64()), _NULL)
 
 
 def _codes(values: pa.Array) -> Longs:

@@ -16,19 +16,17 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.reconcile import facts, holes, minutes
 from mirrortest.reconcile.attribution import ATTRIBUTED
 from mirrortest.reconcile.coverage import cover
-from mirrortest.reconcile.interval_rows import STREAM
 from mirrortest.reconcile.missing import Ids, Undelivered
-from mirrortest.reconcile.online import COUNTS, KEYS, Comparison, comparison
+from mirrortest.reconcile.online import Comparison, comparison
 from mirrortest.reconcile.overlap import beyond, cuts_around, cuts_at, overlaps, touched
 from mirrortest.reconcile.parts import Part
-from mirrortest.reconcile.result_files import write_table, written
+from mirrortest.reconcile.result_files import write_table
 from mirrortest.reconcile.result_tables import (
     BY_MINUTE,
     BY_PARTITION,
     BY_STREAM,
     COMPARED,
     COUNTED,
-    HELD,
     SCHEMAS,
     STREAMLESS,
     SUMS,
@@ -174,9 +172,9 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     write_table(minutes.latency_table(timed), place.child("latency.parquet"))
     audit = minutes.by_minute(for_driver, sums[BY_MINUTE], timed)
     write_table(audit, place.child("by_minute.parquet"))
-    by_partition = sums_of(sums[BY_PARTITION], ("topic", "partition"), HELD)
+    by_partition = sums_of(BY_PARTITION, sums[BY_PARTITION])
     write_table(by_partition, place.child("by_partition.parquet"))
-    by_stream = sums_of(sums[BY_STREAM], STREAM, COUNTED)
+    by_stream = sums_of(BY_STREAM, sums[BY_STREAM])
     write_table(by_stream, place.child("by_stream.parquet"))
     by_run = {name: pc.sum(by_stream[name], min_count=0).as_py() for name in COUNTED}
     write_table(
@@ -184,7 +182,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         place.child("by_run.parquet"),
     )
     compared = comparison(
-        sums_of(sums[COMPARED], KEYS, COUNTS),
+        sums_of(COMPARED, sums[COMPARED]),
         known.topics if known.observed.tails else (),
         partitions=len(known.cuts),
     )
@@ -322,7 +320,7 @@ def _explain(result: _Result) -> None:
 
 def _clear(place: Location) -> None:
     """Make the directory; no summary stays with tables that are not its own."""
-    with written(place):
+    with place.checked("written"):
         place.filesystem.create_dir(place.path, recursive=True)
         with contextlib.suppress(FileNotFoundError):
             place.filesystem.delete_file(place.child("summary.json").path)
@@ -330,7 +328,7 @@ def _clear(place: Location) -> None:
 
 def _write_summary(place: Location, summary: Summary) -> None:
     with (
-        written(place),
+        place.checked("written"),
         place.filesystem.open_output_stream(place.child("summary.json").path) as sink,
     ):
         sink.write(summary.encode().encode())

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirrortest.model.findings import STREAM_FINDINGS, Finding, Outcome
-from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.chain import codes, firsts
 from mirrortest.reconcile.compaction import explained
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, Sweep, highest_before, united
@@ -141,7 +141,7 @@ class Judged:
     @property
     def messages(self) -> Longs:
         """How many each has."""
-        return self.spans.hi - self.spans.lo
+        return self.spans.lengths
 
     @property
     def seen(self) -> Flags:
@@ -200,7 +200,7 @@ def copies_of(rows: StreamRows, seen: Longs, *, overlapping: bool) -> Copies:
     """
     stream, partition = rows.stream[seen], rows.partition[seen]
     key = codes(stream, partition).astype(np.int64)
-    _, first = np.unique(key, return_index=True)
+    first = firsts(key)
     lo, hi = rows.seq_lo[seen], rows.seq_hi[seen]
     identity, offset, of_rows = rows.identity[seen], rows.offset_lo[seen], key
     above = rows.above[seen]
@@ -225,8 +225,8 @@ def _disorder(copies: Copies, doubt: Doubts) -> Spans:
     if not here.any():
         return Spans.none()
     troubled = Spans(key, lo, hi).take(here)
-    firsts = Spans(key, np.maximum(lo, above), hi).take(here & (hi > above))
-    sweep = Sweep(seen=troubled, in_order=firsts, following=doubt.following)
+    in_order = Spans(key, np.maximum(lo, above), hi).take(here & (hi > above))
+    sweep = Sweep(seen=troubled, in_order=in_order, following=doubt.following)
     behind = (sweep.sum("following") == 0) | (sweep.sum("following", doubt.sure) > 0)
     return sweep.spans((sweep.sum("seen") > 0) & (sweep.sum("in_order") == 0) & behind)
 
@@ -240,7 +240,7 @@ def hold(rows: StreamRows, seen: Longs, copies: Copies, disorder: Spans) -> Held
     number = sweep.sum("copies")
     found = _found(sweep, number, rows.findings[flagged])
     some = (number > 0) | (found != 0)
-    return Held(Spans(sweep.key, sweep.lo, sweep.hi).take(some), number[some], found[some])
+    return Held(sweep.segments.take(some), number[some], found[some])
 
 
 def _found(sweep: Sweep, copies: Longs, marked: Longs) -> Longs:
@@ -254,14 +254,19 @@ def _found(sweep: Sweep, copies: Longs, marked: Longs) -> Longs:
 
 
 def homes(copies: Copies, held: Held, streams: int) -> Longs:
-    """The partition with the most of each stream (of several the lowest); `NONE`: none has any."""
+    """Where most of each stream is; see `fullest`."""
     here = held.copies > 0
     messages = np.zeros(len(copies.stream_of), dtype=np.int64)
-    np.add.at(messages, held.spans.key[here], (held.spans.hi - held.spans.lo)[here])
-    order = np.lexsort((-copies.partition_of, messages, copies.stream_of))
+    np.add.at(messages, held.spans.key[here], held.spans.lengths[here])
+    return fullest(copies.stream_of, copies.partition_of, messages, streams)
+
+
+def fullest(stream: Longs, partition: Longs, messages: Longs, streams: int) -> Longs:
+    """By stream the partition with the most messages, of several the lowest; `NONE`: none."""
+    order = np.lexsort((-partition, messages, stream))
     order = order[messages[order] > 0]
     found = np.full(streams, NONE, dtype=np.int64)
-    found[copies.stream_of[order]] = copies.partition_of[order]  # the last of a stream stays
+    found[stream[order]] = partition[order]  # the last of a stream stays
     return found
 
 
@@ -314,7 +319,7 @@ def _segments(
     named = (sweep.sum("reserved") + sweep.sum("sent") + sweep.sum("vouched")) > 0
     used = (named & (sweep.sum("unused") == 0)) | acked
     due = (sweep.sum("sent", _is_due(rows, sent, given)) + sweep.sum("expired")) > 0
-    accounted = _accounted(rows, given)[sweep.key]
+    accounted = _accounted(rows, given)[sweep.segments.key]
     seen_at = number > 0
     missing = acked & ~seen_at
     found = _found(sweep, number, rows.findings[flagged])
@@ -330,7 +335,7 @@ def _segments(
         found |= np.where(holds, int(finding), 0)
     some = (seen_at | named | claimed) & (seen_at | used | failed)
     return Judged(
-        Spans(sweep.key, sweep.lo, sweep.hi).take(some),
+        sweep.segments.take(some),
         number[some],
         acked[some],
         failed[some],
@@ -368,7 +373,7 @@ def _accounted(rows: StreamRows, given: Given) -> Flags:
 
 def _away(copies: Copies, held: Held, streams: int, given: Given) -> Spans:
     """What is elsewhere than the most of its stream, where any one partition will do."""
-    if given.policy is None or given.policy != "any":
+    if given.policy != "any":
         return Spans.none()
     home = homes(copies, held, streams)
     key = held.spans.key

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from mirrortest.host.java import Java
 
 _START_SECONDS = 60.0
-END_SECONDS = 20.0
+_END_SECONDS = 20.0
+_ARCHIVE_SECONDS = 300.0
+"""What Java may take to write an archive of classes as it ends."""
 _POLL_SECONDS = 0.05
 _DYING_SECONDS = 2.0
 _OUT_OF_MEMORY = 52
@@ -75,18 +77,17 @@ def spark_jvm(
     java: Path | str,
     memory: str,
     conf: Mapping[str, str],
-    options: Sequence[str] = (),
+    options: Sequence[str],
     *,
-    meanwhile: Callable[[], None] = lambda: None,
-    patience: float = END_SECONDS,
-    silent: bool = False,
+    meanwhile: Callable[[], None],
+    archiving: bool,
 ) -> Iterator[tuple[int, str]]:
     """A JVM that runs PySpark's gateway, by this `java` program: its port and secret.
 
     It has ended when the context ends, and also when this process dies: it hangs on a pipe to us.
     `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties,
-    `options` further ones of Java's. `meanwhile` is called while it starts. It has `patience`
-    seconds to end; what it says goes to our stderr, or nowhere if it is `silent`.
+    `options` further ones of Java's. `meanwhile` is called while it starts. What it says goes to
+    our stderr; nowhere if it is `archiving`, as it ends: then it has longer for that, too.
 
     Raises:
         MirrortestError: it did not start, ran out of memory, or ended amid the work.
@@ -109,8 +110,10 @@ def spark_jvm(
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=sys.stderr.fileno() if _has_descriptor() and not silent else subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL if silent else None,
+            stdout=subprocess.DEVNULL
+            if archiving or not _has_descriptor()
+            else sys.stderr.fileno(),
+            stderr=subprocess.DEVNULL if archiving else None,
             env=_environment(home, gateway, conf),
             # An interrupt at the terminal is for us; we end the JVM after the work.
             start_new_session=True,
@@ -126,7 +129,7 @@ def spark_jvm(
                 raise
             raise MirrortestError(reason) from error
         finally:
-            _end(process, patience)
+            _end(process, _ARCHIVE_SECONDS if archiving else _END_SECONDS)
 
 
 def spark_home() -> Path:

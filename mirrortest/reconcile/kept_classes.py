@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 WHOLE_SINCE = 25
 """From this Java on an archive holds classes ready to run, and what was learnt of them."""
-ARCHIVE_SECONDS = 300.0
-"""What Java may take to write it."""
 
 
 def place(java: Java) -> Path:

@@ -1,4 +1,4 @@
-"""Latency histograms of a task's rows, summed by topic and minute of intended time."""
+"""Latency histograms of `seen` rows, summed by topic and minute of intended time."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 
-class Latencies:
-    """Sums over `seen` rows; `add` takes a batch's, `sums` gives what came together."""
+class LatencySums:
+    """Takes sums and adds them up."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], Longs] = {}
         self._negative: dict[tuple[str, int], int] = {}
 
-    def add(self, totals: Iterable[Total], run: str) -> None:
-        """Add sums, of this run and of rows that name none."""
+    def add(self, totals: Iterable[Total]) -> None:
+        """Add sums of one run's rows."""
         for each in totals:
-            if each.run is not None and each.run != run:
-                continue
             key = each.topic, each.minute
             counts = self._counts.setdefault(key, np.zeros(BUCKETS, dtype=np.int64))
             # Within one sum no bucket stands twice.

@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mirrortest.config.client_config import ClientConfig
-    from mirrortest.reconcile.coverage import Observed
+    from mirrortest.reconcile.coverage import ReadOffsets
     from mirrortest.reconcile.plan import Plan
     from mirrortest.wire.stream import StreamId
 
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 30.0
-"""A partition that brings nothing for so long is given up."""
+"""Where no partition brings anything for so long, those that are left are given up."""
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets [lo, hi) of a partition of a source topic's copy."""
 
     topic: str
@@ -61,7 +61,7 @@ class LookedUp:
         self.notes.append(f"look-up: {topic}: {note}")
 
 
-def never_read(observed: Observed, counts: Mapping[str, int]) -> list[Range]:
+def never_read(observed: ReadOffsets, counts: Mapping[str, int]) -> list[OffsetRange]:
     """What no consumer's log covers, from offset 0 to no end, of every partition that there is.
 
     `counts` are the copies' partitions by source topic; of a topic made again it is the last one.
@@ -81,7 +81,7 @@ def never_read(observed: Observed, counts: Mapping[str, int]) -> list[Range]:
                 if (*span[:3],) == (topic, partition, identity)
             )
             missing = read.missing(0, ENDLESS)
-            ranges += [Range(topic, partition, lo, hi) for lo, hi in missing.intervals()]
+            ranges += [OffsetRange(topic, partition, lo, hi) for lo, hi in missing.intervals()]
     return ranges
 
 
@@ -102,7 +102,7 @@ class LookUp:
         """
         asyncio.run(self._check())
 
-    def read(self, observed: Observed) -> LookedUp:
+    def read(self, observed: ReadOffsets) -> LookedUp:
         """Read what `observed` leaves open, up to the copies' ends of now. Raises ClusterError."""
         return asyncio.run(self._read(observed))
 
@@ -120,7 +120,7 @@ class LookUp:
                 f"{cluster}; the consumers read {', '.join(sorted(known))}: name the destination"
             )
 
-    async def _read(self, observed: Observed) -> LookedUp:
+    async def _read(self, observed: ReadOffsets) -> LookedUp:
         result = LookedUp()
         destinations = self._plan.destinations
         async with Admin(self._client) as admin:
@@ -154,11 +154,11 @@ class LookUp:
 
     def _clipped(
         self,
-        ranges: Iterable[Range],
+        ranges: Iterable[OffsetRange],
         begins: Mapping[tuple[str, int], int],
         ends: Mapping[tuple[str, int], int],
         result: LookedUp,
-    ) -> list[Range]:
+    ) -> list[OffsetRange]:
         """What of the ranges can be read: still there, and no more than is allowed."""
         kept, left = [], self._most
         for each in ranges:
@@ -193,13 +193,13 @@ class _Reading:
         reader: Reader,
         run: str,
         destinations: Mapping[str, str],
-        ranges: Sequence[Range],
+        ranges: Sequence[OffsetRange],
         result: LookedUp,
     ) -> None:
         self._reader = reader
         self._run = run
         self._result = result
-        self._todo: dict[TopicPartition, list[Range]] = {}
+        self._todo: dict[TopicPartition, list[OffsetRange]] = {}
         for each in ranges:
             at = TopicPartition(destinations[each.topic], each.partition)
             self._todo.setdefault(at, []).append(each)

@@ -6,7 +6,6 @@ A `late` message has repaid its loss: it counts as delivered, and no longer as l
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.reconcile.interval_rows import ACKED, LATENCY
-from mirrortest.reconcile.result_tables import CLEAN, COUNTED, sums_of
-from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, Minute
-from mirrortest.seqlog.schema import Kind
-from mirrortest.timing.histogram import BUCKETS, Histogram, Sparse
+from mirrortest.reconcile.latency import LatencySums
+from mirrortest.reconcile.result_tables import BY_MINUTE, CLEAN, COUNTED, sums_of
+from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, PERCENTILES, Minute
+from mirrortest.seqlog.totals import NO_MINUTE, Total
+from mirrortest.timing.histogram import Histogram, Sparse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,40 +27,20 @@ if TYPE_CHECKING:
 
 SHOWN_MINUTES = 60
 
-_QUANTILES = {
-    "p50_ns": Fraction(1, 2),
-    "p90_ns": Fraction(9, 10),
-    "p99_ns": Fraction(99, 100),
-    "p999_ns": Fraction(999, 1000),
-    "max_ns": Fraction(1),
-}
 _MINUTE = pa.timestamp("us", tz="UTC")
 
 
 def latencies(driver_rows: pa.Table) -> dict[Place, Histogram]:
     """A histogram for each topic and minute, in order, of the rows for the driver."""
-    mine = pc.and_(
-        pc.equal(driver_rows["kind"], LATENCY), pc.equal(driver_rows["text"], Kind.SEEN.value)
-    )
+    mine = driver_rows.filter(pc.equal(driver_rows["kind"], LATENCY))
     names = ("topic", "minute", "negative", "latency_bucket", "latency_count")
-    counts: dict[Place, np.ndarray[Any, np.dtype[np.int64]]] = {}
-    negative: dict[Place, int] = {}
-    for row in driver_rows.filter(mine).select(names).to_pylist():
-        minute = row["minute"]
-        place = (row["topic"], None if minute is None or minute < 0 else minute)
-        sums = counts.setdefault(place, np.zeros(BUCKETS, dtype=np.int64))
-        buckets, numbers = row["latency_bucket"], row["latency_count"]
-        sums[np.array(buckets, dtype=np.int64)] += np.array(numbers, dtype=np.int64)
-        negative[place] = negative.get(place, 0) + row["negative"]
+    sums = LatencySums()
+    sums.add(Total(None, *row.values()) for row in mine.select(names).to_pylist())
     return {
-        place: Histogram.of(
-            Sparse(
-                negative[place],
-                (filled := np.flatnonzero(counts[place])).tolist(),
-                counts[place][filled].tolist(),
-            )
+        (topic, None if minute == NO_MINUTE else minute): Histogram.of(
+            Sparse(negative, buckets.tolist(), counts.tolist())
         )
-        for place in sorted(counts, key=_order)
+        for topic, minute, negative, buckets, counts in sums.sums()
     }
 
 
@@ -92,7 +72,7 @@ def by_minute(
     zeros = pa.array(np.zeros(acked.num_rows, dtype=np.int64))
     counted = {name: acked["messages"] if name in CLEAN else zeros for name in COUNTED}
     clean = pa.table({"topic": acked["topic"], "minute": minute, **counted})
-    sums = sums_of([clean, *rest], ("topic", "minute"), COUNTED).to_pylist()
+    sums = sums_of(BY_MINUTE, [clean, *rest]).to_pylist()
     rows = {(row["topic"], row["minute"]): row for row in sums}
     places = sorted({*rows, *found}, key=_order)
     columns: dict[str, Any] = _places(places)
@@ -101,9 +81,10 @@ def by_minute(
         columns[name] = pa.array(values, pa.int64())
     timed = [found.get(place) for place in places]
     columns["latencies"] = pa.array([each.count if each else 0 for each in timed], pa.int64())
-    for name, share in _QUANTILES.items():
+    for name, column in MINUTE_LATENCIES.items():
+        share = PERCENTILES[name]
         values = [each.quantile(share) if each and each.count else None for each in timed]
-        columns[name] = pa.array(values, pa.int64())
+        columns[column] = pa.array(values, pa.int64())
     return pa.table(columns)
 
 

@@ -12,12 +12,12 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import attribution, result_tables
 from mirrortest.reconcile.attribution import Looking
 from mirrortest.reconcile.compact import Zone
-from mirrortest.reconcile.interval_rows import DAMAGE, INTERVALS, STREAM
+from mirrortest.reconcile.interval_rows import DAMAGE, INTERVALS
 from mirrortest.reconcile.parts import OBSERVED, SHOWN_RANGES, STRADDLING, Attributing
 from mirrortest.reconcile.result_files import MOST_ROWS, write_parts, write_table
 from mirrortest.reconcile.source import reading
 from mirrortest.results.summary import Attributed, Missing
-from mirrortest.seqlog.schema import ENDLESS, Kind
+from mirrortest.seqlog.schema import ENDLESS, STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

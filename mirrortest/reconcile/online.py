@@ -15,8 +15,10 @@ import pyarrow as pa
 
 from mirrortest.model.findings import IN_PARTITION, Finding
 from mirrortest.reconcile.judgement import judge_partitions
+from mirrortest.reconcile.result_tables import COMPARED, SCHEMAS, sums_of
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, Sweep
+from mirrortest.seqlog.batches import batch_with
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -30,10 +32,8 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-COMPARED = (*IN_PARTITION, Finding.LOST)
+_AGREED = (*IN_PARTITION, Finding.LOST)
 """The findings that both sides must agree on."""
-COUNTS = ("only_online", "only_offline", "decided")
-KEYS = ("topic", "partition", "finding")
 
 
 class Disagreement(NamedTuple):
@@ -70,7 +70,7 @@ def comparison(table: pa.Table, topics: Collection[str], partitions: int) -> Com
     `topics` are those of which what is lost is compared: of one that was not read as a whole what
     is proven all the same. Empty where no log has an end. `partitions` have a verdict.
     """
-    places = {finding.label: place for place, finding in enumerate(COMPARED)}
+    places = {finding.label: place for place, finding in enumerate(_AGREED)}
     rows = sorted(
         table.to_pylist(),
         key=lambda r: (
@@ -142,8 +142,9 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
         only_offline = ~found & (sweep.sum("at_least", at_least.found & bit != 0) > 0)
         differ = np.flatnonzero((only_online | only_offline) & decided)
         if len(differ):
-            key, messages = sweep.key[differ], (sweep.hi - sweep.lo)[differ]
-            names = [streams.topics[c] for c in streams.topic[key // width].tolist()]
+            segments = sweep.segments.take(differ)
+            key, messages = segments.key, segments.lengths
+            names = streams.names(streams.topic[key // width])
             tables.append(
                 _table(
                     names,
@@ -153,7 +154,7 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
                     only_offline[differ] * messages,
                 )
             )
-    return pa.concat_tables([_nothing(), *tables])
+    return pa.concat_tables([SCHEMAS[COMPARED].empty_table(), *tables])
 
 
 class _Placed(NamedTuple):
@@ -222,8 +223,9 @@ def _lost(judgement: Judgement, given: Given) -> pa.Table:
     alone = online & ~offline & (sweep.sum("explained") == 0)
     ours = offline & ~online
     some = np.flatnonzero(alone | ours)
-    messages = (sweep.hi - sweep.lo)[some]
-    names = [streams.topics[code] for code in streams.topic[sweep.key[some]].tolist()]
+    segments = sweep.segments.take(some)
+    messages = segments.lengths
+    names = streams.names(streams.topic[segments.key])
     return _table(
         names,
         pa.nulls(len(some), pa.int32()),
@@ -242,21 +244,13 @@ def _table(
     only_offline: Longs,
     decided: Longs | None = None,
 ) -> pa.Table:
-    zeros = np.zeros(len(topics), dtype=np.int64)
-    counts = (only_online, only_offline, zeros if decided is None else decided)
     columns = {
-        "topic": pa.array(topics, pa.string()),
+        "topic": topics,
         "partition": partition,
-        "finding": pa.repeat(pa.scalar(finding.label, pa.string()), len(topics)),
-        **{name: pa.array(values) for name, values in zip(COUNTS, counts, strict=True)},
+        "finding": finding.label,
+        "only_online": only_online,
+        "only_offline": only_offline,
+        "decided": 0 if decided is None else decided,
     }
-    table = pa.table(columns)
-    return (
-        table.group_by(list(KEYS))
-        .aggregate([(name, "sum") for name in COUNTS])
-        .rename_columns([*KEYS, *COUNTS])
-    )
-
-
-def _nothing() -> pa.Table:
-    return _table([], pa.nulls(0, pa.int32()), Finding.LOST, *(np.zeros(0, dtype=np.int64),) * 2)
+    batch = batch_with(SCHEMAS[COMPARED], len(topics), columns)
+    return sums_of(COMPARED, [pa.Table.from_batches([batch])])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirrortest.reconcile.coverage import Span, UnreadRange
 
 
-class Range(NamedTuple):
+class SeenRange(NamedTuple):
     """Offsets of a destination partition at which a session's rows, in one task, saw messages.
 
     `turn` counts how often these had returned to earlier offsets.
@@ -41,7 +41,7 @@ class Cut(NamedTuple):
     cut: int
 
 
-def overlaps(ranges: Iterable[Range], started_ns: Mapping[int, int]) -> list[Zone]:
+def overlaps(ranges: Iterable[SeenRange], started_ns: Mapping[int, int]) -> list[Zone]:
     """The offsets that were read more than once; of latencies there, the first reading's count."""
     zones: list[Zone] = []
     for (topic, partition, identity), mine in _by_place(ranges).items():
@@ -97,7 +97,7 @@ def online_cuts(
     return [Cut(*place, *at) for place, at in sorted(cuts.items()) if place not in left_out]
 
 
-def known_beside(unread: Iterable[Span], ranges: Iterable[Range]) -> set[tuple[str, int]]:
+def known_beside(unread: Iterable[Span], ranges: Iterable[SeenRange]) -> set[tuple[str, int]]:
     """Partitions where one session logged what was lost before another came: the logs know more.
 
     So it is where a topic was made again, and some session had read more of it than the one that
@@ -112,7 +112,7 @@ def known_beside(unread: Iterable[Span], ranges: Iterable[Range]) -> set[tuple[s
     }
 
 
-def beyond(ranges: Iterable[Range], cuts: Iterable[Cut]) -> list[Cut]:
+def beyond(ranges: Iterable[SeenRange], cuts: Iterable[Cut]) -> list[Cut]:
     """The cuts behind which messages were seen."""
     furthest: dict[tuple[str, int], tuple[int, int]] = {}
     for each in ranges:
@@ -125,26 +125,26 @@ def beyond(ranges: Iterable[Range], cuts: Iterable[Cut]) -> list[Cut]:
     ]
 
 
-def cuts_at(ranges: Iterable[Range], cuts: Iterable[Cut]) -> list[Zone]:
+def cuts_at(ranges: Iterable[SeenRange], cuts: Iterable[Cut]) -> list[Zone]:
     """Zones that cut there, and do nothing else, where messages were seen on both sides."""
     return _cutting(ranges, [Zone(*cut[:3], cut.cut, cut.cut) for cut in cuts])
 
 
-def cuts_around(ranges: Iterable[Range], unread: Iterable[UnreadRange]) -> list[Zone]:
+def cuts_around(ranges: Iterable[SeenRange], unread: Iterable[UnreadRange]) -> list[Zone]:
     """As `cuts_at`, at the bounds of what nobody read: a log may show more than it says is read."""
     points = {(*each[:3], at) for each in unread for at in (each.lo, each.hi)}
     zones = [Zone(topic, number, identity, at, at) for topic, number, identity, at in points]
     return _cutting(ranges, sorted(zones))
 
 
-def _cutting(ranges: Iterable[Range], zones: Sequence[Zone]) -> list[Zone]:
+def _cutting(ranges: Iterable[SeenRange], zones: Sequence[Zone]) -> list[Zone]:
     by_place = _by_place(ranges)
     return [
         zone for zone in zones if any(r.lo < zone.lo < r.hi for r in by_place.get(zone[:3], ()))
     ]
 
 
-def touched(ranges: Iterable[Range], zones: Sequence[Zone]) -> list[int]:
+def touched(ranges: Iterable[SeenRange], zones: Sequence[Zone]) -> list[int]:
     """The tasks whose rows lie in zones, or on both sides of an empty one."""
     by_place = _by_place(zones)
     return sorted(

@@ -17,6 +17,7 @@ from mirrortest.reconcile.online import compared
 from mirrortest.reconcile.slices import slices
 from mirrortest.reconcile.stream_rows import StreamRows, coded
 from mirrortest.reconcile.stretch import numbers
+from mirrortest.seqlog.batches import conformed
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -86,10 +87,11 @@ class Attributing(NamedTuple):
             opening = zip(batch["name"].to_pylist(), opened(batch["packed"]), strict=True)
             for name, rows in opening:
                 kinds = pa.array([kind.value for kind in wanted[name]])
-                held.append(_as_intervals(rows.filter(pc.is_in(rows["kind"], kinds))))
+                mine = rows.filter(pc.is_in(rows["kind"], kinds))
+                held.append(conformed(mine, INTERVALS))
         found = self.looking.found
         if found is not None and found.num_rows:
-            rows = _as_intervals(found)
+            rows = conformed(found, INTERVALS)
             held.append(rows.filter(pa.array(part_of(rows, self.parts) == part)))
         rows = StreamRows.of_table(pa.concat_tables(held))
         if len(rows.streams):
@@ -106,20 +108,6 @@ def _attributed(part: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 def _of_run(table: pa.Table, run: str) -> pa.Table:
     return table.add_column(1, "run", pa.repeat(pa.scalar(run, pa.string()), table.num_rows))
-
-
-def _as_intervals(rows: pa.Table) -> pa.Table:
-    """Rows with the columns of intervals, null where they have none."""
-    there = set(rows.column_names)
-    return pa.table(
-        [
-            rows[field.name].cast(field.type)
-            if field.name in there
-            else pa.nulls(rows.num_rows, field.type)
-            for field in INTERVALS
-        ],
-        schema=INTERVALS,
-    )
 
 
 def _lanes(every: pa.Table, given: Given) -> Iterator[StreamRows]:

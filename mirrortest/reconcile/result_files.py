@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from mirrortest.errors import SequenceLogError
-from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.location import Location
 
 if TYPE_CHECKING:
@@ -30,27 +28,16 @@ MOST_ROWS = 100_000
 """Rows that pass through the driver at most."""
 
 
-@contextlib.contextmanager
-def written(place: Location) -> Iterator[None]:
-    """Turn what a file system says into an error for the user."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise SequenceLogError(
-            f"{place.shown}: the result cannot be written: {reason_of(error)}"
-        ) from error
-
-
 def write_table(table: pa.Table, place: Location) -> None:
     """Write a table, replacing what was there. Raises SequenceLogError."""
-    with written(place):
+    with place.checked("written"):
         _remove(place)
         _write([table], table.schema, place)
 
 
 def write_parts(bundles: Bundles, schema: pa.Schema, place: Location) -> None:
     """Write tables as a directory, replacing what was there. Raises SequenceLogError."""
-    with written(place):
+    with place.checked("written"):
         _remove(place)
         place.filesystem.create_dir(place.path, recursive=True)
     bundles.write(schema, place)

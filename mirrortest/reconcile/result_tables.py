@@ -9,13 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import DEFINITIONS, IN_PARTITION, MISSING, OF_STREAM, Finding, Scope
-from mirrortest.reconcile.chain import codes
-from mirrortest.reconcile.interval_rows import INTERVALS, STREAM
+from mirrortest.reconcile.chain import codes, firsts
+from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.judgement import homes
 from mirrortest.reconcile.stream_rows import coded
 from mirrortest.reconcile.stretch import NONE, numbers
 from mirrortest.reconcile.sweep import Spans, Sweep, joined, united
-from mirrortest.seqlog.schema import Kind
+from mirrortest.seqlog.schema import STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,15 +37,18 @@ COUNTED = (*MESSAGES, "unlogged", "unaccounted", *(finding.label for finding in 
 """What is counted of segments, by stream and by minute."""
 STREAMLESS = ("foreign", "other_run", "corrupted_unknown_id")
 """Messages that enter no stream: each under one name, as online."""
-HELD = ("seen", "surplus", *(finding.label for finding in (*IN_PARTITION, *MISSING)), *STREAMLESS)
+OF_PARTITION = (
+    "seen",
+    "surplus",
+    *(finding.label for finding in (*IN_PARTITION, *MISSING)),
+    *STREAMLESS,
+)
 """What is counted by partition. What is missing counts under the partition that has the most of its
 stream; null: none has any."""
 
 BY_STREAM, BY_PARTITION, BY_MINUTE = "by_stream", "by_partition", "by_minute"
 COMPARED, FINDINGS_BY_ID, ABSENT = "compared", "findings", "absent"
 TOTALS, FIRST = "totals", "first"
-SUMS = (BY_STREAM, BY_PARTITION, BY_MINUTE, COMPARED)
-"""The tables that come to the driver, of those that parts of the judgement make."""
 
 
 def _schema(keys: dict[str, pa.DataType], *counts: str) -> pa.Schema:
@@ -53,18 +56,27 @@ def _schema(keys: dict[str, pa.DataType], *counts: str) -> pa.Schema:
 
 
 _STREAM = {name: INTERVALS.field(name).type for name in STREAM}
-_PLACE = {"topic": pa.string(), "partition": pa.int32()}
+_KEYS = {
+    BY_STREAM: _STREAM,
+    BY_PARTITION: {"topic": pa.string(), "partition": pa.int32()},
+    BY_MINUTE: {"topic": pa.string(), "minute": pa.int64()},
+    COMPARED: {"topic": pa.string(), "partition": pa.int32(), "finding": pa.string()},
+}
+"""What the tables of `SUMS` are by."""
 _ID = {"topic": pa.string(), "run": pa.string(), **{n: _STREAM[n] for n in STREAM[1:]}}
 _VERDICT = {"verdict": pa.string(), "attribution": pa.string()}
 SCHEMAS = {
-    BY_STREAM: _schema(_STREAM, *COUNTED),
-    BY_PARTITION: _schema(_PLACE, *HELD),
-    BY_MINUTE: _schema({"topic": pa.string(), "minute": pa.int64()}, *COUNTED),
-    COMPARED: _schema({**_PLACE, "finding": pa.string()}, "only_online", "only_offline", "decided"),
+    BY_STREAM: _schema(_KEYS[BY_STREAM], *COUNTED),
+    BY_PARTITION: _schema(_KEYS[BY_PARTITION], *OF_PARTITION),
+    BY_MINUTE: _schema(_KEYS[BY_MINUTE], *COUNTED),
+    COMPARED: _schema(_KEYS[COMPARED], "only_online", "only_offline", "decided"),
     FINDINGS_BY_ID: _schema({**_ID, "finding": pa.string()}, "seq_lo", "seq_hi"),
     ABSENT: _schema({**_ID, **_VERDICT}, "seq_lo", "seq_hi"),
     TOTALS: _schema(_VERDICT, "messages"),
 }
+
+SUMS = tuple(_KEYS)
+"""The tables that come to the driver, of those that parts of the judgement make."""
 
 _MISSING = tuple(each.finding for each in DEFINITIONS if each.scope is Scope.MISSING)
 VERDICTS = (*(finding.label for finding in _MISSING), "failed", "unknown")
@@ -106,32 +118,25 @@ def by_stream(judgement: Judgement) -> pa.Table:
     there = np.zeros(len(streams), dtype=bool)
     there[judged.spans.key] = True
     sums = summed(judged.spans.key, len(streams), facts(judged, judged.messages))
-    table = streams.table.append_column("there", pa.array(there))
+    table = streams.table
     for name, values in sums.items():
         table = table.append_column(name, pa.array(values))
-    return table.filter(pa.array(there)).drop_columns(["there"])
+    return table.filter(pa.array(there))
 
 
-class ByPartition(NamedTuple):
-    """Sums by topic and partition; `NONE` for null."""
-
-    topic: list[str]
-    partition: Longs
-    sums: dict[str, Longs]
-
-    def table(self) -> pa.Table:
-        """As a table with the columns of `HELD`."""
-        partition = pa.array(self.partition, pa.int32(), mask=self.partition == NONE)
-        columns = {"topic": pa.array(self.topic, pa.string()), "partition": partition}
-        zeros = np.zeros(len(self.topic), dtype=np.int64)
-        return pa.table(columns | {name: self.sums.get(name, zeros) for name in HELD})
+def _by_partition(topic: list[str], partition: Longs, sums: Mapping[str, Longs]) -> pa.Table:
+    """Sums by topic and partition; those that are not named are 0."""
+    places = pa.array(partition, pa.int32(), mask=partition == NONE)
+    columns = {"topic": pa.array(topic, pa.string()), "partition": places}
+    zeros = np.zeros(len(topic), dtype=np.int64)
+    return pa.table(columns | {name: sums.get(name, zeros) for name in OF_PARTITION})
 
 
 def by_partition(judgement: Judgement) -> pa.Table:
     """What was seen and found in each partition, and what is missing: partial sums."""
     rows, copies, held, judged = judgement
     streams, key, number = rows.streams, held.spans.key, held.copies
-    messages = held.spans.hi - held.spans.lo
+    messages = held.spans.lengths
     here = {
         "seen": (number > 0) * messages,
         "surplus": np.where(number > 1, number - 1, 0) * messages,
@@ -144,12 +149,12 @@ def by_partition(judgement: Judgement) -> pa.Table:
     topic = np.append(streams.topic[copies.stream_of[key]], streams.topic[stream])
     partition = np.append(copies.partition_of[key], home[stream])
     group = codes(topic, partition).astype(np.int64)
-    _, first = np.unique(group, return_index=True)
+    first = firsts(group)
     sums = summed(group[: len(key)], len(first), here)
     more = {name: values[absent] for name, values in missing.items()}
     sums |= summed(group[len(key) :], len(first), more)
-    names = [streams.topics[code] for code in topic[first].tolist()]
-    return ByPartition(names, partition[first], sums).table()
+    names = streams.names(topic[first])
+    return _by_partition(names, partition[first], sums)
 
 
 def streamless(table: pa.Table) -> pa.Table:
@@ -163,7 +168,7 @@ def streamless(table: pa.Table) -> pa.Table:
     line = codes(place, numbers(table, "identity"), findings).astype(np.int64)
     at, lo, hi = united(line, numbers(table, "offset_lo"), numbers(table, "offset_hi"))
     place, found, messages = place[at], findings[at], hi - lo
-    _, first = np.unique(place, return_index=True)
+    first = firsts(place)
     other_run = found & int(Finding.OTHER_RUN) != 0
     corrupted = found & int(Finding.CORRUPTED) != 0
     foreign = ~other_run & ((found & int(Finding.FOREIGN) != 0) | ~corrupted)
@@ -177,7 +182,7 @@ def streamless(table: pa.Table) -> pa.Table:
         },
     )
     names = table["topic"].take(pa.array(at[first])).to_pylist()
-    return ByPartition(names, partition[at[first]], sums).table()
+    return _by_partition(names, partition[at[first]], sums)
 
 
 def findings(judgement: Judgement) -> pa.Table:
@@ -186,7 +191,7 @@ def findings(judgement: Judgement) -> pa.Table:
     for finding in FINDINGS:
         which = judged.has(finding)
         if which.any():
-            found = joined(*judged.spans.take(which))
+            found, _ = joined(judged.spans.take(which))
             parts.append(ids(judgement.rows.streams, found, finding=finding.label))
     if not parts:
         return ids(judgement.rows.streams, Spans.none(), finding="")
@@ -252,17 +257,18 @@ def by_minute(judgement: Judgement) -> pa.Table:
         minute[new] = total[new] // count[new]
         known |= new
     some = within > 0
-    minute, messages = minute[some], (sweep.hi - sweep.lo)[some]
+    minute, segments = minute[some], sweep.segments.take(some)
+    messages = segments.lengths
     part = judged.take(rest[within[some] - 1])
     streams = rows.streams
-    topic = streams.topic[sweep.key[some]]
+    topic = streams.topic[segments.key]
     group = codes(topic, minute).astype(np.int64)
-    _, first = np.unique(group, return_index=True)
+    first = firsts(group)
     sums = summed(group, len(first), facts(part, messages))
     less = summed(group, len(first), {"acked": part.acked_rows * messages})["acked"]
     for name in CLEAN:
         sums[name] = sums[name] - less
-    names = pa.array([streams.topics[code] for code in topic[first].tolist()], pa.string())
+    names = pa.array(streams.names(topic[first]), pa.string())
     minutes = pa.array(minute[first], mask=minute[first] == NONE)
     return pa.table({"topic": names, "minute": minutes, **sums})
 
@@ -271,10 +277,11 @@ CLEAN = ("sent", "acked", "seen", "delivered")
 """What all messages count as that are in the destination once, with nothing wrong."""
 
 
-def sums_of(tables: Sequence[pa.Table], keys: Sequence[str], names: Sequence[str]) -> pa.Table:
-    """Partial sums brought together, in the order of their keys."""
-    every = pa.concat_tables(tables)
-    found = every.group_by(list(keys)).aggregate([(name, "sum") for name in names])
+def sums_of(name: str, tables: Sequence[pa.Table]) -> pa.Table:
+    """Partial sums of a table of `SUMS` brought together, in the order of their keys."""
+    every, keys = pa.concat_tables(tables), [*_KEYS[name]]
+    names = SCHEMAS[name].names[len(keys) :]
+    found = every.group_by(keys).aggregate([(name, "sum") for name in names])
     columns = {name: found[f"{name}_sum"] for name in names}
     table = pa.table({**{key: found[key] for key in keys}, **columns})
     # Null comes first.

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.reconcile.chain import codes
-from mirrortest.reconcile.interval_rows import STREAM
+from mirrortest.reconcile.judgement import fullest
 from mirrortest.reconcile.stream_rows import StreamRows, coded, is_of_stream
 from mirrortest.reconcile.stretch import NONE, numbers
 from mirrortest.reconcile.sweep import highest_before
-from mirrortest.seqlog.schema import ENDLESS, Kind
+from mirrortest.seqlog.schema import ENDLESS, STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,10 +63,7 @@ def _of_stream(rows: pa.Table, most: int) -> Iterator[StreamRows]:
 
 
 def _home(partition: Longs, messages: Longs) -> int:
-    """The partition with the most, of several the lowest."""
-    if not len(partition):
-        return NONE
+    """Where most of the one stream is; see `fullest`."""
     found, place = np.unique(partition, return_inverse=True)
-    sums = np.zeros(len(found), dtype=np.int64)
-    np.add.at(sums, place, messages)
-    return int(found[np.argmax(sums)])
+    sums = np.bincount(place, messages, len(found)).astype(np.int64)
+    return int(fullest(np.zeros(len(found), dtype=np.int64), found, sums, 1)[0])

@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirrortest.reconcile.plan import Plan
+
 _TASKS_PER_CORE = 4
 _SMALL = 4 << 20
 """Bytes of logs that one part judges before another one has begun."""
 _BYTES_PER_PART = 64 << 20
-_BYTES_PER_ROW = 100
-"""What a row of a journal takes, about; only their rows are not noted."""
 
 
 class File(NamedTuple):
@@ -103,8 +102,8 @@ def reading(plan: Plan, cores: int, *, placed: bool, parts: int | None = None) -
     """
     files = [
         (
-            _rows(file.rows, file.size),
-            File(number, found.session.role, file.uri, file.rows, file.digest),
+            file.estimated_rows,
+            File(number, found.session.role, file.location.uri, file.rows, file.digest),
         )
         for number, found in enumerate(plan.sessions)
         for file in found.files
@@ -121,10 +120,6 @@ def reading(plan: Plan, cores: int, *, placed: bool, parts: int | None = None) -
 def _parts(plan: Plan, cores: int) -> int:
     size = sum(file.size for found in plan.sessions for file in found.files)
     return 1 if size < _SMALL else max(cores * _TASKS_PER_CORE, size // _BYTES_PER_PART)
-
-
-def _rows(rows: int | None, size: int) -> int:
-    return size // _BYTES_PER_ROW if rows is None else rows
 
 
 def _tasks(files: Sequence[tuple[int, File]], most: int) -> list[list[File]]:

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.reconcile.jvm import END_SECONDS, spark_java, spark_jvm
-from mirrortest.reconcile.kept_classes import ARCHIVE_SECONDS, reading, writing
+from mirrortest.reconcile.jvm import spark_java, spark_jvm
+from mirrortest.reconcile.kept_classes import reading, writing
 from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY
 
 if TYPE_CHECKING:
@@ -83,11 +83,10 @@ def spark_session(
             conf,
             () if plain else [*_JAVA, *_young(driver_memory), *kept],
             meanwhile=_import,
-            patience=END_SECONDS if archive is None else ARCHIVE_SECONDS,
-            silent=archive is not None,
+            archiving=archive is not None,
         )
         port, secret = stack.enter_context(jvm)
-        with _told(port, secret):
+        with _gateway(port, secret):
             session = _connect()
         stack.callback(_disconnect, session)
         yield session if plain else _tuned(session)
@@ -141,7 +140,8 @@ def _tuned(session: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _told(port: int, secret: str) -> Iterator[None]:
+def _gateway(port: int, secret: str) -> Iterator[None]:
+    """PySpark finds the JVM by these variables."""
     ours = {
         "PYSPARK_GATEWAY_PORT": str(port),
         "PYSPARK_GATEWAY_SECRET": secret,

@@ -70,15 +70,15 @@ class Engine(Protocol):
         """The bundles that `read` gives for each task's number."""
 
 
-class SparkBundles:
-    """See `Bundles`: a DataFrame of them."""
+class _SparkBundles:
+    """A DataFrame of bundles."""
 
     def __init__(self, frame: Any, kept: list[Any]) -> None:
         self._frame = frame
         self._kept = kept
 
     @classmethod
-    def keep(cls, frame: Any, kept: list[Any]) -> SparkBundles:
+    def keep(cls, frame: Any, kept: list[Any]) -> _SparkBundles:
         """A DataFrame that is computed once; `kept` is what the engine lets go of in the end."""
         kept.append(frame.persist(StorageLevel.DISK_ONLY))
         return cls(frame, kept)
@@ -87,51 +87,41 @@ class SparkBundles:
         return self._frame.where(self._frame["name"] == name)
 
     def driver_rows(self) -> pa.Table:
-        """See `Bundles`."""
         packed = self._frame.where(f"part = {DRIVER}").select("packed").toArrow()["packed"]
         return pa.concat_tables([INTERVALS.empty_table(), *opened(packed)])
 
     def tables(self, *names: str) -> Iterator[tuple[str, pa.Table]]:
-        """See `Bundles`."""
         chosen = self._frame.where(self._frame["name"].isin(*names))
         rows = chosen.select("name", "packed").toArrow()
         yield from zip(rows["name"].to_pylist(), opened(rows["packed"]), strict=True)
 
     def count(self, name: str) -> int:
-        """See `Bundles`."""
         (found,) = self._named(name).agg({"number": "sum"}).first()
         return found or 0
 
     def largest_part(self, name: str) -> int:
-        """See `Bundles`."""
         (found,) = self._named(name).agg({"part": "max"}).first()
         return -1 if found is None else int(found)
 
-    def named(self, name: str) -> SparkBundles:
-        """See `Bundles`."""
-        return SparkBundles(self._named(name), self._kept)
+    def named(self, name: str) -> _SparkBundles:
+        return _SparkBundles(self._named(name), self._kept)
 
-    def renamed(self, name: str) -> SparkBundles:
-        """See `Bundles`."""
-        return SparkBundles(self._frame.withColumn("name", functions.lit(name)), self._kept)
+    def renamed(self, name: str) -> _SparkBundles:
+        return _SparkBundles(self._frame.withColumn("name", functions.lit(name)), self._kept)
 
-    def replaced(self, tasks: Sequence[int], anew: SparkBundles) -> SparkBundles:
-        """See `Bundles`."""
+    def replaced(self, tasks: Sequence[int], anew: _SparkBundles) -> _SparkBundles:
         others = self._frame.where(~self._frame["task"].isin(list(tasks)))
         return self.keep(others.unionAll(anew._frame), self._kept)
 
-    def with_(self, others: SparkBundles) -> SparkBundles:
-        """See `Bundles`."""
-        return SparkBundles(self._frame.unionAll(others._frame), self._kept)
+    def with_(self, others: _SparkBundles) -> _SparkBundles:
+        return _SparkBundles(self._frame.unionAll(others._frame), self._kept)
 
-    def map_parts(self, parts: int, function: OfBatches) -> SparkBundles:
-        """See `Bundles`."""
+    def map_parts(self, parts: int, function: OfBatches) -> _SparkBundles:
         mine = self._frame.where(f"part <> {DRIVER}")
         together = mine.coalesce(1) if parts == 1 else mine.repartitionById(parts, mine["part"])
         return self.keep(map_batches(together, function, BUNDLES), self._kept)
 
     def write(self, schema: pa.Schema, place: Location) -> None:
-        """See `Bundles`."""
         uri = place.uri
 
         def write(part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -142,7 +132,7 @@ class SparkBundles:
 
 
 class Spark:
-    """See `Engine`: a Spark session."""
+    """A Spark session as an `Engine`."""
 
     def __init__(self, session: Any) -> None:
         self._session = session
@@ -153,9 +143,9 @@ class Spark:
         """See `Engine`."""
         return int(self._session.sparkContext.defaultParallelism)
 
-    def scan(self, tasks: Sequence[int], read: OfTask) -> SparkBundles:
+    def scan(self, tasks: Sequence[int], read: OfTask) -> _SparkBundles:
         """See `Engine`."""
-        return SparkBundles.keep(map_numbers(self._session, tasks, read, BUNDLES), self._kept)
+        return _SparkBundles.keep(map_numbers(self._session, tasks, read, BUNDLES), self._kept)
 
     def close(self) -> None:
         """Let go of what was kept."""

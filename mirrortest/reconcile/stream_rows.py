@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.chain import codes, firsts
 from mirrortest.reconcile.holes import unpacked_chains, unpacked_claims
-from mirrortest.reconcile.interval_rows import STREAM
 from mirrortest.reconcile.stretch import NONE, numbers
 from mirrortest.reconcile.sweep import Spans
-from mirrortest.seqlog.schema import Kind
+from mirrortest.seqlog.batches import filled, positions
+from mirrortest.seqlog.schema import STREAM, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -30,7 +30,7 @@ KINDS = (
     Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.EXPIRED,
     Kind.FOUND,
 )  # fmt: skip
-"""The columns of a stream."""
+"""The kinds that are of streams; `StreamRows.kind` has their places here."""
 _NUMBERS = (
     "partition", "identity", "seq_lo", "seq_hi", "offset_lo", "offset_hi", "outcome", "findings",
     "last_ns", "session",
@@ -54,6 +54,10 @@ class Streams:
     def __len__(self) -> int:
         """How many there are."""
         return len(self.topic)
+
+    def names(self, topic: Longs) -> list[str]:
+        """The names of topics, by their codes."""
+        return [self.topics[code] for code in topic.tolist()]
 
 
 class Strangers(NamedTuple):
@@ -105,9 +109,9 @@ class StreamRows:
     def minutes(self, rows: Longs) -> tuple[Longs, Spans, Longs]:
         """Rows cut where the minute changes: each piece's row, its numbers, its minute."""
         counts = self.first_mark[rows + 1] - self.first_mark[rows]
-        row = np.repeat(rows, counts)
-        ends = np.cumsum(counts)
-        mark = np.arange(len(row)) - np.repeat(ends - counts - self.first_mark[rows], counts)
+        which, nth = positions(counts)
+        row, ends = rows[which], np.cumsum(counts)
+        mark = self.first_mark[row] + nth
         lo = self.mark_seq[mark]
         hi = np.append(lo[1:], 0)[: len(lo)]
         some = counts > 0
@@ -130,7 +134,7 @@ class StreamRows:
         table = _expanded(table.filter(mine))
         kinds = pa.array([kind.value for kind in KINDS])
         streams, stream = _streams(table)
-        counts = pc.fill_null(pc.list_value_length(table["mark_seq"]), 0).to_numpy()
+        counts = filled(pc.list_value_length(table["mark_seq"]), 0)
         columns = {name: numbers(table, name) for name in _NUMBERS}
         columns["findings"] = np.maximum(columns["findings"], 0)
         if only is not None:
@@ -189,14 +193,12 @@ def coded(values: pa.ChunkedArray) -> NDArray[np.int32]:
     encoded = values.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
-    indices = encoded.indices.fill_null(NONE)
-    found: NDArray[np.int32] = indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    return found
+    return filled(encoded.indices, NONE).astype(np.int32)
 
 
 def _streams(table: pa.Table) -> tuple[Streams, Longs]:
-    own = codes(*(coded(table[name]) for name in STREAM)).astype(np.int64)
-    _, first = np.unique(own, return_index=True)
+    own = codes(*(coded(table[name]) for name in STREAM))
+    first = firsts(own)
     keys = table.select(list(STREAM)).take(pa.array(first)).combine_chunks()
     # In the order in which people read them.
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in STREAM]).to_numpy()

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.seqlog.batches import filled
 from mirrortest.seqlog.parquet import is_single
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.row import MINUTE_NS
@@ -257,12 +258,9 @@ def integers(values: pa.Array | None) -> Longs | None:
     """A column of integers, `NONE` for null; None where all are null."""
     if values is None:
         return None
-    if values.null_count:
-        if values.null_count == len(values):
-            return None
-        values = pc.fill_null(values, pa.scalar(NONE, values.type))
-    found: Longs = values.to_numpy(zero_copy_only=False)
-    return found
+    if values.null_count and values.null_count == len(values):
+        return None
+    return filled(values, NONE)
 
 
 def numbers(rows: pa.Table, name: str) -> Longs:

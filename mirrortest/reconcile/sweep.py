@@ -31,13 +31,18 @@ class Spans(NamedTuple):
         """No numbers."""
         return cls(_EMPTY, _EMPTY, _EMPTY)
 
+    @property
+    def lengths(self) -> Longs:
+        """How many each has."""
+        return self.hi - self.lo
+
     def take(self, which: Flags | Longs) -> Spans:
         """Some of them."""
         return Spans(self.key[which], self.lo[which], self.hi[which])
 
 
 class Sweep:
-    """The segments of spans, by key and number; `key`, `lo` and `hi` are theirs."""
+    """The `segments` of spans, by key and number."""
 
     def __init__(self, **spans: Spans) -> None:
         """Each argument is a group of spans, by whose name `sum` asks for them."""
@@ -58,7 +63,7 @@ class Sweep:
             first += 2 * size
         self._points = len(at)
         self._inside = np.flatnonzero(key[1:] == key[:-1])
-        self.key, self.lo, self.hi = key[self._inside], at[self._inside], at[self._inside + 1]
+        self.segments = Spans(key[self._inside], at[self._inside], at[self._inside + 1])
 
     def sum(self, name: str, weight: Longs | Flags | int = 1) -> Longs:
         """The sum of the weights of a group's spans over each segment."""
@@ -77,15 +82,24 @@ class Sweep:
 
     def spans(self, which: Flags) -> Spans:
         """Some of the segments, those that touch as one."""
-        return joined(self.key[which], self.lo[which], self.hi[which])
+        return joined(self.segments.take(which))[0]
 
 
-def joined(key: Longs, lo: Longs, hi: Longs) -> Spans:
-    """Disjoint spans in order, those that touch as one."""
-    if not len(key):
-        return Spans.none()
-    begins = np.append(True, (key[1:] != key[:-1]) | (lo[1:] != hi[:-1]))
-    return Spans(key[begins], lo[begins], hi[np.append(begins[1:], True)])
+def runs(begins: Flags) -> tuple[Longs, Longs]:
+    """The first and the last places of runs, by the flags of where one begins: the first does."""
+    starts = np.flatnonzero(begins)
+    return starts, np.append(starts[1:], len(begins))[: len(starts)] - 1
+
+
+def joined(spans: Spans, *alike: Longs) -> tuple[Spans, Longs]:
+    """Disjoint spans in order, those that touch and are `alike` as one; where each begins."""
+    key, lo, hi = spans
+    begins = np.ones(len(key), dtype=bool)
+    begins[1:] = (key[1:] != key[:-1]) | (lo[1:] != hi[:-1])
+    for values in alike:
+        begins[1:] |= values[1:] != values[:-1]
+    starts, ends = runs(begins)
+    return Spans(key[starts], lo[starts], hi[ends]), starts
 
 
 def highest_before(key: Longs, values: Longs) -> Longs:

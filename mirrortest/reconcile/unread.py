@@ -199,7 +199,7 @@ def lane_homes(rows: StreamRows, given: Given) -> list[frozenset[int]]:
         for where, lane, topic in zip(
             source.tolist(),
             streams.lane[first].tolist(),
-            [streams.topics[code] for code in streams.topic[first].tolist()],
+            streams.names(streams.topic[first]),
             strict=True,
         )
     ]

@@ -88,13 +88,11 @@ class Result:
     def _files(self, name: str) -> list[Location]:
         """A table's file, or those of the directory that a large one is."""
         place = self.place.child(f"{name}.parquet")
-        try:
+        with place.checked("read"):
             kind = place.filesystem.get_file_info(place.path).type
             if kind is not fs.FileType.Directory:
                 return [place] if kind is fs.FileType.File else []
             inside = place.filesystem.get_file_info(fs.FileSelector(place.path))
-        except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
         return [place.child(each.base_name) for each in sorted(inside, key=lambda e: str(e.path))]
 
     def _read(self, place: Location, what: Callable[[pq.ParquetFile], Any]) -> Any:
@@ -108,14 +106,12 @@ def _count(parquet: pq.ParquetFile) -> int:
 
 @contextlib.contextmanager
 def _parquet(place: Location) -> Iterator[pq.ParquetFile]:
-    try:
-        with (
-            place.filesystem.open_input_file(place.path) as file,
-            pq.ParquetFile(file) as parquet,
-        ):
-            yield parquet
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
+    with (
+        place.checked("read"),
+        place.filesystem.open_input_file(place.path) as file,
+        pq.ParquetFile(file) as parquet,
+    ):
+        yield parquet
 
 
 def read_result(
@@ -207,14 +203,10 @@ def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
     """
     there: dict[str, Location] = {}
     for logdir in logdirs:
-        try:
+        with logdir.checked("listed"):
             infos = logdir.filesystem.get_file_info(
                 fs.FileSelector(logdir.path, recursive=False, allow_not_found=True)
             )
-        except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(
-                f"{logdir.shown}: cannot be listed: {reason_of(error)}"
-            ) from error
         for name in sorted(info.base_name for info in infos):
             place = logdir.child(name, RESULT_FOLDER)
             if name.startswith("run=") and _exists(place.child(SUMMARY_FILE)):
@@ -241,26 +233,21 @@ def result_at(place: Location) -> Location:
         SequenceLogError: the place cannot be looked at.
     """
     below = place.child(RESULT_FOLDER)
-    try:
-        if not _exists(place.child(SUMMARY_FILE)) and _exists(below.child(SUMMARY_FILE)):
-            return below
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
-    return place
+    with place.checked("read"):
+        there = not _exists(place.child(SUMMARY_FILE)) and _exists(below.child(SUMMARY_FILE))
+    return below if there else place
 
 
 def _summary(place: Location) -> Summary:
     file = place.child(SUMMARY_FILE)
-    try:
-        with file.filesystem.open_input_file(file.path) as source:
-            raw = source.read()
-    except FileNotFoundError:
-        raise UsageError(
-            f"{place.shown}: no {SUMMARY_FILE}; reconcile the run first "
-            "(mirrortest reconcile LOGDIR --run RUN)"
-        ) from None
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{file.shown}: cannot be read: {reason_of(error)}") from error
+    with file.checked("read"):
+        try:
+            raw = file.read()
+        except FileNotFoundError:
+            raise UsageError(
+                f"{place.shown}: no {SUMMARY_FILE}; reconcile the run first "
+                "(mirrortest reconcile LOGDIR --run RUN)"
+            ) from None
     try:
         document = json.loads(raw)
         version = document["version"], document["kind"]
@@ -291,11 +278,8 @@ def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
             continue
         place = found.location.child(SUMMARY_FILE)
         # A producer that was killed wrote none; what a strange file says is not worth an error.
-        with (
-            contextlib.suppress(OSError, ValueError),
-            place.filesystem.open_input_file(place.path) as file,
-        ):
-            report = json.loads(file.read())
+        with contextlib.suppress(OSError, ValueError):
+            report = json.loads(place.read())
             if isinstance(report, dict) and report.get("version") == 1:
                 reports[found.session.session] = report
     return reports

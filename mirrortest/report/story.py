@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from mirrortest.config.threshold import OPERATORS
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.config.units import format_duration, number, span
 from mirrortest.errors import UsageError
@@ -13,7 +14,7 @@ from mirrortest.results.words import FINDINGS, befell, moment
 from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from mirrortest.report.html.latencies import Latencies
     from mirrortest.report.html.timeline import Timeline
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 _LONG_NS = 600 * 10**9
 """An event that is longer ago explains nothing."""
-_SIGNS: dict[str, Callable[[int, Fraction], bool]] = {
-    "<": lambda value, bound: value < bound,
-    "<=": lambda value, bound: value <= bound,
-}
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,7 @@ def _first_count(name: str, timeline: Timeline) -> list[First]:
         if row.any():
             at = int((row > 0).argmax())
             what = f"{number(int(row[at]))} {befell(name, int(row[at]))}"
-            start = slots.start_ns + at * slots.step_ns
+            start = slots.begin(at)
             before = timeline.cause_before.get((name, place), start)
             firsts.append(First(what, topic, start, slots.step_ns, before))
     return firsts
@@ -111,9 +108,9 @@ def broken_slots(condition: Condition, latencies: Latencies) -> list[bool]:
 
 def _too_slow(condition: Condition, latencies: Latencies) -> list[int | None]:
     """What the condition speaks of in each slot, ns; None where it is met, or nothing measured."""
-    holds = _SIGNS.get(condition.comparison)
+    holds = OPERATORS[condition.comparison]
     share = Fraction(1) if condition.statistic == "max" else condition.statistic
-    if holds is None or not isinstance(share, Fraction):
+    if condition.comparison not in {"<", "<="} or not isinstance(share, Fraction):
         return []
     (values,) = latencies.quantiles([share])
     return [None if each is None or holds(each, condition.bound) else each for each in values]
@@ -128,7 +125,7 @@ def _first_slow(condition: Condition, timeline: Timeline) -> list[First]:
         for slot, value in enumerate(_too_slow(condition, timeline.latencies.of_topics([place]))):
             if value is not None:
                 what = f"{condition.metric} was {format_duration(value)}"
-                start = slots.start_ns + slot * slots.step_ns
+                start = slots.begin(slot)
                 # Whatever is slower than the bound had not arrived until then.
                 before = start + int(condition.bound)
                 firsts.append(First(what, topic, start, slots.step_ns, before))

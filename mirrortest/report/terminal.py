@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import format_seconds
 from mirrortest.results.conditions import headline
 from mirrortest.results.summary import ALL_TOPICS, shorten
 from mirrortest.results.tables import escape
@@ -152,7 +152,7 @@ def _undelivered(summary: Summary) -> Table:
 
 
 def _seconds(quantiles: Mapping[str, float], name: str) -> str:
-    return format_duration(round(quantiles[name] * 1e9)) if name in quantiles else ""
+    return format_seconds(quantiles[name]) if name in quantiles else ""
 
 
 def _online(summary: Summary) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from mirrortest.config.threshold import Threshold as Condition
-from mirrortest.config.units import format_duration, number
+from mirrortest.config.units import format_seconds, number
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Weight
 from mirrortest.model.verdict import Verdict
@@ -64,7 +64,7 @@ def condition_result(threshold: Threshold) -> ConditionResult:
     if threshold.value is None:
         measured = "not measured"
     elif condition is not None and condition.series is not None:
-        measured = format_duration(round(threshold.value * 1e9))
+        measured = format_seconds(threshold.value)
     elif condition is not None and condition.relative:
         measured = f"{threshold.value:.6g} %"
     else:
@@ -96,7 +96,7 @@ def headline(summary: Judged) -> str:
             )
     failed = [condition_result(each) for each in summary.thresholds if not each.passed]
     texts = [_failure(each, counts, acked) for each in failed[:_MOST_NAMED]]
-    if more := len(failed) - _MOST_NAMED if len(failed) > _MOST_NAMED else 0:
+    if (more := len(failed) - _MOST_NAMED) > 0:
         texts.append(f"{number(more, 'more condition')} failed")
     return _sentence(_listed(texts) if texts else "A condition failed")
 

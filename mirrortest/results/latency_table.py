@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from rich.measure import Measurement
-from rich.text import Text
-
 from mirrortest.config.units import format_duration
 from mirrortest.results.summary import as_percentage
+from mirrortest.results.tables import Signs
 from mirrortest.results.view import compact_table
 from mirrortest.timing.histogram import PROMETHEUS_NS
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
     from rich.table import Table
 
     from mirrortest.timing.histogram import Histogram
@@ -34,19 +30,7 @@ def latency_table(histogram: Histogram) -> Table:
     filled = [at for at, count in enumerate(counts) if count]
     for at in range(filled[0], filled[-1] + 1) if filled else ():
         count = counts[at]
-        bar = _Bar(-(-_WIDTH * count // max(counts)))
+        length = -(-_WIDTH * count // max(counts))
+        bar = Signs("█" * length, "#" * length)
         made.add_row(labels[at], f"{count:,}", as_percentage(count, histogram.count), bar)
     return made
-
-
-@dataclass(frozen=True)
-class _Bar:
-    """So many blocks; letters where the terminal has no blocks."""
-
-    length: int
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(("#" if options.ascii_only else "█") * self.length)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement(self.length, self.length)

@@ -15,8 +15,7 @@ from rich.text import Text
 
 from mirrortest.config.units import format_duration, span
 from mirrortest.config.visible import visible
-from mirrortest.model.verdict import Verdict
-from mirrortest.results.tables import escape
+from mirrortest.results.tables import escape, verdict_line
 from mirrortest.results.view import compact_table
 from mirrortest.timing.histogram import Histogram
 from mirrortest.timing.recent import RECENT_NS
@@ -24,13 +23,13 @@ from mirrortest.timing.recent import RECENT_NS
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
+    from mirrortest.model.verdict import Verdict
     from mirrortest.timing.histogram import Sparse
     from mirrortest.timing.recent import Latencies
 
 MOST_SLOWEST = 50
 """Rows that any terminal has room for."""
 
-_COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAILED: "red"}
 _SHOWN_QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 
@@ -75,9 +74,7 @@ class ProgressView:
         """The screen, in the size of the terminal."""
         # Whoever prints this may have switched folding off for its own lines.
         options = options.update(no_wrap=False, overflow="fold", height=None)
-        head = Text.assemble(
-            visible(f"{self.subject}: "), (visible(self.state), f"bold {_COLOURS[self.verdict]}")
-        )
+        head = verdict_line(self.subject, self.verdict, self.state)
         figures = Table.grid(padding=(0, 2, 0, 0))
         figures.add_column(style="dim", no_wrap=True)
         figures.add_column(overflow="fold")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003  # pydantic reads it
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from mirrortest import __version__
-from mirrortest.config.visible import visible_json
+from mirrortest.config.document import Document, DocumentPart
 from mirrortest.model.verdict import Verdict  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
     from mirrortest.timing.histogram import Histogram
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+PERCENTILES = {
+    "p50": Fraction(1, 2),
+    "p90": Fraction(9, 10),
+    "p99": Fraction(99, 100),
+    "p99.9": Fraction(999, 1000),
+    "max": Fraction(1),
+}
 ALL_TOPICS = "all"
 """What the latencies by topic call all topics together, where there are several."""
 
@@ -31,12 +39,7 @@ MINUTE_LATENCIES = {
 """A minute's latencies from the intended time, each with its column in the table `by_minute`."""
 
 
-class _Model(BaseModel):
-    # A newer writer's additions do not hinder a reader; a new meaning raises the version.
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Latency(_Model):
+class Latency(DocumentPart):
     """A latency's distribution in seconds; `quantiles` by name (p50); empty where count is 0.
 
     `negative` counts those below zero: clocks disagree, or were set.
@@ -60,7 +63,7 @@ class Latency(_Model):
         )
 
 
-class Threshold(_Model):
+class Threshold(DocumentPart):
     """A threshold and how it ended; `value` is None where nothing was measured."""
 
     expression: str
@@ -73,7 +76,7 @@ class Threshold(_Model):
         return cls(expression=str(result.threshold), value=result.value, passed=result.passed)
 
 
-class Missing(_Model):
+class Missing(DocumentPart):
     """Consecutive numbers of a stream that were not delivered: [seq_lo, seq_hi)."""
 
     topic: str
@@ -86,7 +89,7 @@ class Missing(_Model):
     seq_hi: int
 
 
-class Attributed(_Model):
+class Attributed(DocumentPart):
     """How many messages with a verdict of not having been delivered are known to have come how far.
 
     `attribution` is one of `reconcile.attribution.Attribution`'s phrases.
@@ -97,7 +100,7 @@ class Attributed(_Model):
     messages: int
 
 
-class Minute(_Model):
+class Minute(DocumentPart):
     """What was intended for one minute (UTC) and topic, and what became of it.
 
     `counts` are by the names of `MINUTE_COUNTS`; `latency_seconds` by those of `MINUTE_LATENCIES`,
@@ -110,7 +113,7 @@ class Minute(_Model):
     latency_seconds: dict[str, float] = Field(default_factory=dict)
 
 
-class Partition(_Model):
+class Partition(DocumentPart):
     """What was found in a destination partition; None: missing, and its stream was seen nowhere."""
 
     topic: str
@@ -118,14 +121,14 @@ class Partition(_Model):
     counts: dict[str, int]
 
 
-class Online(_Model):
+class Online(DocumentPart):
     """The comparison with what the consumers had found; `disagreements` are in words."""
 
     partitions: int
     disagreements: list[str]
 
 
-class Workload(_Model):
+class Workload(DocumentPart):
     """What some producers were asked to send, as `produce --workload` reads it.
 
     What was the default is left out.
@@ -135,7 +138,7 @@ class Workload(_Model):
     workload: dict[str, Any]
 
 
-class RestsOn(_Model):
+class RestsOn(DocumentPart):
     """What a reconciliation rests on: sessions' logs, and how many offsets they say were read."""
 
     producers: int
@@ -143,7 +146,7 @@ class RestsOn(_Model):
     offsets_read: int
 
 
-class Summary(_Model):
+class Summary(Document):
     """The reconciliation of a run.
 
     `counts` are numbers of messages: outcomes of sends and findings, by the names they have
@@ -182,10 +185,6 @@ class Summary(_Model):
         """That of all topics together; None where nothing was measured."""
         found = self.latency_seconds
         return found.get(ALL_TOPICS) or next(iter(found.values()), None)
-
-    def encode(self) -> str:
-        """The document."""
-        return visible_json(self.model_dump_json(indent=2)) + "\n"
 
 
 def as_percentage(part: int, whole: int) -> str:

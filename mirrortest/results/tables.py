@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape as escape_markup
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +16,8 @@ from mirrortest.model.verdict import Verdict
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from rich.console import Console, ConsoleOptions, RenderResult
+
 _COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAILED: "red"}
 
 
@@ -22,9 +26,25 @@ def escape(text: str) -> str:
     return escape_markup(visible(text))
 
 
-def verdict_line(subject: str, verdict: Verdict) -> Text:
-    """``SUBJECT: passed``, the verdict in its colour."""
-    return Text.assemble(visible(f"{subject}: "), (verdict.value, f"bold {_COLOURS[verdict]}"))
+def verdict_line(subject: str, verdict: Verdict, text: str = "") -> Text:
+    """``SUBJECT: passed``, the verdict, or another text for it, in its colour."""
+    shown = visible(text or verdict.value)
+    return Text.assemble(visible(f"{subject}: "), (shown, f"bold {_COLOURS[verdict]}"))
+
+
+@dataclass(frozen=True)
+class Signs:
+    """A text with signs that not every terminal has: the others get as many `letters`."""
+
+    signs: str
+    letters: str
+    colour: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.letters if options.ascii_only else self.signs, self.colour)
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(len(self.signs), len(self.signs))
 
 
 def lines(texts: Iterable[str], label: str = "", colour: str = "") -> list[Text]:
@@ -51,8 +71,3 @@ def table(
     for row in rows:
         made.add_row(*map(escape, row))
     return made
-
-
-def count(number: int) -> str:
-    """A number of messages in a cell, which is empty for none."""
-    return f"{number:,}" if number else ""

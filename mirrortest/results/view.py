@@ -12,22 +12,21 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group
-from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import format_seconds
 from mirrortest.config.visible import visible
 from mirrortest.model.findings import Weight
 from mirrortest.results.conditions import condition_result
 from mirrortest.results.summary import as_percentage, shorten
-from mirrortest.results.tables import escape, lines, verdict_line
+from mirrortest.results.tables import Signs, escape, lines, verdict_line
 from mirrortest.results.words import FINDINGS, NO_SHARE, meaning_of, readable_name, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.console import RenderableType
 
     from mirrortest.model.verdict import Verdict
     from mirrortest.results.summary import Latency, Threshold
@@ -80,8 +79,7 @@ class RunResult:
         parts += [_BLANK] if len(parts) > 1 else []
         if self.latency is not None and self.latency.quantiles:
             values = ", ".join(
-                f"{name} {format_duration(round(value * 1e9))}"
-                for name, value in self.latency.quantiles.items()
+                f"{name} {format_seconds(value)}" for name, value in self.latency.quantiles.items()
             )
             parts += lines([f"latency from the intended time: {values}"])
         parts += lines(shorten(self.inconclusive), "inconclusive: ", "yellow")
@@ -134,26 +132,13 @@ class RunResult:
         return made
 
 
-@dataclass(frozen=True)
-class _Mark:
-    """Whether a condition was met: a sign and a word; letters where the terminal has no signs."""
-
-    ended: str
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        sign, letter, colour = _MARKS[self.ended]
-        yield Text(f"{letter if options.ascii_only else sign} {self.ended}", colour)
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        width = len(self.ended) + 2
-        return Measurement(width, width)
-
-
 def _conditions(thresholds: Sequence[Threshold]) -> Table:
     made = compact_table(("", "condition", "measured", "limit"), numbers=(2,))
     for row in map(condition_result, thresholds):
         name = row.metric or row.expression
-        made.add_row(_Mark(row.ended), escape(name), escape(row.measured), escape(row.limit))
+        sign, letter, colour = _MARKS[row.ended]
+        ended = Signs(f"{sign} {row.ended}", f"{letter} {row.ended}", colour)
+        made.add_row(ended, escape(name), escape(row.measured), escape(row.limit))
     return made
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.seqlog.schema import ROWS, Kind
+from mirrortest.seqlog.schema import ROWS, TOTALLED, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from mirrortest.seqlog.rows import Row
 
-_TOTALS = ("negative", "latency_bucket", "latency_count")
 _EXPLODED = pa.array([Kind.SENT.value, Kind.SEEN.value])
 
 
@@ -51,18 +50,23 @@ class Columns:
 
     def batch(self) -> pa.RecordBatch:
         """The rows as a record batch."""
-        columns = []
-        for field in ROWS:
-            value = self.kind.value if field.name == "kind" else self.values.get(field.name)
-            if isinstance(value, np.ndarray | list):
-                columns.append(pa.array(value, type=field.type))
-            elif isinstance(value, pa.Array):
-                columns.append(value.cast(field.type))
-            elif value is None:
-                columns.append(pa.nulls(self.count, field.type))
-            else:
-                columns.append(pa.repeat(pa.scalar(value, field.type), self.count))
-        return pa.record_batch(columns, schema=ROWS)
+        return batch_with(ROWS, self.count, {**self.values, "kind": self.kind.value})
+
+
+def batch_with(schema: pa.Schema, count: int, values: Mapping[str, Any]) -> pa.RecordBatch:
+    """So many rows: a column is an array, a list, one value for all, or, where not given, null."""
+    columns = []
+    for field in schema:
+        value = values.get(field.name)
+        if value is None:
+            columns.append(pa.nulls(count, field.type))
+        elif isinstance(value, np.ndarray | list):
+            columns.append(pa.array(value, type=field.type))
+        elif isinstance(value, pa.Array):
+            columns.append(value.cast(field.type))
+        else:
+            columns.append(pa.repeat(pa.scalar(value, field.type), count))
+    return pa.record_batch(columns, schema=schema)
 
 
 def batch_of(rows: Iterable[Row]) -> pa.RecordBatch:
@@ -89,10 +93,9 @@ def exact(
     if row.kind not in {Kind.SENT, Kind.SEEN}:
         raise ValueError(f"a row of kind {row.kind} has no messages")
     values: dict[str, Any] = row._asdict()
-    lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
-    if lo is None or hi is None:
+    count = length(row)
+    if count is None:
         raise ValueError("an interval without seqs and offsets")
-    count = hi - lo
     for column in ("seq", "offset"):
         start = values[f"{column}_lo"]
         if start is not None:
@@ -101,10 +104,16 @@ def exact(
     for name, times in (("intended", intended), ("sent", sent), ("arrived", arrived)):
         if times is not None:
             values[f"{name}_first"] = values[f"{name}_last"] = times
-    for name in _TOTALS:
+    for name in TOTALLED:
         if values[name] is not None:
             values[name] = [values[name], *([None] * (count - 1))]
     return Columns(Kind(values.pop("kind")), count, values)
+
+
+def length(row: Row) -> int | None:
+    """How many seqs a row has, or else offsets; None: neither."""
+    lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
+    return None if lo is None or hi is None else hi - lo
 
 
 def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -131,7 +140,7 @@ def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
         ends = pc.if_else(pa.array(in_messages), pc.add(lo, 1), columns[f"{name}_hi"])
         columns[f"{name}_hi"] = ends
     repeated = pa.array(step > 0)
-    for name in _TOTALS:
+    for name in TOTALLED:
         columns[name] = pc.if_else(repeated, pa.scalar(None, ROWS.field(name).type), columns[name])
     return pa.record_batch(list(columns.values()), schema=ROWS)
 
@@ -145,26 +154,43 @@ def positions(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     """Length of each row's interval, -1 where there is none."""
     difference = pc.subtract(batch[f"{name}_hi"], batch[f"{name}_lo"])
-    lengths: NDArray[np.int64] = pc.fill_null(difference, -1).to_numpy(zero_copy_only=False)
-    return lengths
+    return filled(difference, -1)
+
+
+def filled(values: pa.Array | pa.ChunkedArray, null: int) -> NDArray[Any]:
+    """A column of integers, `null` for null."""
+    if values.null_count:
+        values = pc.fill_null(values, null)
+    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return found
 
 
 def conform(
     batch: pa.RecordBatch, columns: Sequence[str] | None = None, *, coded: bool = False
 ) -> pa.RecordBatch:
-    """Another version's batch with these columns: unknown ones are dropped, missing ones are null.
+    """Another version's rows of a log with these columns; see `conformed`.
 
     `coded`: dictionary-encoded texts stay encoded.
     """
     fields = [ROWS.field(name) for name in (columns if columns is not None else ROWS.names)]
-    present = set(batch.schema.names)
-    arrays = []
-    for field in fields:
-        if field.name not in present:
-            arrays.append(pa.nulls(batch.num_rows, field.type))
-        elif coded and pa.types.is_dictionary(batch[field.name].type):
-            arrays.append(batch[field.name])
-        else:
-            arrays.append(batch[field.name].cast(field.type))
-    kept = [field.with_type(array.type) for field, array in zip(fields, arrays, strict=True)]
-    return pa.record_batch(arrays, schema=pa.schema(kept))
+    if coded:
+        encoded = {each.name: each.type for each in batch.schema if _is_coded(each)}
+        fields = [field.with_type(encoded.get(field.name, field.type)) for field in fields]
+    found: pa.RecordBatch = conformed(batch, pa.schema(fields))
+    return found
+
+
+def _is_coded(field: pa.Field) -> bool:
+    return bool(pa.types.is_dictionary(field.type))
+
+
+def conformed(rows: Any, schema: pa.Schema) -> Any:
+    """A batch or table with these columns: unknown ones are dropped, missing ones are null."""
+    present = set(rows.schema.names)
+    columns = [
+        rows[each.name].cast(each.type)
+        if each.name in present
+        else pa.nulls(rows.num_rows, each.type)
+        for each in schema
+    ]
+    return type(rows).from_arrays(columns, schema=schema)

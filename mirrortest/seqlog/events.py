@@ -11,11 +11,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Self
 
-import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.host.error_text import reason_of
+from mirrortest.config.document import DocumentPart
+from mirrortest.errors import UsageError
 from mirrortest.seqlog.location import Location
 
 if TYPE_CHECKING:
@@ -39,10 +38,8 @@ A part is `ready` some time after its `start`.
 _YEAR_2262 = (1 << 63) - 1
 
 
-class Event(BaseModel):
+class Event(DocumentPart):
     """A fault, and when: ns since the epoch."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     time_ns: int = Field(ge=0, le=_YEAR_2262)
     what: str
@@ -85,14 +82,10 @@ class EventLog:
         now_ns = time.time_ns() if time_ns is None else time_ns
         event = Event(time_ns=now_ns, what=what, part=part, detail=detail)
         files = self.place.filesystem
-        try:
+        with self.place.checked("written"):
             files.create_dir(self.place.parent.path, recursive=True)
             with files.open_append_stream(self.place.path) as sink:
                 sink.write(event.line().encode() + b"\n")
-        except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(
-                f"{self.place.shown}: cannot be written: {reason_of(error)}"
-            ) from error
         return event
 
 
@@ -106,13 +99,11 @@ class Events:
     @classmethod
     def read(cls, place: Location) -> Self:
         """Read a file; one that does not exist has no events. Raises SequenceLogError."""
-        try:
-            with place.filesystem.open_input_file(place.path) as file:
-                lines = file.read().splitlines()
-        except FileNotFoundError:
-            return cls([], [])
-        except (pa.ArrowException, OSError) as error:
-            raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
+        with place.checked("read"):
+            try:
+                lines = place.read().splitlines()
+            except FileNotFoundError:
+                return cls([], [])
         events, damage = list[Event](), list[str]()
         for number, line in enumerate(lines, start=1):
             if not line.strip():

@@ -24,7 +24,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import open_parquet, read_groups
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name
+from mirrortest.seqlog.session import CHANGED, JOURNAL, PARQUET, SESSION_FILE, Session, file_name
 from mirrortest.seqlog.session import digest as digest_of
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from mirrortest.seqlog.parquet import Marked
 
+_BYTES_PER_ROW = 100
+"""What a row of a journal takes, about; only their rows are not noted."""
 _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 
 
@@ -54,9 +56,9 @@ class LogFile:
         return self.digest is None and self.location.path.endswith(PARQUET)
 
     @property
-    def uri(self) -> str:
-        """What `read_file` takes on another machine; it may carry the address's credentials."""
-        return self.location.uri
+    def estimated_rows(self) -> int:
+        """How many it has, about."""
+        return self.size // _BYTES_PER_ROW if self.rows is None else self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +79,10 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
     """
     root = Location.parse(where)
     top = root if run is None else root.child(f"run={run}")
-    try:
+    with top.checked("listed"):
         infos = root.filesystem.get_file_info(
             fs.FileSelector(top.path, recursive=True, allow_not_found=True)
         )
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{top.shown}: cannot be listed: {reason_of(error)}") from error
     directories: dict[str, dict[str, int]] = {}
     for info in infos:
         if info.is_file:
@@ -93,8 +93,7 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
         numbered = {name: size for name, size in names.items() if _FILE.fullmatch(name)}
         if SESSION_FILE not in names and not numbered:
             continue
-        inner = folder[len(root.path.rstrip("/")) :].strip("/")
-        location = root.child(*inner.split("/")) if inner else root
+        location = root.below(folder)
         if SESSION_FILE not in names:
             raise SequenceLogError(f"{location.shown}: log files without {SESSION_FILE}")
         try:
@@ -151,11 +150,8 @@ def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
 def read_session(directory: Location) -> Session:
     """Read a session's session.json. Raises SequenceLogError."""
     place = directory.child(SESSION_FILE)
-    try:
-        with place.filesystem.open_input_file(place.path) as file:
-            raw = file.read()
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{place.shown}: cannot be read: {reason_of(error)}") from error
+    with place.checked("read"):
+        raw = place.read()
     return Session.decode(raw, place.shown)
 
 
@@ -201,7 +197,7 @@ def _session_files(
 
 
 def read_file(
-    file: LogFile | str,
+    file: LogFile,
     damage: list[Damage],
     *,
     columns: Sequence[str] | None = None,
@@ -213,8 +209,6 @@ def read_file(
     cannot be read is appended to `damage`. A journal that a running writer has just replaced by its
     Parquet file is read from that.
     """
-    if isinstance(file, str):
-        file = LogFile(Location.parse(file))
     wanted = ROWS.names if columns is None else columns
     place = file.location
     try:
@@ -222,8 +216,7 @@ def read_file(
             yield from _read_parquet(file, damage, wanted, marked)
             return
         try:
-            with place.filesystem.open_input_file(place.path) as source:
-                data = source.read_buffer()
+            data = place.buffer()
         except FileNotFoundError:
             yield from _read_parquet(_finished(file), damage, wanted, marked)
             return
@@ -256,11 +249,9 @@ def _read_parquet(
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
     # In one piece, as the digest needs all of it: such a file has some megabytes.
-    with place.filesystem.open_input_file(place.path) as source:
-        data = source.read_buffer()
+    data = place.buffer()
     if file.digest is not None and digest_of(memoryview(data)) != file.digest:
-        what = "its bytes are not those that were written (its digest differs)"
-        damage.append(Damage(DamageKind.CHANGED, place.shown, what, file.rows))
+        damage.append(Damage(DamageKind.CHANGED, place.shown, CHANGED, file.rows))
         return
     # An older version's file: each column is decoded and checked, the footer is not trusted.
     unproven = file.digest is None

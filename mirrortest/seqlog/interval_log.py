@@ -8,7 +8,7 @@ whole rows. Sums of its counts are the session's counts: the last interval ends 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -22,17 +22,15 @@ from mirrortest.seqlog.table_files import (
     read_table,
     schema_of,
     utc,
-    write_table,
 )
 from mirrortest.timing.histogram import Histogram, Sparse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from mirrortest.seqlog.damage import Damage
     from mirrortest.seqlog.files import SessionFiles
-    from mirrortest.seqlog.session import DigestingFile
 
 SCHEMA = schema_of(FIGURES, never_null={"started_ns", "ended_ns", "topic"})
 
@@ -100,13 +98,6 @@ class Intervals:
         self._began_ns, self._began_wall_ns, self._cpu = now_ns, wall_ns, cpu
         if rows:
             self._record(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
-
-
-def write_intervals(
-    batches: Iterable[pa.RecordBatch], sink: IO[bytes] | DigestingFile | pa.NativeFile
-) -> int:
-    """Write rows as a Parquet file to an open file; returns how many."""
-    return write_table(batches, sink, SCHEMA)
 
 
 def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs
 
 from mirrortest.config.visible import uri_without_secrets
-from mirrortest.errors import UsageError
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.host.error_text import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,28 @@ class Location:
         tail = "/".join(names)
         uri = f"{base.rstrip('/')}/{tail}{mark}{query}" if self.uri else ""
         return Location(self.filesystem, f"{self.path.rstrip('/')}/{tail}", uri)
+
+    def below(self, path: str) -> Location:
+        """The place with this path of the file system, which is this one's or begins with it."""
+        inner = path[len(self.path.rstrip("/")) :].strip("/")
+        return self.child(inner) if inner else self
+
+    def buffer(self) -> pa.Buffer:
+        """The file's bytes. Raises OSError or pyarrow's errors."""
+        with self.filesystem.open_input_file(self.path) as file:
+            return file.read_buffer()
+
+    def read(self) -> bytes:
+        """As `buffer`, for small files."""
+        return bytes(self.buffer().to_pybytes())
+
+    @contextmanager
+    def checked(self, done: str) -> Iterator[None]:
+        """What the file system raises becomes a SequenceLogError: it cannot be `done` (read)."""
+        try:
+            yield
+        except (pa.ArrowException, OSError) as error:
+            raise SequenceLogError(f"{self.shown}: cannot be {done}: {reason_of(error)}") from error
 
     @property
     def parent(self) -> Location:

@@ -8,32 +8,33 @@ finished by the next one into the same DIR.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+import structlog
+from pydantic import Field, ValidationError
 
 from mirrortest import __version__
+from mirrortest.config.document import DocumentPart
 from mirrortest.errors import SequenceLogError
 from mirrortest.host.error_text import reason_of
 from mirrortest.model.observed import INTERVAL, TABLES
 from mirrortest.seqlog.journal import JournalWriter
-from mirrortest.seqlog.session import JOURNAL
+from mirrortest.seqlog.session import JOURNAL, Note
 from mirrortest.seqlog.session_directory import BusyError, lock_directory, replace, seal
-from mirrortest.seqlog.table_files import conformed, csv_line, schema_of, utc, write_table
+from mirrortest.seqlog.table_files import csv_line, schema_of, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mirrortest.model.observed import Observed
     from mirrortest.seqlog.damage import Damage
-    from mirrortest.seqlog.session import DigestingFile
+
+_log = structlog.get_logger()
 
 OBSERVATION_FILE = "observation.json"
 PROFILE_FILE = "profile.json"
@@ -51,19 +52,8 @@ _HEADS = {"started_ns": "start", "ended_ns": "end"}
 Row = dict[str, Any]
 
 
-class TableNote(BaseModel):
-    """A finished file: how many rows it has, and the digest of its bytes."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    rows: int
-    digest: str
-
-
-class Drift(BaseModel):
+class Drift(DocumentPart):
     """What changed of the machine, and when that was noticed: ns since the epoch."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     time_ns: int
     what: str
@@ -77,10 +67,8 @@ class Drift(BaseModel):
         return cls(time_ns=time_ns, what=what, before=json.dumps(before), after=json.dumps(after))
 
 
-class Observation(BaseModel):
+class Observation(DocumentPart):
     """One observation: where, when, and what there is of it; times in ns since the epoch."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: str = __version__
     session: str
@@ -90,10 +78,10 @@ class Observation(BaseModel):
     ended_ns: int | None = None
     """None while it lasts, and after it was killed."""
     interval_seconds: float
-    left_out: dict[str, str] = {}
+    left_out: dict[str, str] = Field(default_factory=dict)
     """What could not be observed, and why."""
     drift: tuple[Drift, ...] = ()
-    tables: dict[str, TableNote] = {}
+    tables: dict[str, Note] = Field(default_factory=dict)
 
     @property
     def folder(self) -> str:
@@ -122,7 +110,7 @@ class Recording:
         try:
             self.path.mkdir(parents=True)
             self._lock = lock_directory(self.path)
-            self._note(observation)
+            _write_note(self.path, observation)
         except OSError as error:
             raise _failed(self.path, error) from error
 
@@ -175,29 +163,33 @@ class Recording:
     def finish(
         self, ended_ns: int, *, left_out: Mapping[str, str], drift: Sequence[Drift] = ()
     ) -> None:
-        """Turn the journals into Parquet files, and note how the observation ended."""
+        """Turn the journals into Parquet files, and note how the observation ended.
+
+        What the disk lost of them is logged.
+        """
         self.flush()
         ended = self.observation.model_copy(
             update={"ended_ns": ended_ns, "left_out": dict(left_out), "drift": tuple(drift)}
         )
+        lost: list[str] = []
         try:
-            self._note(_sealed(self.path, ended))
+            self.observation = _sealed(self.path, ended, lost)
         except (OSError, pa.ArrowException) as error:
             raise _failed(self.path, error) from error
-
-    def _note(self, observation: Observation) -> None:
-        _write_note(self.path, observation)
-        self.observation = observation
+        for text in lost:
+            _log.warning(text)
 
 
 def finish_killed(base: Path) -> tuple[list[Path], list[str]]:
     """Finish the observations below a directory whose process was killed.
 
-    Returns their directories, and what is wrong with those that cannot be finished.
+    Returns their directories, and what is wrong with them, or with those that cannot be finished.
+    The journals of tables that this version does not have stay for the one that has them.
     """
     finished: list[Path] = []
     wrong: list[str] = []
-    for path in sorted({each.parent for each in base.glob(f"*/*{JOURNAL}")}):
+    journals = (each for each in base.glob(f"*/*{JOURNAL}") if each.stem in SCHEMAS)
+    for path in sorted({each.parent for each in journals}):
         try:
             lock = lock_directory(path)
         except BusyError:
@@ -207,7 +199,7 @@ def finish_killed(base: Path) -> tuple[list[Path], list[str]]:
             continue
         try:
             observation = Observation.model_validate_json((path / OBSERVATION_FILE).read_bytes())
-            _write_note(path, _sealed(path, observation))
+            _sealed(path, observation, wrong)
             finished.append(path)
         except ValidationError:
             wrong.append(f"{path}: {OBSERVATION_FILE} is damaged: its journals stay as they are")
@@ -218,27 +210,24 @@ def finish_killed(base: Path) -> tuple[list[Path], list[str]]:
     return finished, wrong
 
 
-def _sealed(path: Path, observation: Observation) -> Observation:
-    """Its journals as Parquet files, which the returned observation notes."""
+def _sealed(path: Path, observation: Observation, lost: list[str]) -> Observation:
+    """Its journals as Parquet files, which the returned observation notes, as does its file.
+
+    What is missing in them is appended to `lost`.
+    """
     tables = dict(observation.tables)
-    for name, schema in SCHEMAS.items():
-        journal = path / (name + JOURNAL)
-        damage: list[Damage] = []
-        with contextlib.suppress(FileNotFoundError):
-            _, sealed = seal(journal, damage, partial(_write_conformed, schema))
-            tables[name] = TableNote(rows=sealed.rows, digest=sealed.digest)
+    damage: list[Damage] = []
+    sealed = [path / (name + JOURNAL) for name in SCHEMAS]
+    sealed = [journal for journal in sealed if journal.exists()]
+    for journal in sealed:
+        _, tables[journal.stem] = seal(journal, damage, SCHEMAS[journal.stem])
     noted = observation.model_copy(update={"tables": tables})
     # Before the journals go: what a note names is there, and what is there is noted.
     _write_note(path, noted)
-    for journal in path.glob(f"*{JOURNAL}"):
+    for journal in sealed:
         journal.unlink()
+    lost += [f"{path}/{each}" for each in damage if not each.harmless]
     return noted
-
-
-def _write_conformed(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: DigestingFile
-) -> int:
-    return write_table((conformed(batch, schema) for batch in batches), sink, schema)
 
 
 def _write_note(path: Path, observation: Observation) -> None:

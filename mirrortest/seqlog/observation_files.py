@@ -50,8 +50,8 @@ def find_observations(base: Location, wrong: list[str]) -> list[ObservationFiles
     for folder, note in zip(folders, notes, strict=True):
         if note.is_file:
             try:
-                with base.filesystem.open_input_file(note.path) as file:
-                    observation = Observation.model_validate_json(file.read())
+                noted = folder.child(OBSERVATION_FILE).read()
+                observation = Observation.model_validate_json(noted)
                 found.append(ObservationFiles(observation, folder))
             except (OSError, ValidationError):
                 wrong.append(f"{folder.shown}: {OBSERVATION_FILE} is damaged: it is not shown")

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, TypeAdapter
 
 from mirrortest.seqlog.batches import conform
-from mirrortest.seqlog.schema import ROWS, SCHEMA_VERSION, Kind
-from mirrortest.seqlog.totals import TOTALLED, Total, totals
+from mirrortest.seqlog.schema import ROWS, SCHEMA_VERSION, TOTALLED, Kind
+from mirrortest.seqlog.totals import Total, totals
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -54,6 +54,10 @@ class Kind(StrEnum):
 
 
 SCHEMA_VERSION = 1
+STREAM = ("topic", "producer", "incarnation", "lane")
+"""The columns that name a stream, within a run."""
+TOTALLED = ("negative", "latency_bucket", "latency_count")
+"""The columns that are totals over a row's messages."""
 ENDLESS = 1 << 62
 """The end of a range of offsets without an end."""
 

@@ -13,9 +13,10 @@ import secrets
 from datetime import UTC, datetime
 from typing import IO, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from mirrortest import __version__
+from mirrortest.config.document import DocumentPart
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.damage import Damage  # noqa: TC001  # pydantic reads it
 from mirrortest.seqlog.options import Detail, Role
@@ -33,9 +34,10 @@ _DIGEST = ',\n "digest": "{}"\n}}\n'
 _DIGEST_AT_END = re.compile(
     re.escape(_DIGEST.format("\0")).replace("\0", f"({_PREFIX}[0-9a-f]+)").encode() + rb"\Z"
 )
-_CHANGED = (
-    "its bytes are not those that were written (its digest differs): restore it from a copy, or "
-    "move this session's directory away to judge the run without it"
+CHANGED = "its bytes are not those that were written (its digest differs)"
+_CHANGED_SESSION = (
+    f"{CHANGED}: restore it from a copy, or move this session's directory away to judge the run "
+    "without it"
 )
 
 
@@ -91,12 +93,7 @@ def session_id(now_ns: int, tag: str) -> str:
     return f"{at:%Y%m%dT%H%M%SZ}-{tag}"
 
 
-class _Model(BaseModel):
-    # A newer writer's additions do not hinder a reader; a new meaning raises the version.
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Topic(_Model):
+class Topic(DocumentPart):
     """A source topic as this session saw it; None is unknown (yet).
 
     Attributes:
@@ -115,7 +112,14 @@ class Topic(_Model):
     policy_hidden: bool = False
 
 
-class FileNote(_Model):
+class Note(DocumentPart):
+    """A finished file: how many rows it has, and the digest of its bytes."""
+
+    rows: int
+    digest: str
+
+
+class FileNote(DocumentPart):
     """A finished file of the session, the number of its rows, and the digest of its bytes.
 
     `digest` is None in logs of older versions.
@@ -126,7 +130,7 @@ class FileNote(_Model):
     digest: str | None = None
 
 
-class Session(_Model):
+class Session(DocumentPart):
     """One process's log of one run: its writer, its settings, and whether it ended.
 
     Times are ns since the epoch.
@@ -212,7 +216,7 @@ class Session(_Model):
         """
         found = _DIGEST_AT_END.search(raw)
         if found is not None and digest(raw[: found.start()]) != found[1].decode():
-            raise SequenceLogError(f"{where}: {_CHANGED}")
+            raise SequenceLogError(f"{where}: {_CHANGED_SESSION}")
         try:
             session = cls.model_validate_json(raw)
         except ValidationError as error:
@@ -222,5 +226,5 @@ class Session(_Model):
                 f"{where}: not a session of this version of mirrortest: {at}: {first['msg']}"
             ) from None
         if found is None and any(note.digest is not None for note in session.files):
-            raise SequenceLogError(f"{where}: {_CHANGED}")
+            raise SequenceLogError(f"{where}: {_CHANGED_SESSION}")
         return session.model_copy(update={"digested": found is not None})

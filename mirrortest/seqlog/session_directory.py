@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 from pyarrow import fs
@@ -21,7 +21,7 @@ from pyarrow import fs
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.files import find_sessions, read_session
-from mirrortest.seqlog.interval_log import write_intervals
+from mirrortest.seqlog.interval_log import SCHEMA as INTERVALS
 from mirrortest.seqlog.journal import read_frames, sync_directory
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.parquet import write_parquet
@@ -32,8 +32,10 @@ from mirrortest.seqlog.session import (
     SESSION_FILE,
     DigestingFile,
     FileNote,
+    Note,
     Session,
 )
+from mirrortest.seqlog.table_files import write_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,13 +45,6 @@ if TYPE_CHECKING:
 
 class BusyError(SequenceLogError):
     """A process on this machine is writing to the session's directory."""
-
-
-class Sealed(NamedTuple):
-    """What session.json notes of a finished file: the number of its rows, and its digest."""
-
-    rows: int
-    digest: str
 
 
 class SessionDirectory:
@@ -99,10 +94,8 @@ class SessionDirectory:
         """Write a changed session.json, here and at the target, then change `session`."""
         session = change(self.session)
         file = self.path / SESSION_FILE
-        try:
+        with Location.parse(file).checked("written"):
             replace(file, session.encode())
-        except OSError as error:
-            raise SequenceLogError(f"{file}: cannot be written: {reason_of(error)}") from error
         if self.away:
             upload(file, self.target.child(SESSION_FILE))
         self.session = session
@@ -114,24 +107,24 @@ class SessionDirectory:
         notes what cannot as the session's damage. Raises OSError, SequenceLogError or pyarrow's.
         """
         found: list[Damage] = []
-        file, sealed = seal(journal, found)
-        if rows is not None and sealed.rows != rows:
+        file, note = seal(journal, found, INTERVALS if journal.stem == INTERVALS_FILE else None)
+        if rows is not None and note.rows != rows:
             file.unlink()
             raise SequenceLogError(
-                f"{journal}: contains {sealed.rows} of the {rows} rows written: the disk does not "
+                f"{journal}: contains {note.rows} of the {rows} rows written: the disk does not "
                 "return what was written"
             )
         if self.away:
             upload(file, self.target.child(file.name))
-        self.note(file.name, sealed, found)
+        self.note(file.name, note, found)
         journal.unlink()
         if self.away:
             file.unlink()
         sync_directory(self.path)
 
-    def note(self, name: str, sealed: Sealed, damage: Sequence[Damage] = ()) -> None:
+    def note(self, name: str, note: Note, damage: Sequence[Damage] = ()) -> None:
         """Note a finished file in session.json; noted again, it replaces its earlier note."""
-        added = FileNote(name=name, rows=sealed.rows, digest=sealed.digest)
+        added = FileNote(name=name, rows=note.rows, digest=note.digest)
         if name == INTERVALS_FILE + PARQUET:
             # No verdict rests on them: what cannot be read of them is no damage of the log.
             self.revise(lambda session: session.model_copy(update={"intervals": added}))
@@ -221,38 +214,33 @@ def _finish_all(directory: SessionDirectory) -> None:
 
 
 def write_synced(
-    batches: Iterable[pa.RecordBatch],
-    path: Path,
-    write: Callable[[Iterable[pa.RecordBatch], DigestingFile], int] = write_parquet,
-) -> Sealed:
-    """Write a new Parquet file and make it durable."""
+    batches: Iterable[pa.RecordBatch], path: Path, schema: pa.Schema | None = None
+) -> Note:
+    """Write a new Parquet file of these columns, by default a log's rows, and make it durable."""
     with path.open("wb") as file:
         sink = DigestingFile(file)
-        rows = write(batches, sink)
+        if schema is None:
+            rows = write_parquet(batches, sink)
+        else:
+            rows = write_table(batches, sink, schema)
         file.flush()
         os.fsync(file.fileno())
-    return Sealed(rows, sink.digest)
+    return Note(rows=rows, digest=sink.digest)
 
 
-def seal(
-    journal: Path,
-    damage: list[Damage],
-    write: Callable[[Iterable[pa.RecordBatch], DigestingFile], int] | None = None,
-) -> tuple[Path, Sealed]:
+def seal(journal: Path, damage: list[Damage], schema: pa.Schema | None = None) -> tuple[Path, Note]:
     """Create the Parquet file next to a finished journal; the journal stays.
 
-    Without `write` it is a journal of a sequence log. What could not be read is appended to
+    Without the `schema` of its columns it has a log's rows. What could not be read is appended to
     `damage`. Raises OSError or pyarrow's errors.
     """
     final = journal.with_suffix(PARQUET)
     draft = journal.with_suffix(".draft")
-    if write is None:
-        write = write_intervals if journal.stem == INTERVALS_FILE else write_parquet
     with pa.memory_map(str(journal)) if journal.stat().st_size else pa.BufferReader(b"") as source:
-        sealed = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft, write)
+        note = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft, schema)
     draft.rename(final)
     sync_directory(final.parent)
-    return final, sealed
+    return final, note
 
 
 def upload(file: Path, target: Location) -> None:
@@ -261,7 +249,7 @@ def upload(file: Path, target: Location) -> None:
     Raises SequenceLogError that names the place.
     """
     size = file.stat().st_size
-    try:
+    with target.checked("written"):
         target.filesystem.create_dir(target.parent.path, recursive=True)
         fs.copy_files(
             str(file),
@@ -271,8 +259,6 @@ def upload(file: Path, target: Location) -> None:
             use_threads=False,
         )
         there = target.filesystem.get_file_info(target.path).size
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{target.shown}: cannot be written: {reason_of(error)}") from error
     if there != size:
         raise SequenceLogError(f"{target.shown}: {there} of {size} bytes arrived")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,15 +13,16 @@ import pyarrow.parquet as pq
 from mirrortest.config.units import SECOND_NS
 from mirrortest.host.error_text import reason_of
 from mirrortest.model.load import COUNTS, INTS
+from mirrortest.seqlog.batches import conformed
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
-from mirrortest.seqlog.session import JOURNAL, PARQUET, digest
+from mirrortest.seqlog.session import CHANGED, JOURNAL, PARQUET, digest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from mirrortest.seqlog.location import Location
-    from mirrortest.seqlog.session import DigestingFile
+    from mirrortest.seqlog.session import DigestingFile, FileNote, Note
 
 _GROUP_ROWS = 1 << 16
 LISTS = {INTS: pa.list_(pa.int32()), COUNTS: pa.list_(pa.int64())}
@@ -46,10 +47,10 @@ def write_table(
     sink: IO[bytes] | DigestingFile | pa.NativeFile,
     schema: pa.Schema,
 ) -> int:
-    """Write rows as a Parquet file to an open file; returns how many."""
+    """Write rows, with these columns, as a Parquet file to an open file; returns how many."""
     written = 0
     with pq.ParquetWriter(sink, schema, compression="lz4", write_page_checksum=True) as writer:
-        for group in _groups(batches):
+        for group in _groups(conformed(each, schema) for each in batches):
             writer.write_table(group)
             written += group.num_rows
     return written
@@ -69,32 +70,12 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(pending).combine_chunks()
 
 
-def conformed(rows: Any, schema: pa.Schema) -> Any:
-    """Another version's rows with these columns: unknown ones are dropped, missing ones null."""
-    present = set(rows.schema.names)
-    columns = [
-        rows[each.name].cast(each.type)
-        if each.name in present
-        else pa.nulls(rows.num_rows, each.type)
-        for each in schema
-    ]
-    return type(rows).from_arrays(columns, schema=schema)
-
-
-class Note(Protocol):
-    """What is noted of a finished file."""
-
-    @property
-    def rows(self) -> int | None:
-        """How many it has."""
-
-    @property
-    def digest(self) -> str | None:
-        """Of its bytes."""
-
-
 def read_table(
-    folder: Location, name: str, note: Note | None, schema: pa.Schema, damage: list[Damage]
+    folder: Location,
+    name: str,
+    note: Note | FileNote | None,
+    schema: pa.Schema,
+    damage: list[Damage],
 ) -> pa.Table:
     """The rows of a finished table, or of the journal that it is where `note` is None.
 
@@ -102,14 +83,12 @@ def read_table(
     """
     place = folder.child(name + (JOURNAL if note is None else PARQUET))
     try:
-        with place.filesystem.open_input_file(place.path) as file:
-            data = file.read_buffer()
+        data = place.buffer()
         if note is None:
             batches = [conformed(each, schema) for each in read_frames(data, place.shown, damage)]
             return pa.Table.from_batches(batches, schema=schema)
         if digest(memoryview(data)) != note.digest:
-            what = "its bytes are not those that were written (its digest differs)"
-            damage.append(Damage(DamageKind.CHANGED, place.shown, what, note.rows))
+            damage.append(Damage(DamageKind.CHANGED, place.shown, CHANGED, note.rows))
             return schema.empty_table()
         return conformed(pq.read_table(pa.BufferReader(data)), schema)
     except FileNotFoundError as error:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.seqlog.batches import filled
 from mirrortest.timing.histogram import BUCKETS
 from mirrortest.verify.row import MINUTE_NS
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     Longs = NDArray[np.int64]
 
-TOTALLED = ("negative", "latency_bucket", "latency_count")
-"""The columns that are summed."""
 NO_MINUTE = -1
 _TABLE = 1 << 17
 
@@ -43,10 +42,10 @@ def totals(rows: pa.RecordBatch) -> list[Total]:
     Raises ValueError where lists are no histogram: their lengths differ, or a bucket is invalid.
     """
     lists, numbers = rows["latency_bucket"], rows["latency_count"]
-    own = _filled(pc.list_value_length(lists), 0)
-    if not np.array_equal(own, _filled(pc.list_value_length(numbers), 0)):
+    own = filled(pc.list_value_length(lists), 0)
+    if not np.array_equal(own, filled(pc.list_value_length(numbers), 0)):
         raise ValueError("buckets without counts")
-    below = _filled(rows["negative"], 0)
+    below = filled(rows["negative"], 0)
     at = np.flatnonzero((own > 0) | (below > 0))
     if not len(at):
         return []
@@ -58,7 +57,7 @@ def totals(rows: pa.RecordBatch) -> list[Total]:
     counts = counted.to_numpy(zero_copy_only=False)
     if len(buckets) and (buckets.min() < 0 or buckets.max() >= BUCKETS):
         raise ValueError("buckets beyond those of a histogram")
-    intended = _filled(rows["intended_first"], NO_MINUTE)[at]
+    intended = filled(rows["intended_first"], NO_MINUTE)[at]
     minutes = np.where(intended < 0, NO_MINUTE, intended // MINUTE_NS)
     run, topic = (rows[name].take(pa.array(at)) for name in ("run", "topic"))
     first, group = _groups(_codes(run), _codes(topic), minutes)
@@ -109,11 +108,4 @@ def _groups(*columns: NDArray[Any]) -> tuple[Longs, Longs]:
 
 
 def _codes(texts: pa.Array) -> NDArray[Any]:
-    return _filled(texts.dictionary_encode().indices, -1)
-
-
-def _filled(values: pa.Array, null: int) -> NDArray[Any]:
-    if values.null_count:
-        values = pc.fill_null(values, null)
-    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return found
+    return filled(texts.dictionary_encode().indices, -1)

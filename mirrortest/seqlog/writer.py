@@ -20,7 +20,7 @@ import structlog
 from mirrortest.errors import SequenceLogError
 from mirrortest.host.allocator import give_back
 from mirrortest.host.error_text import reason_of
-from mirrortest.seqlog.batches import Columns, batch_of, explode
+from mirrortest.seqlog.batches import Columns, batch_of, explode, length
 from mirrortest.seqlog.interval_log import csv_lines
 from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
@@ -200,13 +200,13 @@ class SequenceLog:
         if self._closed:
             raise SequenceLogError(f"{self.where}: the log is closed")
 
-    # What follows runs in the journal's thread.
-
     def _flush(self) -> Future[None]:
         with self._lock:
             if self._queued is None:
                 self._queued = self._writing.submit(self._write)
             return self._queued
+
+    # What follows runs in the journal's thread.
 
     def _write(self) -> None:
         with self._lock:
@@ -277,7 +277,7 @@ class SequenceLog:
                     yield item.batch()
                 continue
             rows.append(item)
-            messages += _messages(item) if self._messages else 0
+            messages += (length(item) or 0) if self._messages else 0
             if len(rows) >= PENDING_ROWS or messages >= FRAME_ROWS:
                 yield from self._of_rows(rows)
                 messages = 0
@@ -350,9 +350,3 @@ class SequenceLog:
             raise SequenceLogError(
                 f"{reason_of(error)}; what was written so far is in {self._directory.path}"
             ) from error
-
-
-def _messages(row: Row) -> int:
-    """How many messages a row has, if it is `sent` or `seen`."""
-    lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
-    return (hi or 0) - (lo or 0)

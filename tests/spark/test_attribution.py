@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from mirrortest.reconcile.coverage import Observed
+    from mirrortest.reconcile.coverage import ReadOffsets
     from mirrortest.wire.stream import StreamId
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -54,7 +54,7 @@ class Destination:
         self.topic = topic
         self.held = held
 
-    def read(self, observed: Observed) -> LookedUp:
+    def read(self, observed: ReadOffsets) -> LookedUp:
         """Look up what no consumer read."""
         looked = LookedUp()
         for at in never_read(observed, {self.topic: len(self.held)}):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
+from mirrortest.compare import history as history_module
 from mirrortest.compare.history import COMPARISON_PAGE, TREND_PAGE, judge, nights, prune
+from mirrortest.compare.reading import read_side
 from tests.compared import produced, reconciled, write
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from mirrortest.compare.comparison import Side
 
 
 def _night(history: Path, day: int, *seconds: float, lost: int = 0) -> Path:
@@ -80,6 +83,25 @@ def test_a_night_without_figures_is_passed_over(tmp_path: Path) -> None:
     assert judge(empty) == ([], "no figures to compare")
     _, text = judge(_night(tmp_path, 3, 1.0, 1.01, 0.99, 1.02))
     assert text == "not worse than 20260101T020000Z"
+
+
+def test_the_two_nights_that_are_compared_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a night without figures lies between them; of older nights no log is kept."""
+    drawn = []
+
+    def noting(where: str, *, with_logs: bool) -> Side:
+        side = read_side(where, with_logs=with_logs)
+        drawn.extend([Path(where).name[6:8]] if with_logs else [])
+        return side
+
+    monkeypatch.setattr(history_module, "read_side", noting)
+    _night(tmp_path, 1, 1.0)
+    _night(tmp_path, 2, 1.0)
+    (tmp_path / "20260103T020000Z").mkdir()
+    judge(_night(tmp_path, 4, 1.0))
+    assert sorted(drawn) == ["02", "04"]
 
 
 @pytest.mark.parametrize(("keep", "left"), [(2, [3, 4]), (9, [1, 2, 3, 4])])

@@ -168,12 +168,20 @@ def test_no_address_is_refused() -> None:
 def test_properties_without_effect_are_warned_of() -> None:
     """Unknown, ours to set, and Java's own: each gets its line, and no value is repeated."""
     lines = ClientConfig.from_properties(
-        {**SERVER, "linger.sm": "hush", "group.id": "hush", "receive.buffer.bytes": "1", "x.y": "1"}
+        {
+            **SERVER,
+            "linger.sm": "hush",
+            "group.id": "hush",
+            "receive.buffer.bytes": "1",
+            "x.y": "1",
+            "transaction.timeout.ms": "1",
+        }
     ).warnings
     assert "did you mean linger.ms?" in lines[0]
     assert "--consumer-group" in lines[1]
     assert "no effect" in lines[2]
     assert lines[3] == "client property x.y is unknown"
+    assert lines[4] == "client property transaction.timeout.ms has no effect in mirrortest"
     assert "hush" not in "".join(lines)
 
 

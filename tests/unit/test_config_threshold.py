@@ -137,11 +137,3 @@ def test_the_user_speaks_before_the_defaults() -> None:
     assert "lost==0" not in found
     assert found[-2:] == ["lost<=5", "p(99)<2s"]
     assert "corrupted==0" in found
-
-
-def test_results_for_people() -> None:
-    """The threshold, what was measured, and how it ended."""
-    counts = {"lost": 1234}
-    assert str(held("lost==0", counts)) == "lost==0: 1,234, failed"
-    assert str(held("lost<50%", counts, 10_000)) == "lost<50%: 12.34%, passed"
-    assert str(held("max<2s", latency=seconds(3))) == "max<2s: 3.00 s, failed"

@@ -24,7 +24,7 @@ from mirrortest.kafka.fetched import (
     Recreated,
 )
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.reconcile.coverage import Observed, Span, cover
+from mirrortest.reconcile.coverage import ReadOffsets, Span, cover
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.batch import LaneEncoder
@@ -392,7 +392,7 @@ def test_a_place_survives_its_state() -> None:
 
 def test_offline_what_lies_before_a_cut_is_covered() -> None:
     """F2: the rest of the log that was cut is in doubt, and nothing of the new one."""
-    observed = Observed(
+    observed = ReadOffsets(
         read=[Span("a", 0, 0, 0, 10, 1), Span("a", 0, 1, 0, 14, 1)],
         unread=[Span("a", 0, 0, 10, 1 << 62, 1)],
         tails=[Span("a", 0, 1, 14, 14, 1)],

@@ -40,7 +40,7 @@ from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import ServerProcess
 server = ServerProcess(Metrics(), address="127.0.0.1", port=0, health=Health(90))
-print(server.pid, server.port, flush=True)
+print(server._process.pid, server.port, flush=True)
 input()
 """
 
@@ -108,9 +108,9 @@ def test_the_status_is_served_as_json() -> None:
 def test_a_server_that_is_killed_is_started_again() -> None:
     """On the same port, on which it waits meanwhile for who asks."""
     with serving(Metrics()) as server:
-        first = server.pid
+        first = server._process.pid
         os.kill(first, signal.SIGKILL)
-        until(lambda: server.pid != first)
+        until(lambda: server._process.pid != first)
         assert ask(server.port)[0] == 200
 
 
@@ -127,11 +127,11 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
         return popen(*words, **options)
 
     with structlog.testing.capture_logs() as told, serving(Metrics()) as server:
-        first = server.pid
+        first = server._process.pid
         with monkeypatch.context() as patched:
             patched.setattr(subprocess, "Popen", start)
             os.kill(first, signal.SIGKILL)
-            until(lambda: server.pid != first)
+            until(lambda: server._process.pid != first)
         assert ask(server.port)[0] == 200
     assert [each["event"].partition(":")[0] for each in told] == [
         "the metrics server was killed",
@@ -175,7 +175,7 @@ def test_stopping_ends_the_server_and_frees_the_port(stopped: bool) -> None:
     """At once, and more than once does no harm; also where the server stands still."""
     server = serving(Metrics())
     assert ask(server.port)[0] == 200
-    process = psutil.Process(server.pid)
+    process = psutil.Process(server._process.pid)
     if stopped:
         process.suspend()
     server.stop()

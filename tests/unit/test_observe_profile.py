@@ -115,12 +115,40 @@ def test_other_properties_stay_but_for_passwords_in_addresses() -> None:
     assert "geheim" not in str(found)
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("http://ann:ge/heim@proxy:3128/x", f"http://{HIDDEN}@proxy:3128/x"),
+        ("http://ann:ge@heim@proxy/x", f"http://{HIDDEN}@proxy/x"),
+        ("http://geheim@proxy", f"http://{HIDDEN}@proxy"),
+        ("a://h:1/x,b://ann:ge/heim@i:2, c://j:3", f"a://h:1/x,b://{HIDDEN}@i:2, c://j:3"),
+        ("a://ann:ge,heim@h:1,b://bob:geheim@i", f"a://{HIDDEN}@h:1,b://{HIDDEN}@i"),
+        ("a://ann:b://geheim@h", f"a://{HIDDEN}@h"),
+        ("INTERNAL://:9092,EXTERNAL://h:9093", "INTERNAL://:9092,EXTERNAL://h:9093"),
+        ("1@h:9093,2@i:9093", "1@h:9093,2@i:9093"),
+    ],
+)
+def test_credentials_in_an_address_are_hidden_and_the_rest_of_a_list_stays(
+    given: str, shown: str
+) -> None:
+    """A password may contain a slash, an @ or a comma."""
+    assert without_secrets({"url": given}) == {"url": shown}
+
+
 def test_a_command_line_keeps_its_options_and_loses_its_secrets() -> None:
     """Given as one word, or as the word that follows."""
     words = ["java", "-Xmx1g", "-Dssl.password=a", "--password", "b", "--topic", "c", "kafka.Kafka"]
     assert command_without_secrets(words) == [
         *("java", "-Xmx1g", f"-Dssl.password={HIDDEN}", "--password", HIDDEN, "--topic", "c"),
         "kafka.Kafka",
+    ]
+
+
+@pytest.mark.parametrize("before", ["", "-Durl=", "--proxy="])
+def test_an_address_in_a_command_line_loses_its_credentials(before: str) -> None:
+    """Also where these contain what separates an option from its value."""
+    assert command_without_secrets([f"{before}http://ann:ge=heim@proxy:3128"]) == [
+        f"{before}http://{HIDDEN}@proxy:3128"
     ]
 
 

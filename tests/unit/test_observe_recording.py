@@ -8,12 +8,14 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.model.observed import DEVICE, HOST, TABLES
 from mirrortest.observe.options import ObserveOptions
+from mirrortest.seqlog.journal import frame
 from mirrortest.seqlog.observation import (
     OBSERVATION_FILE,
     SCHEMAS,
@@ -131,6 +133,36 @@ def test_a_killed_observation_keeps_its_rows_and_is_finished_by_the_next(tmp_pat
     noted = Observation.model_validate_json((tmp_path / "host-s" / OBSERVATION_FILE).read_bytes())
     assert noted.ended_ns is None
     assert noted.tables["host"].rows == 2
+
+
+def killed_with(tmp_path: Path, damaged: bytes) -> Path:
+    """An observation that ended early, with other journals of the host and of an unknown table."""
+    with Recording(tmp_path, observation(), csv=False) as recording:
+        record(recording)
+        recording.flush()
+    (recording.path / "host.journal").write_bytes(damaged)
+    (recording.path / "newer.journal").write_bytes(b"of a newer version")
+    return recording.path
+
+
+def test_a_table_of_a_newer_version_stays_a_journal(tmp_path: Path) -> None:
+    """That version finishes it; this one does not list the observation again."""
+    path = killed_with(tmp_path, b"")
+    assert finish_killed(tmp_path) == ([path], [])
+    assert (path / "newer.journal").read_bytes() == b"of a newer version"
+    assert not (path / "host.journal").exists()
+    assert finish_killed(tmp_path) == ([], [])
+
+
+def test_rows_that_a_killed_observation_lost_are_reported(tmp_path: Path) -> None:
+    """A hole in a journal is; the frame that the kill cut short is not."""
+    batch = pa.RecordBatch.from_pylist([row(0, cpu_ratio=0.5)], schema=SCHEMAS["host"])
+    frames = [frame(batch, at) for at in range(3)]
+    path = killed_with(tmp_path, frames[0] + b"\0" * len(frames[1]) + frames[2] + frames[0][:20])
+    finished, (wrong,) = finish_killed(tmp_path)
+    assert finished == [path]
+    assert wrong.startswith(f"{path}/host.journal: hole: bytes {len(frames[0])} to ")
+    assert wrong.endswith("(lost: 1 rows)")
 
 
 def test_a_damaged_observation_hinders_no_other(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirrortest.model.findings import Finding
-from mirrortest.reconcile.coverage import Observed, Span, cover
-from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
+from mirrortest.reconcile.coverage import ReadOffsets, Span, cover
+from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
 from mirrortest.seqlog.schema import ENDLESS
 
 if TYPE_CHECKING:
@@ -21,16 +21,16 @@ def observed(
     tails: Sequence[tuple[int, int, int]] = (),
     *,
     partitions: int = 1,
-) -> Observed:
+) -> ReadOffsets:
     """One topic; spans are (partition, lo, hi)."""
 
     def spans(given: Sequence[tuple[int, int, int]]) -> list[Span]:
         return [Span("t", partition, 0, lo, hi, 0) for partition, lo, hi in given]
 
-    return Observed(spans(read), spans(unread), spans(tails), {"t": partitions}, {0: 0})
+    return ReadOffsets(spans(read), spans(unread), spans(tails), {"t": partitions}, {0: 0})
 
 
-def unread_ranges(seen: Observed) -> list[tuple[int, int, int, Finding]]:
+def unread_ranges(seen: ReadOffsets) -> list[tuple[int, int, int, Finding]]:
     """(partition, lo, hi, finding) of the unread ranges."""
     return [(b.partition, b.lo, b.hi, b.finding) for b in cover(seen, "t").unread]
 
@@ -75,7 +75,7 @@ def test_an_empty_partition_needs_only_its_tail() -> None:
     ],
 )
 def test_what_was_not_read_is_blind_and_named(
-    seen: Observed, expected: tuple[int, int, int, Finding]
+    seen: ReadOffsets, expected: tuple[int, int, int, Finding]
 ) -> None:
     """Holes, an unread end, no end, no reader at all: one range and one reason each."""
     coverage = cover(seen, "t")
@@ -101,7 +101,7 @@ def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
 
 def test_no_consumer_at_all_makes_everything_blind() -> None:
     """Without a partition count any one partition stands for all."""
-    coverage = cover(Observed([], [], [], {"t": None}, {}), "t")
+    coverage = cover(ReadOffsets([], [], [], {"t": None}, {}), "t")
     assert [b.hi for b in coverage.unread] == [ENDLESS]
     assert coverage.reasons == ["t: no consumer's log covers it"]
 
@@ -147,7 +147,7 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
 ) -> None:
     """Who found that it was made again tells so, also where nothing was read of it since."""
     coverage = cover(
-        Observed(
+        ReadOffsets(
             [Span("t", 0, 0, 0, 9, 0), *(Span("t", 0, 1, *each, 0) for each in read)],
             [Span("t", 0, 0, 9, ENDLESS, 0)],
             [Span("t", 0, 0, 9, 9, 0), *(Span("t", 0, 1, end, end, 0) for end in tails)],
@@ -175,7 +175,9 @@ def test_what_is_unread_tells_the_last_minute_from_which_messages_may_stand_ther
         Span("t", 0, 0, 8, 10, 1),
         Span("t", 0, 0, 15, 20, 1),
     ]
-    found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {0: 0, 1: 0}), "t")
+    found = cover(
+        ReadOffsets(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {0: 0, 1: 0}), "t"
+    )
     assert sorted((b.lo, b.hi, b.minute, b.latest) for b in found.unread) == [
         (5, 8, 7, 8), (8, 10, 7, ENDLESS), (10, 12, 8, 8), (12, 15, ENDLESS, ENDLESS),
         (15, 20, ENDLESS, ENDLESS), (40, ENDLESS, ENDLESS, ENDLESS),
@@ -195,7 +197,7 @@ def test_of_what_is_left_of_an_incarnation_who_read_on_in_the_next_tells_the_min
     """
     read = [Span("t", 0, 0, 0, 5, 0), *(Span("t", 0, 1, 0, 9, number) for number in went_on)]
     unread = [Span("t", 0, 0, 5, ENDLESS, 0, 7), Span("t", 0, 0, 4, ENDLESS, 1, 9)]
-    found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {}), "t")
+    found = cover(ReadOffsets(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {}), "t")
     left = [(b.lo, b.minute, b.latest) for b in found.unread if b.identity == 0]
     assert left == [(5, minute, 9)]
 
@@ -203,7 +205,7 @@ def test_of_what_is_left_of_an_incarnation_who_read_on_in_the_next_tells_the_min
 def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
     """One session knew its end, another found it made again before it had read so far."""
     coverage = cover(
-        Observed(
+        ReadOffsets(
             [Span("t", 0, 0, 0, 1, 1), Span("t", 0, 1, 0, 2, 1)],
             [Span("t", 0, 0, 1, ENDLESS, 1)],
             [Span("t", 0, 0, 0, 2, 0), Span("t", 0, 1, 2, 2, 1)],
@@ -218,7 +220,7 @@ def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
 
 def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -> None:
     """Session 0 was killed at offset 9, session 1 had gone on from 5: no verdict is on all."""
-    ranges = [Range("t", 0, 0, 0, 9, 0, 0, 0), Range("t", 1, 0, 0, 5, 0, 0, 0)]
+    ranges = [SeenRange("t", 0, 0, 0, 9, 0, 0, 0), SeenRange("t", 1, 0, 0, 5, 0, 0, 0)]
     gone = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
     assert known_beside(gone, ranges) == {("t", 0)}
 

@@ -16,8 +16,8 @@ from mirrortest.errors import UsageError
 from mirrortest.kafka.reader import FetchedBatches, OutOfRange
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import lookup
-from mirrortest.reconcile.coverage import Observed, Span
-from mirrortest.reconcile.lookup import LookedUp, LookUp, Range, never_read
+from mirrortest.reconcile.coverage import ReadOffsets, Span
+from mirrortest.reconcile.lookup import LookedUp, LookUp, OffsetRange, never_read
 from mirrortest.reconcile.options import MOST_OFFSETS
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
@@ -41,11 +41,11 @@ def observed(
     identity: int = 0,
     tails: Sequence[tuple[int, int]] = (),
     topics: tuple[str, ...] = ("t",),
-) -> Observed:
+) -> ReadOffsets:
     """What consumers read: (partition, lo, hi) of the topic t."""
     spans = [Span("t", partition, identity, lo, hi, 0) for partition, lo, hi in read]
     ends = [Span("t", partition, identity, end, end, 0) for partition, end in tails]
-    return Observed(spans, (), ends, dict.fromkeys(topics), {})
+    return ReadOffsets(spans, (), ends, dict.fromkeys(topics), {})
 
 
 def batch(
@@ -94,7 +94,7 @@ class Played:
         end = self.batches[-1].next_offset if self.batches else 0
         return dict.fromkeys(partitions, end)
 
-    async def assign(self, _: dict[TopicPartition, list[Range]]) -> None:
+    async def assign(self, _: dict[TopicPartition, list[OffsetRange]]) -> None:
         pass
 
     def seek(self, at: TopicPartition, offset: int) -> None:
@@ -129,7 +129,7 @@ class Played:
 def look(
     monkeypatch: pytest.MonkeyPatch,
     played: Played,
-    seen: Observed,
+    seen: ReadOffsets,
     *,
     most: int = MOST_OFFSETS,
     copies: tuple[str] = ("t",),
@@ -170,11 +170,11 @@ def test_what_was_never_read_is_the_rest(spans: list[tuple[int, int, int]], iden
 def test_a_topic_made_again_was_read_in_its_last_incarnation_only() -> None:
     """Offsets of the one before are other records'."""
     before, after = Span("t", 0, 0, 0, 50, 0), Span("t", 0, 1, 0, 10, 1)
-    seen = Observed([before, after], (), (), {"t": 1}, {})
-    assert never_read(seen, {"t": 1}) == [Range("t", 0, 10, ENDLESS)]
+    seen = ReadOffsets([before, after], (), (), {"t": 1}, {})
+    assert never_read(seen, {"t": 1}) == [OffsetRange("t", 0, 10, ENDLESS)]
     gone = Span("t", 0, 1, 10, ENDLESS, 1)
-    seen = Observed([before, after], [gone], (), {"t": 1}, {})
-    assert never_read(seen, {"t": 1}) == [Range("t", 0, 0, ENDLESS)]
+    seen = ReadOffsets([before, after], [gone], (), {"t": 1}, {})
+    assert never_read(seen, {"t": 1}) == [OffsetRange("t", 0, 0, ENDLESS)]
 
 
 def test_exactly_the_unread_offsets_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

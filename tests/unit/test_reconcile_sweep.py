@@ -37,7 +37,7 @@ def test_segments_sum_up_what_covers_them(
     told = {
         (key, number): tuple(int(each[at]) for each in sums)
         for at, (key, lo, hi) in enumerate(
-            zip(sweep.key.tolist(), sweep.lo.tolist(), sweep.hi.tolist(), strict=True)
+            zip(*(each.tolist() for each in sweep.segments), strict=True)
         )
         for number in range(lo, hi)
     }

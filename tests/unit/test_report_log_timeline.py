@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from mirrortest.config.units import SECOND_NS
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.html import render
 from mirrortest.report.html.log_timeline import best_timeline, from_logs
-from mirrortest.report.html.timeline import MINUTE_NS, SECOND_NS, Timeline
 from mirrortest.report.result import Result, read_result
 from mirrortest.report.story import failures
 from mirrortest.results.summary import Threshold
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
+from mirrortest.verify.row import MINUTE_NS
 from tests.made_result import Made
 from tests.short_run import BEGIN, log, seen, seen_as, sent, short_run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from mirrortest.report.html.timeline import Timeline
 
 
 def told_of(result: Result) -> Timeline:

@@ -109,12 +109,14 @@ def test_the_commands_that_repeat_a_run_are_read_by_the_program(
 
 SETTINGS = {
     Role.PRODUCER: {
-        "bootstrap servers": "dc1:9092",
+        "bootstrap servers": "dc1:9092", "client library": "public API only",
     },
     Role.CONSUMER: {
         "bootstrap servers": "dc2:9092", "topics": "A.orders", "shard": "1/2",
         "expected producers": "ann,bob", "isolation level": "read_committed",
-        "idle timeout": "30 s", "latencies": "with the backlog",
+        "idle timeout": "30 s", "latencies": "with the backlog", "records": "12,000",
+        "beginning": "from the partitions' ends on", "client library": "public API only",
+        "ledger": "book at dc1:9092,dc1b:9092",
     },
 }  # fmt: skip
 WORKLOAD = {
@@ -145,6 +147,11 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
     consume, produce, _ = repeat_commands(told)
     assert "--topics A.orders --source-alias A --deadline 90s" in consume
     assert "--expect-producers ann,bob" in consume
+    assert "--shard 1/2 --ledger-topic book --ledger-bootstrap-server dc1:9092,dc1b:9092" in consume
+    assert "--num-records 12000 --from-latest --idle-timeout 30s" in consume
+    assert "--include-backlog" in consume
+    for each in (consume, produce):
+        assert "--portable" in each
     assert "--throughput=-1 --num-records 1000 --duration 25s --warmup-records 100" in produce
     assert "--message-size 'choice(100:0.9, 10kB:0.1)' --form headers --create-topics" in produce
     assert "--topic-config a=1 --topic-config b=2 --acks 1 --compression zstd" in produce

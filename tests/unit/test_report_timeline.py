@@ -6,7 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from mirrortest.report.html.timeline import MINUTE_NS, MOST_SLOTS, SECOND_NS, Slots, from_minutes
+from mirrortest.config.units import SECOND_NS
+from mirrortest.report.html.timeline import MOST_SLOTS, Slots, from_minutes
+from mirrortest.verify.row import MINUTE_NS
 from tests.made_result import SCHEMAS, START, Made
 
 BEGIN = START * SECOND_NS

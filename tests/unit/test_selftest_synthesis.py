@@ -85,7 +85,7 @@ def logged(log_dir: Path, role: Role | None = None) -> list[dict[str, Any]]:
         for found in find_sessions(log_dir)
         if role in {None, found.session.role}
         for file in found.files
-        for batch in read_file(file.uri, [])
+        for batch in read_file(file, [])
         for row in batch.to_pylist()
     ]
 
@@ -312,7 +312,7 @@ def test_sessions_are_whole_and_explain_themselves(tmp_path: Path) -> None:
         for file in each.files:
             assert sum(b.num_rows for b in read_file(file, damage)) == file.rows
             assert not file.unproven
-            times = pq.read_table(file.uri)["arrived_last"].drop_null().to_numpy()
+            times = pq.read_table(file.location.uri)["arrived_last"].drop_null().to_numpy()
             assert session.started_ns < times.min()
             assert times.max() < session.ended_ns
         assert not damage

@@ -194,7 +194,7 @@ def test_a_file_by_its_uri_and_columns(tmp_path: Path) -> None:
     read = [
         batch.to_pylist()
         for file in found.files
-        for batch in read_file(file.uri, damage, columns=["offset_lo", "lane"])
+        for batch in read_file(file, damage, columns=["offset_lo", "lane"])
     ]
     assert read == [
         [{"offset_lo": at, "lane": None} for at in (0, 1, 2)],
@@ -220,7 +220,7 @@ def test_a_file_that_vanished(tmp_path: Path) -> None:
     """A file that is gone when it is read is damage."""
     damage: list[Damage] = []
     assert list(read_file(LogFile(Location.parse(tmp_path / "000001.journal"), 4), damage)) == []
-    assert list(read_file(str(tmp_path / "000002.parquet"), damage)) == []
+    assert list(read_file(LogFile(Location.parse(tmp_path / "000002.parquet")), damage)) == []
     assert [(each.kind, each.rows) for each in damage] == [
         (DamageKind.MISSING, 4),
         (DamageKind.MISSING, None),

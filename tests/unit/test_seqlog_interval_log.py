@@ -170,6 +170,23 @@ async def test_a_salvage_finishes_the_intervals_of_a_dead_session(tmp_path: Path
     assert damage == []
 
 
+async def test_a_salvage_takes_the_intervals_of_another_version(tmp_path: Path) -> None:
+    """Columns that it does not know are left out, those that are missing are null."""
+    where, spool = tmp_path / "logs", tmp_path / "spool"
+    log = await SequenceLog.open(spool, session())
+    ours = recorded()[0]
+    theirs = ours.append_column("newer", ours["acked"]).drop_columns(["cpu_seconds"])
+    log.record(theirs)
+    log._writing.submit(lambda: None).result()
+    log._directory.release()
+    salvage(spool, where)
+    (found,) = find_sessions(where)
+    damage: list[Damage] = []
+    rows = read_intervals(found, damage)
+    assert (rows["acked"].to_pylist(), rows["cpu_seconds"].to_pylist()) == ([3], [None])
+    assert damage == []
+
+
 async def test_a_session_without_intervals_has_none(tmp_path: Path) -> None:
     """Older logs have no such file; that is no damage."""
     await (await SequenceLog.open(tmp_path, session())).close()

@@ -21,9 +21,9 @@ from mirrortest.seqlog.parquet import (
     write_parquet,
 )
 from mirrortest.seqlog.rows import Row
-from mirrortest.seqlog.schema import ROWS
+from mirrortest.seqlog.schema import ROWS, TOTALLED
 from mirrortest.seqlog.session_directory import write_synced
-from mirrortest.seqlog.totals import NO_MINUTE, TOTALLED
+from mirrortest.seqlog.totals import NO_MINUTE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -74,7 +74,7 @@ async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
         metrics = PoolMetrics(hands, lambda: None)
         await asyncio.to_thread(until, lambda: metrics.alive)
         with MetricsEndpoint(metrics, health=metrics, own_process=False) as endpoint:
-            address = f"http://{endpoint.address}:{endpoint.port}"
+            address = f"http://127.0.0.1:{endpoint.port}"
             status, text = await asyncio.to_thread(answer, f"{address}/metrics")
             ready, _ = await asyncio.to_thread(answer, f"{address}/ready")
         assert (status, ready) == (200, 200)

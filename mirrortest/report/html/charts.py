@@ -6,14 +6,15 @@ and `MOST_TOPICS` topics.
 
 from __future__ import annotations
 
-from fractions import Fraction
 from math import log10
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.threshold import Series
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.errors import UsageError
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.report.story import broken_slots
+from mirrortest.results.summary import PERCENTILES
 from mirrortest.results.words import FINDINGS, readable_name
 from mirrortest.seqlog.events import UP_AFTER
 
@@ -28,13 +29,6 @@ if TYPE_CHECKING:
 
 MOST_TOPICS = 10
 MOST_MARKS = 60
-PERCENTILES = {
-    "p50": Fraction(1, 2),
-    "p90": Fraction(9, 10),
-    "p99": Fraction(99, 100),
-    "p99.9": Fraction(999, 1000),
-    "max": Fraction(1),
-}
 EVERY = "all topics"
 
 
@@ -121,7 +115,7 @@ def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
 
 def marks(timeline: Timeline, events: Sequence[Event]) -> list[dict[str, Any]]:
     """The events as the charts mark them, numbered; `inside` says whether one is in sight."""
-    end = timeline.slots.start_ns + timeline.slots.step_ns * timeline.slots.count
+    end = timeline.slots.end_ns
     return [
         {
             "number": number,
@@ -150,7 +144,7 @@ def _limits(summary: Summary, timeline: Timeline, chosen: Sequence[int]) -> list
             failing = []
             if not threshold.passed and timeline.latencies is not None:
                 shown = [timeline.latencies.of_topics(each) for each in (every, *zip(chosen))]
-                failing = [stretches(broken_slots(condition, each)) for each in shown]
+                failing = [_stretches(broken_slots(condition, each)) for each in shown]
             limits.append(
                 {
                     "text": threshold.expression,
@@ -162,15 +156,9 @@ def _limits(summary: Summary, timeline: Timeline, chosen: Sequence[int]) -> list
     return limits
 
 
-def stretches(slots: Sequence[bool]) -> list[tuple[int, int]]:
+def _stretches(slots: Sequence[bool]) -> list[tuple[int, int]]:
     """Where slots in a row are true: [from, to)."""
-    found: list[tuple[int, int]] = []
-    for at in (at for at, broken in enumerate(slots) if broken):
-        if found and found[-1][1] == at:
-            found[-1] = (found[-1][0], at + 1)
-        else:
-            found.append((at, at + 1))
-    return found
+    return [*IntervalSet((at, at + 1) for at, broken in enumerate(slots) if broken).intervals()]
 
 
 def _latency(latencies: Latencies, chosen: Sequence[int]) -> dict[str, Any]:

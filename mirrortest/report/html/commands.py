@@ -16,16 +16,21 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 20
 _NEW_RUN = "NEW-RUN"
+_LEDGER = "mirrortest.ledger"
+_TEXT, _NUMBER, _DURATION, _FLAG = "", ",", " ", None
 _CONSUME = {
-    "consumer group": "--consumer-group",
-    "shard": "--shard",
-    "expected producers": "--expect-producers",
-    "duration": "--duration",
-    "idle timeout": "--idle-timeout",
+    "consumer group": ("--consumer-group", _TEXT),
+    "shard": ("--shard", _TEXT),
+    "ledger": ("--ledger-topic", _TEXT),
+    "ledger's brokers": ("--ledger-bootstrap-server", _TEXT),
+    "expected producers": ("--expect-producers", _TEXT),
+    "latencies": ("--include-backlog", _FLAG),
+    "records": ("--num-records", _NUMBER),
+    "beginning": ("--from-latest", _FLAG),
+    "duration": ("--duration", _DURATION),
+    "idle timeout": ("--idle-timeout", _DURATION),
 }
-
-_NAMES = {"consumer group", "expected producers"}
-"""Settings that are no durations."""
+"""Options by settings, and what separates the parts of a value there, and not here."""
 
 
 def destination_servers(result: Result) -> str:
@@ -84,6 +89,7 @@ def _common(verb: str, session: Session) -> list[str]:
     return [
         *("mirrortest", verb, "--bootstrap-server", servers, "--run", _NEW_RUN),
         *("--id", name, *workers),
+        *(["--portable"] if session.settings.get("client library") else []),
     ]
 
 
@@ -112,9 +118,10 @@ def _consume(session: Session) -> list[str]:
         words += ["--deadline", f"{session.deadline_ns / 1e9:g}s"]
     if session.settings.get("isolation level") == "read_committed":
         words += ["--command-property", "isolation.level=read_committed"]
-    if session.settings.get("latencies"):
-        words.append("--include-backlog")
-    for name, option in _CONSUME.items():
-        if value := session.settings.get(name, ""):
-            words += [option, value if name in _NAMES else value.replace(" ", "")]
+    ledger, _, brokers = session.settings.get("ledger", _LEDGER).partition(" at ")
+    own = {"ledger": "" if ledger == _LEDGER else ledger, "ledger's brokers": brokers}
+    settings = {**session.settings, **own}
+    for name, (option, separator) in _CONSUME.items():
+        if value := settings.get(name, ""):
+            words += [option] if separator is _FLAG else [option, value.replace(separator, "")]
     return words

@@ -7,10 +7,11 @@ import csv
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
+from mirrortest.report.html.charts import EVERY, drawn_topics, strip_names
 from mirrortest.report.html.key_figures import count_rows, fine
 from mirrortest.report.html.load_panels import load_table
 from mirrortest.report.html.panels import columns, csv_rows
+from mirrortest.results.summary import PERCENTILES
 from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _over_time(timeline: Timeline) -> Iterable[list[object]]:
             lines = timeline.latencies.of_topics(topics).quantiles(PERCENTILES.values())
         for slot in range(slots.count):
             yield [
-                moment(slots.start_ns + slot * slots.step_ns, fine(timeline)),
+                moment(slots.begin(slot), fine(timeline)),
                 name,
                 *(int(column[slot]) for column in columns),
                 *("" if (at := line[slot]) is None else f"{at / 1e9:.4g}" for line in lines),

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import SECOND_NS, format_duration, format_seconds
 from mirrortest.model.findings import Weight
-from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
-from mirrortest.report.html.timeline import SECOND_NS
-from mirrortest.results.summary import ALL_TOPICS
+from mirrortest.report.html.charts import EVERY, drawn_topics, strip_names
+from mirrortest.results.summary import ALL_TOPICS, PERCENTILES
 from mirrortest.results.words import (
     FINDINGS,
     NO_SHARE,
@@ -62,7 +61,7 @@ def head_figures(summary: Summary, tones: Tones) -> list[KeyFigure]:
     if latency is not None:
         for name in ("p50", "p99"):
             if name in latency.quantiles:
-                value = format_duration(round(latency.quantiles[name] * 1e9))
+                value = format_seconds(latency.quantiles[name])
                 tone = "bad" if tones.failed(f"p({name[1:]})") else "plain"
                 figures.append(KeyFigure(f"latency {name}", value, tone=tone))
     return figures
@@ -76,12 +75,12 @@ def latency_rows(summary: Summary, timeline: Timeline | None) -> list[Row]:
                 EVERY if topic == ALL_TOPICS else topic,
                 [
                     *(
-                        format_duration(round(latency.quantiles[name] * 1e9))
+                        format_seconds(latency.quantiles[name])
                         if name in latency.quantiles
                         else "-"
                         for name in PERCENTILES
                     ),
-                    "-" if latency.mean is None else format_duration(round(latency.mean * 1e9)),
+                    "-" if latency.mean is None else format_seconds(latency.mean),
                     f"{latency.count:,}",
                     f"{latency.negative:,}",
                 ],
@@ -121,7 +120,7 @@ def slot_rows(timeline: Timeline) -> list[Row]:
     busy = np.any(columns, axis=0) if columns else np.ones(slots.count, bool)
     return [
         Row(
-            moment(slots.start_ns + slot * slots.step_ns, fine(timeline)),
+            moment(slots.begin(slot), fine(timeline)),
             [
                 *(f"{int(column[slot]):,}" for column in columns),
                 *("-" if line[slot] is None else duration(line[slot]) for line in lines),

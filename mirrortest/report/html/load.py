@@ -15,14 +15,12 @@ import pyarrow.compute as pc
 
 from mirrortest.config.units import number
 from mirrortest.report.html.latencies import Latencies
-from mirrortest.report.html.timeline import Slots, topic_numbers
+from mirrortest.report.html.timeline import Slots, times_of, topic_numbers
 from mirrortest.seqlog.interval_log import read_intervals
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-    from numpy.typing import NDArray
 
     from mirrortest.report.html.timeline import Steps
     from mirrortest.report.result import Result
@@ -138,13 +136,9 @@ def _reader(session: Session) -> tuple[str, str]:
 def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
     tables = {role: pa.concat_tables(rows.tables) for role, rows in found.items()}
     topics = tuple(sorted({t for rows in tables.values() for t in rows["topic"].to_pylist()}))
-    times = {role: _times(rows) for role, rows in tables.items()}
-    slots = Slots.over(
-        min(int(begin.min()) for begin, _ in times.values()),
-        max(int(np.maximum(end - 1, begin).max()) for begin, end in times.values()),
-        # An interval is a little longer than was asked for.
-        int(np.median(np.concatenate([end - begin for begin, end in times.values()])) / 1.1),
-    )
+    times = {role: times_of(rows) for role, rows in tables.items()}
+    lengths = np.concatenate([end - begin for begin, end in times.values()])
+    slots = Slots.over_intervals([*times.values()], float(np.median(lengths)))
     seconds: dict[Role, Steps] = {}
     sums: dict[tuple[Role, str], Steps] = {}
     processes: dict[tuple[Role, str], Steps] = {}
@@ -153,7 +147,7 @@ def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
         begin, end = times[role]
         topic = topic_numbers(rows["topic"], topics)
         at_work = slots.cuts(np.array([begin.min()]), np.array([end.max()]))
-        seconds[role] = _sums(at_work.slot, at_work.seconds, slots)
+        seconds[role] = np.bincount(at_work.slot, at_work.seconds, slots.count).astype(float)
         often = readings if role is Role.CONSUMER else {}
         weight = 1 / np.array([often.get(name, 1) for name in topics])[topic]
         cuts = slots.cuts(begin, end)
@@ -163,10 +157,10 @@ def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
             sums[role, name] = np.zeros((len(topics), slots.count))
             np.add.at(sums[role, name], (topic[cuts.row], cuts.slot), amounts)
         own = pa.concat_tables(found[role].processes)
-        cuts = slots.cuts(*_times(own))
+        cuts = slots.cuts(*times_of(own))
         for name, share in (("cpu_seconds", cuts.share), ("memory_bytes", cuts.seconds)):
             amounts = _floats(own[name])[cuts.row] * share
-            processes[role, name] = _sums(cuts.slot, amounts, slots)
+            processes[role, name] = np.bincount(cuts.slot, amounts, slots.count).astype(float)
         if role is Role.PRODUCER:
             measured = pc.is_valid(rows["latency_bucket"])
             here = measured.to_numpy()
@@ -180,18 +174,6 @@ def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
         slots, topics, seconds, sums, processes, acknowledgements,
         max(readings.values(), default=1),
     )  # fmt: skip
-
-
-def _sums(slot: NDArray[np.int64], amounts: Steps, slots: Slots) -> Steps:
-    sums = np.zeros(slots.count)
-    np.add.at(sums, slot, amounts)
-    return sums
-
-
-def _times(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    begin: NDArray[np.int64] = rows["started_ns"].to_numpy()
-    # A wall clock may be set back.
-    return begin, np.maximum(rows["ended_ns"].to_numpy(), begin)
 
 
 def _floats(column: pa.ChunkedArray) -> Steps:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirrortest.config.units import MIB, SECOND_NS
-from mirrortest.report.html.charts import EVERY, PERCENTILES
+from mirrortest.report.html.charts import EVERY
 from mirrortest.report.html.panels import (
     Line,
     Panel,
@@ -17,6 +17,7 @@ from mirrortest.report.html.panels import (
     times,
     with_values,
 )
+from mirrortest.results.summary import PERCENTILES
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:

@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.schema import Kind
 
 MOST_ROWS = 3_000_000
-_ROW_BYTES = 100  # of a journal, whose rows nobody noted
 
 
 def few_rows(result: Result) -> bool:
     """Whether the logs of all of the run's processes are here and have few rows."""
-    files = [file for found in result.sessions for file in found.files]
-    rows = sum(file.size // _ROW_BYTES if file.rows is None else file.rows for file in files)
+    rows = sum(file.estimated_rows for found in result.sessions for file in found.files)
     return 0 < rows <= MOST_ROWS and not result.sessions_missing
 
 

@@ -15,19 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.config.units import SECOND_NS
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.html.latencies import Latencies
 from mirrortest.report.html.log_rows import few_rows, read_rows
-from mirrortest.report.html.timeline import (
-    MINUTE_NS,
-    SECOND_NS,
-    Slots,
-    Timeline,
-    from_minutes,
-    topic_numbers,
-)
+from mirrortest.report.html.timeline import Slots, Timeline, from_minutes, topic_numbers
+from mirrortest.seqlog.batches import filled, positions
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.schema import Kind
+from mirrortest.seqlog.schema import STREAM, Kind
+from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
 LONGEST_NS = 10 * MINUTE_NS
 MOST_RANGES = 300_000
 
-STREAM = ("topic", "producer", "incarnation", "lane")
 _SENT = (*STREAM, "seq_lo", "seq_hi", "outcome", "intended_first", "intended_last")
 _IN_PARTITION = ("partition", "topic_identity")
 _SEEN = (
@@ -134,7 +129,7 @@ def _first_arrivals(seen: pa.Table, topics: Sequence[str]) -> dict[tuple[str, in
     a number that its stream had passed in the partition.
     """
     seen = seen.filter(pc.is_valid(seen["arrived_first"]))
-    bits, arrived = _ints(seen["findings"].fill_null(0)), _ints(seen["arrived_first"])
+    bits, arrived = _ints(seen["findings"]), _ints(seen["arrived_first"])
     topic = topic_numbers(seen["topic"], topics)
     back = _going_back(seen)
     return {
@@ -150,7 +145,7 @@ def _going_back(seen: pa.Table) -> NDArray[np.bool_]:
     parts = [seen[name].cast(pa.string()).fill_null("") for name in (*STREAM, *_IN_PARTITION)]
     keys = pc.binary_join_element_wise(*parts, "\0")
     group = _ints(pc.index_in(keys, keys.unique())) << _SEQ_BITS
-    seq = [_ints(seen[name].fill_null(0)) for name in ("seq_lo", "seq_hi")]
+    seq = [_ints(seen[name]) for name in ("seq_lo", "seq_hi")]
     order = np.lexsort((_ints(seen["offset_lo"]), group))
     passed = np.maximum.accumulate((group + seq[1])[order])
     back = np.zeros(len(order), np.bool_)
@@ -164,9 +159,9 @@ def _latencies(
 ) -> Latencies:
     """The rows' latencies, spread over the slots of their intended times."""
     first, last = _ints(seen["intended_first"]), _ints(seen["intended_last"])
-    arrived = [_ints(seen[name].fill_null(0)) for name in ("arrived_first", "arrived_last")]
+    arrived = [_ints(seen[name]) for name in ("arrived_first", "arrived_last")]
     falling = arrived[0] - first >= arrived[1] - last
-    negative = _ints(seen["negative"].fill_null(0))
+    negative = _ints(seen["negative"])
     row = np.concatenate(
         [pc.list_parent_indices(seen["latency_bucket"]).to_numpy(), np.arange(len(negative))]
     )
@@ -219,15 +214,15 @@ def _pieces(rows: _Rows, ranges: pa.Table, known: pa.Array) -> tuple[_Rows, int]
     lo, hi = stream + _ints(here["seq_lo"]), stream + _ints(here["seq_hi"])
     first = np.searchsorted(rows.until, lo, "right")
     number = np.maximum(np.searchsorted(rows.at, hi, "left") - first, 0)
-    of = np.repeat(np.arange(len(lo)), number)
-    row = np.repeat(first - np.cumsum(number) + number, number) + np.arange(len(of))
+    of, nth = positions(number)
+    row = first[of] + nth
     at, until = np.maximum(lo[of], rows.at[row]), np.minimum(hi[of], rows.until[row])
     length = np.maximum(rows.until[row] - rows.at[row] - 1, 1)
     apart = (rows.last[row] - rows.first[row]) / length
 
     def time(seq: NDArray[np.int64]) -> NDArray[np.int64]:
-        after: NDArray[np.int64] = ((seq - rows.at[row]) * apart).astype(np.int64)
-        return rows.first[row] + after
+        after: NDArray[np.int64] = rows.first[row] + ((seq - rows.at[row]) * apart).astype(np.int64)
+        return after
 
     pieces = _Rows(rows.topic[row], at, until, time(at), time(until - 1))
     wanted = int(pc.sum(pc.subtract(ranges["seq_hi"], ranges["seq_lo"])).as_py() or 0)
@@ -256,8 +251,8 @@ def _cuts(
     """Cut rows of so many messages, evenly spaced from `first` to `last`, in their order."""
     begin, end = slots.of(first), slots.of(last)
     number = end - begin + 1
-    of = np.repeat(np.arange(len(number)), number)
-    slot = np.arange(len(of)) - np.repeat(np.cumsum(number) - number, number) + begin[of]
+    of, nth = positions(number)
+    slot = begin[of] + nth
     length = messages[of]
     took = np.maximum(last - first, 1)[of]
 
@@ -267,10 +262,9 @@ def _cuts(
         reached = np.ceil(passed * ((length - 1) / took)).astype(np.int64)
         return np.where(border > last[of], length, np.clip(reached, 0, length))
 
-    start = slots.start_ns + slot * slots.step_ns
-    return _Cuts(of, slot, before(start + slots.step_ns) - before(start))
+    return _Cuts(of, slot, before(slots.begin(slot + 1)) - before(slots.begin(slot)))
 
 
 def _ints(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    values: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
-    return values
+    """A column of integers, 0 for null."""
+    return filled(column.cast(pa.int64()), 0)

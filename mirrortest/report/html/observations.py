@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from mirrortest.config.units import SECOND_NS, number
 from mirrortest.model.observed import HOST, LOG, TABLES
-from mirrortest.report.html.timeline import Slots
+from mirrortest.report.html.timeline import Slots, times_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -125,7 +125,7 @@ class Observations:
         return _Series(
             [tuple(key.split("\0")) for key in different.to_pylist()],
             pc.index_in(whole, different).to_numpy().astype(np.int64),
-            self.slots.cuts(*_times(rows)),
+            self.slots.cuts(*times_of(rows)),
         )
 
     def events(
@@ -141,7 +141,7 @@ class Observations:
         found = {}
         for name in sorted(rows[by].unique().to_pylist()):
             own = rows.filter(pc.equal(rows[by], name))
-            _, ended = _times(own)
+            _, ended = times_of(own)
             values = own[figure].cast(pa.float64()).to_numpy()
             found[name] = self.slots.of(ended), values
         return found
@@ -174,13 +174,10 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
     absent += [f"{what}: not observed: {why}" for what, why in left_out.items()]
     if not tables:
         return None, absent
-    times = [_times(rows) for rows in tables.values()]
-    steps = [end - begin for begin, end in times]
-    host = tables.get(HOST)
-    finest = SECOND_NS if host is None else int(np.median(steps[list(tables).index(HOST)]) / 1.1)
-    first = min(int(begin.min()) for begin, _ in times)
-    last = max(int(np.maximum(end - 1, begin).max()) for begin, end in times)
-    return Observations(Slots.over(first, last, finest), tables), absent
+    times = {table: times_of(rows) for table, rows in tables.items()}
+    begin, end = times.get(HOST, (np.zeros(1), np.full(1, SECOND_NS)))
+    slots = Slots.over_intervals([*times.values()], float(np.median(end - begin)))
+    return Observations(slots, tables), absent
 
 
 def short_names(texts: Iterable[str]) -> dict[str, str]:
@@ -209,15 +206,9 @@ def _with_own_times(table: Observed, rows: pa.Table) -> pa.Table:
 
 def _within(rows: pa.Table, began: int, ended: int) -> pa.Table:
     """The rows of a time, cut off at its ends."""
-    begin, end = _times(rows)
+    begin, end = times_of(rows)
     rows = rows.filter(pa.array((end >= began) & (begin <= ended)))
     for name in ("started_ns", "ended_ns"):
         times = pa.array(np.clip(rows[name].to_numpy(), began, ended))
         rows = rows.set_column(rows.schema.get_field_index(name), name, times)
     return rows
-
-
-def _times(rows: pa.Table) -> Sequence[NDArray[np.int64]]:
-    begin: NDArray[np.int64] = rows["started_ns"].to_numpy()
-    # A wall clock may be set back.
-    return begin, np.maximum(rows["ended_ns"].to_numpy(), begin)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.config.units import SECOND_NS, format_duration, number, span
+from mirrortest.config.units import SECOND_NS, format_seconds, number, span
 from mirrortest.model.observed import GC, LOG
 from mirrortest.report.html.downloads import Download, panels_download
 from mirrortest.report.html.observations import short_names
@@ -156,10 +156,7 @@ def _gc_tables(found: Observations) -> list[Table]:
                     f"{its[name] / _MEGA:,.1f}"
                     for name in ("footprint_bytes", "freed_bytes", "freed_bytes_per_minute")
                 ),
-                *(
-                    format_duration(round(its[name] * SECOND_NS))
-                    for name in ("pause_seconds", "longest_pause_seconds")
-                ),
+                *(format_seconds(its[name]) for name in ("pause_seconds", "longest_pause_seconds")),
                 f"{100 * its['throughput_ratio']:.2f} %",
                 *(f"{its[name]:,}" for name in ("young_collections", "full_collections")),
             ]

@@ -61,6 +61,9 @@ def machine_panels(found: Observations, machine: str) -> Drawn:
             for word, values in _words(found, table, figures, {**of_machine, key: name}).items()
         }
 
+    def disks(**figures: str) -> dict[str, Steps]:
+        return several(DEVICE, "written_bytes_per_second", **figures)
+
     def processes(figure: str) -> dict[str, Steps]:
         by_name = found.of(PROCESS, figure, "process", of_machine)
         order = _leading(found.of(PROCESS, "cpus", "process", of_machine))
@@ -90,27 +93,18 @@ def machine_panels(found: Observations, machine: str) -> Drawn:
             INTERFACE, "received_bytes_per_second",
             received="received_bytes_per_second", sent="sent_bytes_per_second",
         ), 1 / MIB),
-        _panel("disk, MiB/s", "", several(
-            DEVICE, "written_bytes_per_second",
-            read="read_bytes_per_second", written="written_bytes_per_second",
+        _panel("disk, MiB/s", "", disks(
+            read="read_bytes_per_second", written="written_bytes_per_second"
         ), 1 / MIB),
-        _panel("disk, requests/s", "", several(
-            DEVICE, "written_bytes_per_second",
-            reads="reads_per_second", writes="writes_per_second", flushes="flushes_per_second",
+        _panel("disk, requests/s", "", disks(
+            reads="reads_per_second", writes="writes_per_second", flushes="flushes_per_second"
         )),
-        _panel("disk, requests in the queue", "", several(
-            DEVICE, "written_bytes_per_second", queue="queue"
+        _panel("disk, requests in the queue", "", disks(queue="queue")),
+        _panel("disk, response time", "s", disks(
+            reads="read_seconds", writes="write_seconds", flushes="flush_seconds"
         )),
-        _panel("disk, response time", "s", several(
-            DEVICE, "written_bytes_per_second",
-            reads="read_seconds", writes="write_seconds", flushes="flush_seconds",
-        )),
-        _panel("disk, % of time busy", "%", several(
-            DEVICE, "written_bytes_per_second", busy="busy_ratio"
-        ), 100),
-        _panel("writes merged before the disk, %", "%", several(
-            DEVICE, "written_bytes_per_second", merged="write_merge_ratio"
-        ), 100),
+        _panel("disk, % of time busy", "%", disks(busy="busy_ratio"), 100),
+        _panel("writes merged before the disk, %", "%", disks(merged="write_merge_ratio"), 100),
         _panel("size of a write to the disk, KiB", "", sizes, 1 / 1024),
     ]  # fmt: skip
     trouble = [

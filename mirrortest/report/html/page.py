@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.config.units import format_duration, number, span
-from mirrortest.model.verdict import Verdict
 from mirrortest.report.html.breakdown import Ids, by_producer, first_ids, grid
 from mirrortest.report.html.charts import (
     MOST_MARKS,
-    PERCENTILES,
     chart_data,
     outages,
     strip_names,
@@ -34,10 +32,10 @@ from mirrortest.report.html.observed import observed_sections
 from mirrortest.report.html.panels import columns, panels_text, rows
 from mirrortest.report.html.positions import MOST, positions
 from mirrortest.report.html.setting import changes, run_events, setting
-from mirrortest.report.html.tones import Tones
+from mirrortest.report.html.tones import VERDICT_TONES, Tones
 from mirrortest.report.story import failures, first_finding
 from mirrortest.results.conditions import condition_result, details, headline
-from mirrortest.results.summary import shorten
+from mirrortest.results.summary import PERCENTILES, shorten
 from mirrortest.results.words import (
     FINDINGS,
     moment,
@@ -60,7 +58,6 @@ if TYPE_CHECKING:
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.events import Event
 
-_TONES = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "doubt", Verdict.FAILED: "bad"}
 _MOST_LINES = 60
 
 
@@ -101,7 +98,7 @@ def page(result: Result) -> dict[str, Any]:
         "summary": summary,
         "absent": absent,
         "place": result.place.shown,
-        "tone": _TONES[summary.verdict],
+        "tone": VERDICT_TONES[summary.verdict],
         "began": began,
         "lasted": lasted,
         "headline": headline(summary),
@@ -292,7 +289,7 @@ def _strips_text(timeline: Timeline) -> str:
     for name in strip_names(timeline):
         row = timeline.total(name)
         at = int(row.argmax())
-        when = moment(timeline.slots.start_ns + at * timeline.slots.step_ns, fine(timeline))
+        when = moment(timeline.slots.begin(at), fine(timeline))
         texts.append(
             f"{readable_name(name)}: {int(row.sum()):,}, most of them ({int(row[at]):,}) at {when}"
         )
@@ -311,15 +308,14 @@ def _slowest(timeline: Timeline) -> str:
     value = line[worst]
     if value is None:
         return "All latencies are below zero."
-    when = moment(timeline.slots.start_ns + worst * timeline.slots.step_ns, fine(timeline))
+    when = moment(timeline.slots.begin(worst), fine(timeline))
     return f"p99 was highest at {when}: {format_duration(value)}."
 
 
 def _span_text(timeline: Timeline) -> str:
     every = _every(timeline)
-    low, high = every.quantile(1 / every.count), every.quantile(1)
-    lowest = "below zero" if low is None else format_duration(low)
-    return f"From {lowest} to {'below zero' if high is None else format_duration(high)}."
+    low, high = (duration(every.quantile(share)) for share in (1 / every.count, 1))
+    return f"From {low} to {high}."
 
 
 def _curve_text(timeline: Timeline) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.config.units import SECOND_NS, format_duration
+from mirrortest.config.units import format_seconds
 from mirrortest.report.html.key_figures import Row
 from mirrortest.results.words import moment
 
@@ -106,9 +106,9 @@ def _cell(unit: str, value: float) -> str:
     if np.isnan(value):
         return "-"
     if unit == "s":
-        return format_duration(round(value * SECOND_NS))
+        return format_seconds(value)
     return f"{value:,.0f} {unit}".rstrip() if value >= 100 else f"{value:.3g} {unit}".rstrip()
 
 
 def _moment(slots: Slots, slot: int) -> str:
-    return moment(slots.start_ns + slot * slots.step_ns, 1)
+    return moment(slots.begin(slot), 1)

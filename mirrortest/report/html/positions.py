@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from mirrortest.report.html.log_rows import few_rows, read_rows
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.schema import Kind
+from mirrortest.seqlog.schema import STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mirrortest.report.html.breakdown import Range
     from mirrortest.report.result import Result
 
-_STREAM = ("topic", "producer", "incarnation", "lane")
 _NUMBERS = ("partition", "offset_lo", "offset_hi", "seq_lo", "seq_hi")
 MOST = 3
 """Positions of one range: a message that came twice has two."""
@@ -63,7 +62,7 @@ def positions(result: Result, ranges: Sequence[Range]) -> list[list[Position]]:
     """The positions of each range; none where the logs are not here, large, or do not have it."""
     if not ranges or not few_rows(result):
         return [[] for _ in ranges]
-    rows = read_rows(result, Role.CONSUMER, Kind.SEEN, (*_STREAM, *_NUMBERS))
+    rows = read_rows(result, Role.CONSUMER, Kind.SEEN, (*STREAM, *_NUMBERS))
     wanted = {each.topic for each in ranges}, {each.producer for each in ranges}
     for name, values in zip(("topic", "producer"), wanted, strict=True):
         rows = rows.filter(pc.is_in(rows[name], pc.cast(sorted(values), "string")))
@@ -79,7 +78,7 @@ def positions(result: Result, ranges: Sequence[Range]) -> list[list[Position]]:
 
 
 def _numbers(rows: pa.Table, stream: tuple[str, str, int, int]) -> dict[str, NDArray[np.int64]]:
-    for name, value in zip(_STREAM, stream, strict=True):
+    for name, value in zip(STREAM, stream, strict=True):
         rows = rows.filter(pc.equal(rows[name], value))
     return {name: rows[name].to_numpy().astype(np.int64) for name in _NUMBERS}
 

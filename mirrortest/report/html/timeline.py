@@ -7,13 +7,16 @@ This timeline comes from the result's tables by minute; a long run has several m
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.config.units import SECOND_NS
 from mirrortest.report.html.latencies import Latencies
+from mirrortest.seqlog.batches import filled, positions
+from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,8 +24,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-SECOND_NS = 1_000_000_000
-MINUTE_NS = 60 * SECOND_NS
 MOST_SLOTS = 180
 _STEPS = tuple(
     SECOND_NS * seconds
@@ -35,6 +36,9 @@ _STEPS = tuple(
 
 Steps: TypeAlias = "NDArray[np.float64]"
 """A figure by slot, or by what it is of and slot."""
+
+
+_Slot = TypeVar("_Slot", int, "NDArray[np.int64]")
 
 
 class Cuts(NamedTuple):
@@ -55,6 +59,15 @@ class Slots:
     count: int
 
     @classmethod
+    def over_intervals(
+        cls, times: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], length_ns: float
+    ) -> Slots:
+        """Over all intervals, of which each is a little longer than was asked for."""
+        first = min(int(begin.min()) for begin, _ in times)
+        last = max(int(np.maximum(end - 1, begin).max()) for begin, end in times)
+        return cls.over(first, last, int(length_ns / 1.1))
+
+    @classmethod
     def over(cls, first_ns: int, last_ns: int, finest_ns: int) -> Slots:
         """At most `MOST_SLOTS` round slots over [first, last], none finer than `finest_ns`."""
         day = _STEPS[-1] * 2
@@ -71,13 +84,22 @@ class Slots:
         slots: NDArray[np.int64] = (times_ns - self.start_ns) // self.step_ns
         return slots
 
+    def begin(self, slot: _Slot) -> _Slot:
+        """When slots begin, ns since the epoch."""
+        return self.start_ns + slot * self.step_ns
+
+    @property
+    def end_ns(self) -> int:
+        """When the last one ends."""
+        return self.begin(self.count)
+
     def cuts(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Cuts:
         """Cut intervals within: one without length is in one slot, with all that it has."""
         first, last = self.of(begin), self.of(np.maximum(end - 1, begin))
         count = last - first + 1
-        row = np.repeat(np.arange(len(count)), count)
-        slot = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        left = self.start_ns + slot * self.step_ns
+        row, nth = positions(count)
+        slot = first[row] + nth
+        left = self.begin(slot)
         overlap = np.minimum(end[row], left + self.step_ns) - np.maximum(begin[row], left)
         share = np.where(count[row] == 1, 1.0, overlap / np.maximum(end - begin, 1)[row])
         return Cuts(row, slot, overlap / SECOND_NS, share)
@@ -143,8 +165,13 @@ def from_minutes(by_minute: pa.Table | None, latency: pa.Table | None) -> Timeli
 def topic_numbers(column: pa.ChunkedArray, topics: Sequence[str]) -> NDArray[np.int64]:
     """Each row's topic as its place in `topics`; -1 where it is none of them."""
     places = pc.index_in(column, pa.array(topics, pa.string()))
-    numbers: NDArray[np.int64] = pc.fill_null(places, -1).to_numpy().astype(np.int64)
-    return numbers
+    return filled(places, -1).astype(np.int64)
+
+
+def times_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """When intervals began and ended, ns since the epoch; a wall clock may be set back."""
+    begin: NDArray[np.int64] = rows["started_ns"].to_numpy()
+    return begin, np.maximum(rows["ended_ns"].to_numpy(), begin)
 
 
 def _placed(table: pa.Table | None) -> tuple[pa.Table | None, dict[str, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirrortest.model.findings import Weight
+from mirrortest.model.verdict import Verdict
 from mirrortest.results.conditions import condition_result
 from mirrortest.results.words import FINDINGS, weight_of
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
     from mirrortest.results.summary import Summary
 
+VERDICT_TONES = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "doubt", Verdict.FAILED: "bad"}
 ORDER = (Weight.BAD.value, Weight.DOUBT.value, Weight.NOTE.value, Weight.PLAIN.value)
 _COUNTED_WITH = {"corrupted_unknown_id": "corrupted"}
 

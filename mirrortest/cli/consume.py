@@ -51,19 +51,19 @@ Examples:
 
   Judge two topics that MirrorMaker 2 copies from the cluster it calls A:
 
-    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topics A.orders,A.clicks.eu --source-alias A
+    mirrortest consume --bootstrap-server dc2:9092 --run n20261127 --topics A.orders,A.clicks.eu --source-alias A
 
   The second of five pods with fixed shares, exactly-once expected, at most 5 minutes to arrive:
 
-    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topic-pattern 'A[.].*' --source-alias A --shard 2/5 --exactly-once --deadline 5m
+    mirrortest consume --bootstrap-server dc2:9092 --run n20261127 --topic-pattern 'A[.].*' --source-alias A --shard 2/5 --exactly-once --deadline 5m
 
   Four processes that share all partitions, and give one verdict:
 
-    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topics A.orders --source-alias A --workers 4
+    mirrortest consume --bootstrap-server dc2:9092 --run n20261127 --topics A.orders --source-alias A --workers 4
 
   Observe the source as well, to see later whether source or mirror lost a message:
 
-    mirrortest consume --role source --bootstrap-server dc1:9092 --run nightly --topics orders,clicks.eu
+    mirrortest consume --role source --bootstrap-server dc1:9092 --run n20261127 --topics orders,clicks.eu
 
 Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check failed.
 """  # noqa: E501  # commands are pasted whole

@@ -26,7 +26,7 @@ Examples:
 
 Kill the mirror, as an event of a run's report, and start it again:
 
-    mirrortest lab fault kill mirror --log-dir mirrortest-logs --run nightly
+    mirrortest lab fault kill mirror --log-dir mirrortest-logs --run n20261127
     mirrortest lab fault start mirror
 
 Slow the network between the mirror and the source (`lab up --links`), and end that:

@@ -52,7 +52,7 @@ Examples:
 
   Two topics, 1000 messages/s of 1 kB each, for an hour, from the first of several producers:
 
-    mirrortest produce --bootstrap-server dc1:9092 --run nightly --id p1 --topics orders,clicks --throughput 1000 --message-size 1000 --duration 1h
+    mirrortest produce --bootstrap-server dc1:9092 --run n20261127 --id p1 --topics orders,clicks --throughput 1000 --message-size 1000 --duration 1h
 
   As fast as it goes: a million messages, of which the first 50000 are warm-up, zstd, a new topic:
 

@@ -33,12 +33,12 @@ Examples:
 
 Both sides' logs, with a condition and a report:
 
-    mirrortest reconcile logs-dc1 logs-dc2 --run nightly \\
+    mirrortest reconcile logs-dc1 logs-dc2 --run n20261127 \\
       --threshold 'p(99)<2s' --html nightly.html
 
 The same, with a look into the destination for messages that no consumer read:
 
-    mirrortest reconcile logs-dc1 logs-dc2 --run nightly \\
+    mirrortest reconcile logs-dc1 logs-dc2 --run n20261127 \\
       --bootstrap-server dc2:9092
 """
 

@@ -23,8 +23,8 @@ EXAMPLES = """
 Examples:
 
     mirrortest report mirrortest-logs/run=nightly/result --open
-    mirrortest report --log-dir logs-dc1 --log-dir logs-dc2 --run nightly
-    mirrortest report --log-dir mirrortest-logs --run nightly --png charts
+    mirrortest report --log-dir logs-dc1 --log-dir logs-dc2 --run n20261127
+    mirrortest report --log-dir mirrortest-logs --run n20261127 --png charts
 """
 
 

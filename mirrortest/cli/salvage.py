@@ -23,7 +23,7 @@ EXAMPLES = """
 Examples:
 
     mirrortest salvage mirrortest-spool --log-dir s3://bucket/logs
-    mirrortest salvage /spool --log-dir s3://bucket/logs --run nightly --json
+    mirrortest salvage /spool --log-dir s3://bucket/logs --run n20261127 --json
 """
 
 

@@ -248,7 +248,7 @@ def test_each_chart_is_written_as_a_png(
     places = {name: str(tmp_path / name) for name in ("r.html", "r.xml", "charts")}
     # Playwright, which runs already, starts only once in a process.
     monkeypatch.setattr(png, "write_pngs", lambda *what: png.draw_charts(browser, *what))
-    places |= {"nightly": RUN, "mirrortest-logs": str(failed.parent)}
+    places |= {"n20261127": RUN, "mirrortest-logs": str(failed.parent)}
     words = documented.adapted(shown.words[1:], places)
     assert run_here(report_verb.report, *words).code == 0
     written = list((tmp_path / "charts").iterdir())

@@ -111,7 +111,7 @@ def test_each_loss_is_laid_at_its_door(lab: Lab, make_scene: Callable[..., Scene
     }
     wrong_side = scene.reconcile_alone("--bootstrap-server", lab.source.bootstrap_servers)
     (shown,) = documented.commands("reconcile", only="--bootstrap-server")
-    places = {"dc2:9092": lab.destination.bootstrap_servers, "nightly": scene.run}
+    places = {"dc2:9092": lab.destination.bootstrap_servers, "n20261127": scene.run}
     places |= {"logs-dc1": str(scene.logs), "logs-dc2": str(scene.folder / "logs-dc2")}
     (scene.folder / "logs-dc2").mkdir()  # both sides wrote to the first
     ended = scene.reconcile_as([*documented.adapted(shown.words[1:], places), "--json"])

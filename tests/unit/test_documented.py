@@ -87,7 +87,7 @@ def test_reports(
     (tmp_path / "logs-dc2" / f"run={RUN}").mkdir(parents=True)
     for folder in ("observations-dc1", "observations-dc2"):
         write_observation(tmp_path / folder, {HOST: [at(0, 1, cpu_ratio=0.5)]})
-    page = Path(run(shown, places={"nightly": RUN, "ci123": RUN}).split()[0])
+    page = Path(run(shown, places={"n20261127": RUN, "ci123": RUN}).split()[0])
     assert page.read_text().startswith("<!doctype html>")
     assert len(opened) == ("--open" in shown.words)
 
@@ -138,7 +138,7 @@ def test_salvages(
     monkeypatch.setattr(
         Location, "parse", lambda text: store if text == "s3://bucket/logs" else found(text)
     )
-    about = Session(run="nightly", role=Role.CONSUMER, name="c", session="s", started_ns=1)
+    about = Session(run="n20261127", role=Role.CONSUMER, name="c", session="s", started_ns=1)
     spool = SessionDirectory.create(store, about, tmp_path / "mirrortest-spool")
     writer = JournalWriter(spool.path / "000001.journal")
     writer.append([batch_of([rows.read("t", 0, 0, 1)])])

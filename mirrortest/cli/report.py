@@ -22,7 +22,7 @@ ABOUT = (
 EXAMPLES = """
 Examples:
 
-    mirrortest report mirrortest-logs/run=nightly/result --open
+    mirrortest report mirrortest-logs/run=n20261127/result --open
     mirrortest report --log-dir logs-dc1 --log-dir logs-dc2 --run n20261127
     mirrortest report --log-dir mirrortest-logs --run n20261127 --png charts
 """

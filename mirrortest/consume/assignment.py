@@ -9,13 +9,14 @@ again, and an owner that was only paused is fenced.
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.errors import FencedError
+from mirrortest.errors import FencedError, TopicMissingError
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.untrusted import RecordError
@@ -53,6 +54,8 @@ class Assignment:
         self._skipped: dict[str, int] = {}
         """Topics whose first so many partitions are read from their end on, unless a state says
         otherwise: what was there before this consumer is left out."""
+        self._postponed: set[TopicPartition] = set()
+        """Partitions of ours whose topic was missing when we got them: nothing is read of them."""
         self.rebalancing = False
         """Whether a rebalance is under way: the new assignment is still to come."""
         self.released: list[AssignedPartition] = []
@@ -160,9 +163,9 @@ class Assignment:
             assigned = context.partitions[at] = await until_answered(self._claim, at)
             unread = not assigned.checker.next_offset
             from_end = unread and at.partition < self._skipped.get(at.topic, 0)
-            await until_answered(partial(self.seek, assigned, from_end=from_end))
-            taken.append(assigned)
-        await until_answered(self._set_backlog, taken)
+            if await until_answered(partial(self._begin, assigned, from_end=from_end)):
+                taken.append(assigned)
+        await until_answered(self._set_backlogs, taken)
         self.rebalancing, self.released = False, []
         context.metrics.read_clock.rebalance_ends()
         context.metrics.health.ready = True
@@ -268,6 +271,41 @@ class Assignment:
             at, start, topic_id=topic_id, leader_epoch=epoch if start == offset else -1
         )
 
+    async def _begin(self, assigned: AssignedPartition, *, from_end: bool = False) -> bool:
+        """Read on from the next offset; False, and later, where the topic is missing by now.
+
+        It may be created again, and as likely is none of the run's: others are not to wait for it.
+        """
+        at, reader = assigned.at, self._context.reader
+        try:
+            await self.seek(assigned, from_end=from_end)
+        except TopicMissingError:
+            reader.seek(at, 0)
+            reader.pause([at])
+            self._postponed.add(at)
+            return False
+        if at in self._postponed:
+            self._postponed.discard(at)
+            reader.resume([at])
+        return True
+
+    async def _begin_postponed(self) -> None:
+        """Begin with those whose topic exists again."""
+        context = self._context
+        self._postponed &= context.partitions.keys()
+        for at in sorted(self._postponed):
+            if at.topic in context.topics.counts and await self._begin(context.partitions[at]):
+                await self._set_backlogs([context.partitions[at]])
+
+    async def _set_backlogs(self, taken: list[AssignedPartition]) -> None:
+        """As `_set_backlog`, of those whose topic is not deleted just now."""
+        try:
+            await self._set_backlog(taken)
+        except TopicMissingError:
+            for assigned in taken:
+                with suppress(TopicMissingError):
+                    await self._set_backlog([assigned])
+
     async def _set_backlog(self, taken: Collection[AssignedPartition]) -> None:
         """Measure no latencies of what is in these partitions already, unless that is asked for.
 
@@ -301,6 +339,7 @@ class Assignment:
         would go unnoticed otherwise. Where the cluster has topic ids, each fetch compares them, and
         nothing is to be done. Raises ClusterError.
         """
+        await self._begin_postponed()
         context, idle = self._context, self._idle()
         for assigned in list(context.partitions.values()):
             if assigned.topic_id is not None and context.reader.sees_topic_ids:

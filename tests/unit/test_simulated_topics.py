@@ -68,6 +68,31 @@ def test_what_befalls_a_topic_that_is_not_the_runs_decides_nothing(
     assert reconciled(stage).exit_code == 0
 
 
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_topic_that_is_deleted_while_it_is_assigned_holds_nobody_up(returns: bool) -> None:
+    """The others' partitions are read; its own are once it exists again."""
+
+    async def script(stage: Stage) -> None:
+        world, play = stage.world, Script(stage)
+        judged = world.destination.topics["t0"].partitions[0]
+        world.destination.create("t9", 1, now_ns=world.now_ns)
+        await play.produced("p0")
+        judged.leaderless = True
+        stage.supervise("consume", "c0", topics=(), topic_pattern="t.*")
+        await asyncio.sleep(2)
+        world.destination.delete("t9", world.now_ns)
+        await asyncio.sleep(2)
+        judged.leaderless = False
+        if returns:
+            await asyncio.sleep(0.5)
+            _strangers(world, world.destination.create("t9", 1, now_ns=world.now_ns))
+
+    stage = played(_PLAN, script)
+    (report,) = reports(stage)
+    assert (report.exit_code, report.counts["delivered"]) == (0, 40)
+    assert report.counts["foreign"] == returns
+
+
 def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict() -> None:
     """A partition that the new topic does not have has no end to wait for."""
 

@@ -19,7 +19,7 @@ from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
@@ -62,7 +62,10 @@ def conclusion(
         "consumer began: messages that may have been read or deleted before are inconclusive"
         for at in states.lost()
     ]
-    return _Conclusion(context, views, snapshot, verdicts, away).report(notes)
+    rerouted = {saved.rerouted_from for _, saved in states.saved() if saved}
+    rerouted |= {assigned.rerouted_from for assigned in context.partitions.values()}
+    policies = sorted(filter(None, rerouted))
+    return _Conclusion(context, views, snapshot, verdicts, away, policies).report(notes)
 
 
 def final_verdicts(
@@ -136,6 +139,8 @@ class _Conclusion:
     snapshot: EndOffsetSnapshot
     verdicts: dict[StreamId, StreamVerdict]
     away: str
+    rerouted_from: Sequence[str]
+    """Other policies by which messages were judged that are judged anew."""
 
     def report(self, notes: Iterable[str]) -> ConsumeReport:
         """The report; `notes` are those of other consumers' partitions."""
@@ -194,6 +199,12 @@ class _Conclusion:
     def _notes(self, of_partitions: list[str]) -> list[str]:
         """What decides nothing, and what is among the doubts already."""
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
+        if self.rerouted_from:
+            notes.append(
+                f"messages were judged by --expect-partition {', '.join(self.rerouted_from)} "
+                "before: where they belong was judged anew by --expect-partition "
+                f"{self.context.options.expect_partition}"
+            )
         client = self.context.options.client
         if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
             notes.append(

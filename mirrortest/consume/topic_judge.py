@@ -117,6 +117,7 @@ class TopicJudge:
             ledger_complete=ledger_complete,
             policy=self.policy,
             homes=homes,
+            counts=self._possible_counts(lane),
             explained_below=self._explained_below(stream, lane, index, homes),
         )
         if not (self.compact or (lane and lane.compacted)):
@@ -174,7 +175,12 @@ class TopicJudge:
         if lane is None or not lane.source_partitions:
             return frozenset()
         source = partition_of(lane_key(lane.stream.lane), lane.source_partitions)
-        return homes_of(self.policy, lane.stream.lane, source, {*self.counts, *self._planned})
+        return homes_of(self.policy, lane.stream.lane, source, self._possible_counts(lane))
+
+    def _possible_counts(self, lane: LaneRecord | None) -> set[int]:
+        """The partition counts that the destination had, or that a producer planned for."""
+        planned = lane.destination_partitions if lane else 0
+        return {*self.counts, *self._planned, planned}
 
     def lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
         """What the ledger vouches for of the topic."""

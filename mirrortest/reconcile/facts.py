@@ -82,6 +82,12 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for found in plan.sessions
         if not found.session.clean
     ]
+    *others, policy = policies_of(plan) or [""]
+    if others:
+        notes.append(
+            f"messages were judged by --expect-partition {', '.join(others)} before: where they "
+            f"belong was judged anew by --expect-partition {policy}"
+        )
     known, missing = _producers(overview, plan, damaged)
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
@@ -173,6 +179,8 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
             UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
+    policies = policies_of(plan)
+    policy = ExpectPartition(policies[-1]) if policies else None
     compacted = compacted_topics(plan)
     touched = {(each.topic, each.partition) for each in facts.ranges}
     touched |= {(each.topic, each.partition) for each in facts.observed.read}
@@ -188,7 +196,12 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         last_words=facts.last_words,
         cuts=tuple(facts.cuts),
         unread=tuple(ranges),
-        policy=_policy(plan),
+        policy=policy,
+        rerouted=frozenset(
+            number
+            for number, session in plan.of(Role.CONSUMER)
+            if policy is not None and session.expect_partition not in {None, policy.value}
+        ),
         counts=facts.counts,
         overlapping=overlapping,
         explaining={
@@ -198,9 +211,13 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
     )
 
 
-def _policy(plan: Plan) -> ExpectPartition | None:
-    policies = {s.expect_partition for _, s in plan.of(Role.CONSUMER) if s.expect_partition}
-    return ExpectPartition(policies.pop()) if len(policies) == 1 else None
+def policies_of(plan: Plan) -> list[str]:
+    """The policies that consumers were given, in the order in which they last began with each."""
+    last: dict[str, int] = {}
+    for _, session in plan.of(Role.CONSUMER):
+        if (policy := session.expect_partition) is not None:
+            last[policy] = max(session.started_ns, last.get(policy, 0))
+    return sorted(last, key=lambda policy: (last[policy], policy))
 
 
 def hidden_topics(plan: Plan) -> list[str]:

@@ -140,7 +140,10 @@ def _assigned() -> AssignedPartition:
     checker.unread(18, 20, START)
     checker.apply(SeenRow(STREAM, 20, 25, 20, 25, 0, *times))
     state = json.loads(json.dumps(held.to_state()))
-    assert SavedState.read(state, AT, run="run7").checker.to_state() == checker.to_state()
+    assert (
+        SavedState.read(state, AT, run="run7", policy=held.policy).checker.to_state()
+        == checker.to_state()
+    )
     return held
 
 

@@ -13,7 +13,7 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.results.words import partitions
+from mirrortest.results.words import partitions, stamped
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
@@ -223,6 +223,10 @@ class _Conclusion:
             "key could explain it"
             for topic in sorted(self.context.topics.policy_hidden)
         ]
+        topics = self.context.topics
+        at_source = {topics.judges[topic].source for topic in topics.stamped_at_source}
+        notes += [stamped(topic, self._place) for topic in sorted(topics.stamped)]
+        notes += [stamped(topic, "source") for topic in sorted(at_source)]
         if not self.context.reader.sees_topic_ids:
             notes.append(
                 "no topic ids (--portable, or brokers older than Kafka 3.1): a topic that was "

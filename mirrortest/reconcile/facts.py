@@ -13,6 +13,7 @@ from mirrortest.reconcile.coverage import Observed, Span, UnreadRange
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
+from mirrortest.results.words import stamped
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.placement import ExpectPartition
@@ -98,6 +99,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             f"{unproven:,} log files have no digest, as an earlier version of mirrortest wrote "
             "them: bytes of theirs that have changed since may go unnoticed"
         )
+    notes += _stamped(plan)
     sent_to = {row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched"}}
     sent_to |= {topic for _, session in plan.of(Role.PRODUCER) for topic in session.topics}
     topics = sent_to | {row["topic"] for row in overview if row["kind"] in {"tail", "read"}}
@@ -203,6 +205,7 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
             if policy is not None and session.expect_partition not in {None, policy.value}
         ),
         counts=facts.counts,
+        stamped=frozenset(stamped_at_source(plan)),
         overlapping=overlapping,
         explaining={
             topic: (finding, frozenset(number for name, number in places if name == topic))
@@ -240,6 +243,32 @@ def compacted_topics(plan: Plan) -> dict[str, bool]:
                 if topic.compacted:
                     found[source] = found.get(source, False) or role is Role.PRODUCER
     return found
+
+
+def stamped_at_source(plan: Plan) -> set[str]:
+    """The source topics whose records the source's brokers stamp, as anybody found."""
+    return {
+        source
+        for role in (Role.PRODUCER, Role.CONSUMER)
+        for _, session in plan.of(role)
+        for source, topic in session.topics.items()
+        if topic.stamped_at_source
+    }
+
+
+def _stamped(plan: Plan) -> list[str]:
+    """Notes on topics whose timestamps are not judged, or not all of them."""
+    copies = {
+        topic.destination or source
+        for _, session in plan.of(Role.CONSUMER)
+        for source, topic in session.topics.items()
+        if topic.stamped
+    }
+    return [
+        stamped(topic, side)
+        for side, topics in (("destination", copies), ("source", stamped_at_source(plan)))
+        for topic in sorted(topics)
+    ]
 
 
 def _partitions(observed: Observed) -> dict[tuple[str, int], int]:

@@ -74,6 +74,7 @@ class Given:
         unread: what nobody read.
         policy: where messages belong, as the consumer that began last was told; None: unknown.
         rerouted: the sessions whose rows say by another policy which messages are misrouted.
+        stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
         explaining: by compacted topic, the partitions where compaction may have taken messages,
@@ -87,6 +88,7 @@ class Given:
     unread: Sequence[UnreadRange] = ()
     policy: ExpectPartition | None = None
     rerouted: frozenset[int] = frozenset()
+    stamped: frozenset[str] = frozenset()
     counts: Mapping[str, Collection[int]] = field(default_factory=dict)
     overlapping: bool = False
     explaining: Mapping[str, tuple[Finding, Collection[int]]] = field(default_factory=dict)
@@ -190,10 +192,14 @@ def judge(rows: StreamRows, given: Given) -> Judgement:
 
 def _judged_anew(rows: StreamRows, given: Given) -> StreamRows:
     """The rows without the findings that were found by rules that are not those of the run."""
-    if not given.rerouted:
-        return rows
-    by_others = np.isin(rows.session, np.array([*given.rerouted]))
-    findings = np.where(by_others, rows.findings & ~int(Finding.MISROUTED), rows.findings)
+    streams, findings = rows.streams, rows.findings
+    if given.rerouted:
+        by_others = np.isin(rows.session, np.array([*given.rerouted]))
+        findings = np.where(by_others, findings & ~int(Finding.MISROUTED), findings)
+    if given.stamped.intersection(streams.topics):
+        stamped = np.array([topic in given.stamped for topic in streams.topics], dtype=bool)
+        there = stamped[streams.topic[rows.stream]]
+        findings = np.where(there, findings & ~int(Finding.ALTERED_TIMESTAMP), findings)
     return replace(rows, findings=findings)
 
 

@@ -104,6 +104,8 @@ class Topic(_Model):
         compacted: the topic that was read has been compacted at some time.
         policy_hidden: the cluster does not report the topic's cleanup policy.
         uncommitted: messages of the run were read whose transactions may have been aborted.
+        stamped: messages were read that brokers have stamped (LogAppendTime).
+        stamped_at_source: the source's brokers stamp the topic's records.
     """
 
     destination: str | None = None
@@ -113,6 +115,8 @@ class Topic(_Model):
     compacted: bool = False
     uncommitted: bool = False
     policy_hidden: bool = False
+    stamped: bool = False
+    stamped_at_source: bool = False
 
 
 class FileNote(_Model):

@@ -77,6 +77,7 @@ def judge(
     homes: Collection[int] = (),
     counts: Iterable[int] = (),
     explained_below: int = 0,
+    stamped: bool = False,
 ) -> StreamVerdict:
     """Judge one stream over all partitions of its destination topic.
 
@@ -94,6 +95,7 @@ def judge(
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
         counts: the partition counts that the destination is known to have had.
         explained_below: the bound below which compaction explains what is missing.
+        stamped: whether the source's brokers stamp the records: no timestamp is altered then.
     """
     verdict = StreamVerdict(stream)
     claimed = claimed or NOTHING
@@ -109,6 +111,9 @@ def judge(
     if surplus:
         verdict.add(Finding.DUPLICATED, twice)
         verdict.copies += surplus
+    if stamped:
+        verdict.found.pop(Finding.ALTERED_TIMESTAMP, None)
+        del verdict.given_up[Finding.ALTERED_TIMESTAMP.label]
     if policy is ExpectPartition.ANY:
         verdict.found.pop(Finding.MISROUTED, None)  # what a message alone shows does not count
         most = len(counts_in_force(counts)) or 1

@@ -99,7 +99,11 @@ class _Session:
         self.truth = truth
         self.log = Log()
         topics: Any = SimpleNamespace(
-            counts={truth.topic: truth.partitions}, compacted=(), policy_hidden=()
+            counts={truth.topic: truth.partitions},
+            compacted=(),
+            policy_hidden=(),
+            stamped=(),
+            stamped_at_source=(),
         )
         options: Any = SimpleNamespace(run=RUN, expect_producers=())
         self.log_rows = ConsumerLog(cast("SequenceLog", self.log), options, topics)

@@ -97,6 +97,7 @@ class Stage:
                 rehash=plan.rehash,
                 transactional=plan.transactional,
                 drop_every=plan.drop_every,
+                stamps=plan.stamps == "destination",
                 remembers=any(s.kind == "unclean_election_resent" for s in plan.strikes),
             ),
         )
@@ -126,7 +127,12 @@ class Stage:
         world = self.world
         self.scripted = direct is not None
         for topic in self.topics:
-            world.source.create(topic, self.plan.partitions, compacted=self.plan.compacted)
+            world.source.create(
+                topic,
+                self.plan.partitions,
+                compacted=self.plan.compacted,
+                stamps=self.plan.stamps == "source",
+            )
         try:
             world.loop.run_until_complete(world.task(self._main(direct)))
         except HangError as error:

@@ -59,6 +59,8 @@ class Plan:
     skewed: bool = False
     detailed: bool = False
     """Whether logs have a row for each message."""
+    stamps: str = ""
+    """On which side brokers stamp records (LogAppendTime): `source`, `destination`, or neither."""
     strikes: tuple[Strike, ...] = ()
 
 
@@ -86,6 +88,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         at = tape.below(120) / 120 * _LAST_STRIKE
         lasts = (0.2, 1.0, 3.0, 8.0)[tape.below(4)] * (1 + tape.below(4) / 4)
         strikes.append(Strike(kind, at, lasts, tape.below(16), tape.below(256)))
+    stamps = ((*[""] * 14, "source", "destination"))[tape.below(16)]
     return Plan(
         partitions=partitions,
         topics=topics,
@@ -107,5 +110,6 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         skewed=bool(more & 64),
         detailed=bool(more & 8 and more & 32 and ways & 4),
         second_run=bool(more & 128 and more & 1) and "second_run" in kinds,
+        stamps=stamps,
         strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
     )

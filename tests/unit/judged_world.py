@@ -63,6 +63,9 @@ class Log:
         self.judged: list[int] = []
         self.looked_ns = 0
 
+    async def update_topics(self, topics: Any) -> None:
+        pass
+
     def looked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 
@@ -183,7 +186,13 @@ class World:
         counts: dict[str, int] = {}
         for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        topics = SimpleNamespace(judges=judges, counts=counts, policy_hidden=self.policy_hidden)
+        topics = SimpleNamespace(
+            judges=judges,
+            counts=counts,
+            policy_hidden=self.policy_hidden,
+            stamped=set[str](),
+            stamped_at_source=set[str](),
+        )
         store = SimpleNamespace(
             serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
             state=lambda at: self.states[at][1],

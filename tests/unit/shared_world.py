@@ -98,6 +98,9 @@ class Cluster(Played):
     def record(self, interval: object) -> None:
         """Nobody reads the figures."""
 
+    async def update_topics(self, topics: Any) -> None:
+        pass
+
     def looked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 

@@ -61,6 +61,8 @@ class Plan:
     """Whether logs have a row for each message."""
     stamps: str = ""
     """On which side brokers stamp records (LogAppendTime): `source`, `destination`, or neither."""
+    any_every: int = 0
+    """Each so-many-th session of consumers judges by `--expect-partition any`; 0: none."""
     strikes: tuple[Strike, ...] = ()
 
 
@@ -88,7 +90,8 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         at = tape.below(120) / 120 * _LAST_STRIKE
         lasts = (0.2, 1.0, 3.0, 8.0)[tape.below(4)] * (1 + tape.below(4) / 4)
         strikes.append(Strike(kind, at, lasts, tape.below(16), tape.below(256)))
-    stamps = ((*[""] * 14, "source", "destination"))[tape.below(16)]
+    stamps = (*[""] * 14, "source", "destination")[tape.below(16)]
+    any_every = (*[0] * 12, 1, 1, 2, 2)[tape.below(16)]
     return Plan(
         partitions=partitions,
         topics=topics,
@@ -102,7 +105,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         read_committed=transactional or bool(more & 1 and more & 2),
         transactional=transactional,
         compacted=compacted,
-        rehash=bool(more & 4 and more & 8) and not source_role,
+        rehash=bool((more & 4 and more & 8) or any_every) and not source_role,
         mirror_lag=lag,
         drop_every=drop_every,
         consumer_starts=starts,
@@ -111,5 +114,6 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         detailed=bool(more & 8 and more & 32 and ways & 4),
         second_run=bool(more & 128 and more & 1) and "second_run" in kinds,
         stamps=stamps,
+        any_every=0 if source_role else any_every,
         strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
     )

@@ -123,6 +123,8 @@ class AssignedPartition:
     a producer had planned for says only of those below where they may belong."""
     resumed: bool = False
     """Whether the last judged record is still to be compared with what is there now."""
+    rerouted_from: str | None = None
+    """`SavedState.rerouted_from` of the state that this goes on from."""
     newest_ns: int = 0
     """When the newest message of the run that was judged here was meant to be sent, by its
     producer's wall clock; 0 before the first."""
@@ -156,7 +158,7 @@ class AssignedPartition:
         Raises:
             RecordError: the state cannot be read; `unreadable` goes on without it.
         """
-        saved = SavedState.read(state, at, run=about["run"])
+        saved = SavedState.read(state, at, run=about["run"], policy=about["policy"])
         about["counts"] += [count for count in saved.counts if count not in about["counts"]]
         return cls(
             at=at,
@@ -174,6 +176,7 @@ class AssignedPartition:
             notes=saved.notes,
             last_record=saved.last_record,
             resumed=saved.last_record is not None,
+            rerouted_from=saved.rerouted_from,
             **about,
         )
 
@@ -212,6 +215,7 @@ class AssignedPartition:
             "begins_at": self.begins_at,
             "epochs": list(self.epochs),
             "counts": list(self.counts),
+            "policy": self.policy.value,
             "claimed": [[list(s), numbers.to_list()] for s, numbers in self.claimed.items()],
             "notes": list(self.notes),
             "last_record": list(self.last_record) if self.last_record else None,

@@ -16,6 +16,7 @@ import structlog
 from mirrortest.config.client_config import IsolationLevel
 from mirrortest.consume.source_names import SourceNameCheck
 from mirrortest.kafka.fetched import Diverged, OutOfRange, Recreated
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire.record_batch import decode_batches
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.consume.assigned_partition import AssignedPartition
+    from mirrortest.consume.assigned_partition import AssignedPartition, Decoded
     from mirrortest.consume.assignment import Assignment
     from mirrortest.consume.context import ConsumerContext
     from mirrortest.consume.saves import Saves
@@ -36,6 +37,7 @@ _log = structlog.get_logger()
 
 _MOST_PENDING = 1 << 19
 """Rows that may wait for the disk; half a kilobyte each."""
+_ALL_BITS = (1 << 32) - 1
 _MOST_NOTES = 20
 """Ranges of a partition that are named among its notes, and so in its state; the log has all."""
 
@@ -114,6 +116,10 @@ class BatchJudge:
                 await self._begin_incarnation(assigned, _recreated(assigned, topic_id))
                 return
             decoded = assigned.decode(records, _arrivals([batch for _, batch in full]))
+            stamped = [batch for _, batch in full if batch.stamped]
+            if stamped:
+                context.topics.stamped.add(topic)
+                decoded = _without_stamps(decoded, stamped)
             if assigned.strays(decoded):
                 # They may be the first that were mirrored since partitions were added.
                 arrived_ns = max(batch.arrived_ns for _, batch in full)
@@ -186,6 +192,15 @@ def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:
     if all(time_ns == times[0] for time_ns in times):
         return times[0]
     return np.repeat(np.array(times, np.int64), [batch.count for batch in batches])
+
+
+def _without_stamps(decoded: Decoded, stamped: Iterable[FetchedBatches]) -> Decoded:
+    """The messages, whose timestamps are not judged where a broker stamped them."""
+    findings = decoded.findings.copy()
+    for batch in stamped:
+        lo, hi = np.searchsorted(decoded.messages.offset, (batch.fetched_from, batch.next_offset))
+        findings[lo:hi] &= np.uint32(~Finding.ALTERED_TIMESTAMP & _ALL_BITS)
+    return decoded._replace(findings=findings)
 
 
 def in_transactions(

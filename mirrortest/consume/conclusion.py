@@ -13,13 +13,13 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.results.words import partitions
+from mirrortest.results.words import partitions, stamped
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
@@ -64,7 +64,10 @@ def conclusion(
         for at in states.lost()
         if at.topic in snapshot.ends
     ]
-    return _Conclusion(context, views, snapshot, verdicts, away).report(notes)
+    rerouted = {saved.rerouted_from for _, saved in states.saved() if saved}
+    rerouted |= {assigned.rerouted_from for assigned in context.partitions.values()}
+    policies = sorted(filter(None, rerouted))
+    return _Conclusion(context, views, snapshot, verdicts, away, policies).report(notes)
 
 
 def final_verdicts(
@@ -146,6 +149,8 @@ class _Conclusion:
     snapshot: EndOffsetSnapshot
     verdicts: dict[StreamId, StreamVerdict]
     away: str
+    rerouted_from: Sequence[str]
+    """Other policies by which messages were judged that are judged anew."""
 
     def report(self, notes: Iterable[str]) -> ConsumeReport:
         """The report; `notes` are those of other consumers' partitions."""
@@ -217,6 +222,12 @@ class _Conclusion:
                 f"this consumer read no message of run {run}: all had been judged before it "
                 "started. For a new test use a new --run"
             )
+        if self.rerouted_from:
+            notes.append(
+                f"messages were judged by --expect-partition {', '.join(self.rerouted_from)} "
+                "before: where they belong was judged anew by --expect-partition "
+                f"{self.context.options.expect_partition}"
+            )
         if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
             notes.append(
                 "--portable cannot see transactions: if the mirror writes in any, consume with "
@@ -234,6 +245,10 @@ class _Conclusion:
             "key could explain it"
             for topic in sorted(self.context.topics.policy_hidden)
         ]
+        topics = self.context.topics
+        at_source = {topics.judges[topic].source for topic in topics.stamped_at_source}
+        notes += [stamped(topic, self._place) for topic in sorted(topics.stamped)]
+        notes += [stamped(topic, "source") for topic in sorted(at_source)]
         if not self.context.reader.sees_topic_ids:
             notes.append(
                 "no topic ids (--portable, or brokers older than Kafka 3.1): a topic that was "

@@ -149,6 +149,7 @@ class Consumer:
         """
         self.assignment.drop_fenced()
         report = await self.rounds.conclude()
+        await self.context.log.update_topics(self.context.topics)
         unsaved = await self.saves.save_last()
         if unsaved is None:
             return report

@@ -47,6 +47,8 @@ class ConsumerLog:
         """How many of those are in the session's file."""
         self._earlier: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
         self._hidden = set(topics.policy_hidden)
+        self._stamped = set(topics.stamped)
+        self._stamped_at_source = set(topics.stamped_at_source)
         self._looked_ns: int | None = None
 
     @classmethod
@@ -64,7 +66,14 @@ class ConsumerLog:
             expiry_logged=True,
             clock_error_ns=known_clock_error_ns(),
             topics=_topics(
-                options, topics.counts, topics.compacted, set(), {}, topics.policy_hidden
+                options,
+                topics.counts,
+                topics.compacted,
+                set(),
+                {},
+                topics.policy_hidden,
+                topics.stamped,
+                topics.stamped_at_source,
             ),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
@@ -99,6 +108,8 @@ class ConsumerLog:
             topics.counts.items() <= self._counts.items()
             and topics.compacted <= self._compacted
             and topics.policy_hidden == self._hidden
+            and topics.stamped <= self._stamped
+            and topics.stamped_at_source <= self._stamped_at_source
         ):
             return
         # A topic that was deleted is judged by the counts that it had.
@@ -109,6 +120,8 @@ class ConsumerLog:
         self._counts |= topics.counts
         self._compacted |= topics.compacted
         self._hidden = set(topics.policy_hidden)
+        self._stamped |= topics.stamped
+        self._stamped_at_source |= topics.stamped_at_source
         await self._revise()
 
     async def _revise(self) -> None:
@@ -119,6 +132,8 @@ class ConsumerLog:
             self._uncommitted,
             self._earlier,
             self._hidden,
+            self._stamped,
+            self._stamped_at_source,
         )
         self._noted = len(self._uncommitted)
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
@@ -294,6 +309,8 @@ def _topics(
     uncommitted: set[str],
     earlier: Mapping[str, tuple[int, ...]],
     hidden: set[str],
+    stamped: set[str],
+    stamped_at_source: set[str],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
@@ -301,6 +318,7 @@ def _topics(
                 source_partitions=partitions.get(topic),
                 compacted=topic in compacted,
                 uncommitted=topic in uncommitted,
+                stamped=topic in stamped,
             )
             for topic in {*options.topics, *partitions}
         }
@@ -312,6 +330,8 @@ def _topics(
             compacted=topic in compacted,
             uncommitted=topic in uncommitted,
             policy_hidden=topic in hidden,
+            stamped=topic in stamped,
+            stamped_at_source=topic in stamped_at_source,
         )
         for topic in {*options.topics, *partitions}
     }

@@ -51,6 +51,8 @@ class JudgedTopics:
         """Destination topics whose `cleanup.policy` was seen to compact them."""
         self.policy_hidden: set[str] = set()
         """Destination topics of which the cluster does not say whether it compacts them."""
+        self.stamped: set[str] = set()
+        """Destination topics whose brokers stamp the records that were read."""
         self._policy_asked: dict[str, float] = {}
         self._in_force: dict[str, list[int]] = {}
         self._counted_ns: dict[str, int] = {}
@@ -110,6 +112,11 @@ class JudgedTopics:
             pattern=self._options.topic_pattern,
             topics=", ".join(there[:_MOST_NAMES]) + more or "none",
         )
+
+    @property
+    def stamped_at_source(self) -> set[str]:
+        """Destination topics whose records the source's brokers stamp."""
+        return {topic for topic, judge in self.judges.items() if judge.stamped_at_source}
 
     def returned(self) -> set[str]:
         """Topics that were missing and exist again, each returned once."""

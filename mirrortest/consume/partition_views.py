@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import structlog
 
 from mirrortest.kafka.fetched import ReadPosition
+from mirrortest.model.findings import Finding
 from mirrortest.verify import untrusted
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.untrusted import RecordError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.end_offsets import Views
     from mirrortest.model.intervals import IntervalSet
     from mirrortest.model.topic_partition import TopicPartition
+    from mirrortest.verify.placement import ExpectPartition
     from mirrortest.wire.stream import StreamId
 
     State: TypeAlias = "SavedState | AssignedPartition"
@@ -51,6 +53,9 @@ class SavedState:
     left_ids: list[str]
     begins_at: int
     epochs: list[tuple[int, int]]
+    rerouted_from: str | None = None
+    """The policy by which its consumer judged where messages belong, if it is another one: what of
+    them is misrouted is forgotten, and judged anew by where their streams belong."""
 
     @property
     def place(self) -> ReadPosition:
@@ -58,8 +63,10 @@ class SavedState:
         return place_of(self.checker, self.epochs, self.topic_id)
 
     @classmethod
-    def read(cls, state: dict[str, Any], at: TopicPartition, *, run: str) -> SavedState:
-        """Read what `AssignedPartition.to_state` wrote of this partition.
+    def read(
+        cls, state: dict[str, Any], at: TopicPartition, *, run: str, policy: ExpectPartition
+    ) -> SavedState:
+        """Read what `AssignedPartition.to_state` wrote of this partition, to judge by this policy.
 
         Its checker may be of another source topic: one that another --source-alias names.
 
@@ -86,6 +93,10 @@ class SavedState:
             offset, fingerprint = untrusted.listed(last, 2)
             untrusted.number(fingerprint, 0, 1 << 32)
             last = untrusted.number(offset, 0, checker.next_offset), fingerprint
+        # The version before did not note it.
+        judged_by = untrusted.text(state.get("policy", policy.value))
+        if judged_by != policy:
+            checker.forget(Finding.MISROUTED)
         return cls(
             checker,
             untrusted.number(untrusted.entry(state, "identity"), 0, untrusted.COUNTS_END),
@@ -97,6 +108,7 @@ class SavedState:
             [untrusted.topic_id(each) for each in left_ids],
             untrusted.number(state.get("begins_at", 0)),
             _epochs_of(state),
+            None if judged_by == policy else judged_by,
         )
 
 
@@ -254,7 +266,7 @@ class PartitionViews:
     def _read_state(self, at: TopicPartition) -> SavedState | None:
         judge, state = self._context.topics.judges[at.topic], self._context.store.state(at)
         try:
-            saved = SavedState.read(state or {}, at, run=judge.run)
+            saved = SavedState.read(state or {}, at, run=judge.run, policy=judge.policy)
         except RecordError as error:
             _log.warning(
                 "a consumer's state cannot be read: what it has judged does not count here",

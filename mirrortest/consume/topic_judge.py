@@ -46,6 +46,8 @@ class TopicJudge:
     """Up to where all consumers together read before the run is over."""
     topic_ids: set[str] = field(default_factory=set)
     """Kafka's ids of the topics of this name that consumers of the run have read, or saw first."""
+    stamped_at_source: bool = False
+    """Whether the source's brokers stamp the topic's records, as producers recorded."""
     lost_states: list[PartitionChecker] | None = None
     """States that no present one continues; None where present states know of all these topics."""
     _planned: set[int] = field(default_factory=set)
@@ -62,6 +64,7 @@ class TopicJudge:
         """
         if lane.destination_partitions:
             self._planned.add(lane.destination_partitions)
+        self.stamped_at_source |= lane.stamped
         self.losses.note(lane.stream, lane.acked, elapsed_ns)
 
     def first_topic_id(self, topic_id: str | None) -> str | None:
@@ -99,6 +102,7 @@ class TopicJudge:
             claimed,
             seen_before,
             ledger_complete,
+            self.stamped_at_source,
             *self.counts,
             *sorted(self._planned),
             [(number, fragment, fragment.mark) for number, fragment in fragments.items()],
@@ -117,7 +121,9 @@ class TopicJudge:
             ledger_complete=ledger_complete,
             policy=self.policy,
             homes=homes,
+            counts=self._possible_counts(lane),
             explained_below=self._explained_below(stream, lane, index, homes),
+            stamped=self.stamped_at_source,
         )
         if not (self.compact or (lane and lane.compacted)):
             verdict.add(Finding.INCONCLUSIVE, verdict.found.pop(Finding.COMPACTED, NOTHING))
@@ -174,7 +180,12 @@ class TopicJudge:
         if lane is None or not lane.source_partitions:
             return frozenset()
         source = partition_of(lane_key(lane.stream.lane), lane.source_partitions)
-        return homes_of(self.policy, lane.stream.lane, source, {*self.counts, *self._planned})
+        return homes_of(self.policy, lane.stream.lane, source, self._possible_counts(lane))
+
+    def _possible_counts(self, lane: LaneRecord | None) -> set[int]:
+        """The partition counts that the destination had, or that a producer planned for."""
+        planned = lane.destination_partitions if lane else 0
+        return {*self.counts, *self._planned, planned}
 
     def lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
         """What the ledger vouches for of the topic."""

@@ -15,6 +15,7 @@ from mirrortest.doctor.topic_checks import (
     message_topic_check,
     permission_checks,
     table_topic_check,
+    timestamp_checks,
 )
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.admin import Admin
@@ -143,6 +144,7 @@ def source_checks(source: Cluster, options: DoctorOptions) -> Iterator[Check]:
             )
             continue
         yield message_topic_check("source topic", topic)
+        yield from timestamp_checks("source topic", topic)
         yield from permission_checks("source topic", topic, (Operation.WRITE, Operation.DESCRIBE))
     yield from _own_topic_checks("ledger", source, options.ledger_topic, "producer")
 
@@ -159,6 +161,7 @@ def destination_checks(
             yield _missing_copy(name, destination, at)
             continue
         yield _compared(original, copy) or message_topic_check("copy", copy)
+        yield from timestamp_checks("copy", copy)
         yield from permission_checks("copy", copy, (Operation.READ,), (Operation.DESCRIBE_CONFIGS,))
     if not options.reads_ledger_at_source:
         yield from _ledger_copy_checks(source, destination, options, at)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirrortest.config.units import number, span
 from mirrortest.doctor.check import Check, Level
 from mirrortest.errors import ClusterError
-from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES
+from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES, stamps_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from mirrortest.kafka.ports import Operation
 
 _SHORT_RETENTION_MS = 3_600_000
+_OLDEST = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
+"""How old a record may be, ms; the second is the first's older name."""
+_UNBOUNDED_MS = (1 << 63) - 1
 
 
 class Topic(NamedTuple):
@@ -115,6 +118,31 @@ def message_topic_check(subject: str, topic: Topic) -> Check:
             "raise retention.ms above the longest outage of the test",
         )
     return Check(Level.OK, subject, found)
+
+
+def timestamp_checks(subject: str, topic: Topic) -> Iterator[Check]:
+    """What a topic of messages does to timestamps, or refuses because of them."""
+    config = topic.config or {}
+    if stamps_records(config):
+        yield Check(
+            Level.WARNING,
+            subject,
+            f"{topic.name} has message.timestamp.type=LogAppendTime, so its brokers replace "
+            "timestamps: whether the mirror alters them cannot be judged",
+            f"set message.timestamp.type=CreateTime on {topic.name}, unless that is part of the "
+            "test",
+        )
+        return
+    oldest_ms = min(int(config.get(name, _UNBOUNDED_MS)) for name in _OLDEST)
+    if oldest_ms < _UNBOUNDED_MS:
+        yield Check(
+            Level.WARNING,
+            subject,
+            f"{topic.name} takes no records older than {span(oldest_ms * 1_000_000)}: a mirror "
+            "that is behind by more stops there, or drops them",
+            f"remove message.timestamp.before.max.ms from {topic.name}, or raise it above the "
+            "longest outage of the test",
+        )
 
 
 def table_topic_check(subject: str, topic: Topic) -> Check:

@@ -47,6 +47,11 @@ def topic_pattern(pattern: str) -> re.Pattern[str]:
         raise UsageError(f"topic pattern {pattern!r} is no regular expression: {error}") from None
 
 
+def stamps_records(configuration: Mapping[str, str]) -> bool:
+    """Whether brokers replace the timestamps of a topic's records by their own, as configured."""
+    return configuration.get("message.timestamp.type") == "LogAppendTime"
+
+
 class Admin:
     """One cluster's administration, as an async context manager.
 

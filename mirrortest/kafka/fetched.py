@@ -21,6 +21,7 @@ from mirrortest.wire.batch_header import (
     CRC_FROM,
     EPOCH_AT,
     HEADER_SIZE,
+    LOG_APPEND_TIME,
     MAGIC,
     MAGIC_AT,
     TRANSACTIONAL,
@@ -57,6 +58,7 @@ class FetchedBatches:
         topic_id: of the topic that was read; None where the cluster reports none.
         transactional: whether they were written in transactions; never where the client
             does not report it.
+        stamped: whether a broker stamped their records (`message.timestamp.type=LogAppendTime`).
         unread: why there are records at these offsets that cannot be read, however often they are
             fetched; None where it is not so.
     """
@@ -71,6 +73,7 @@ class FetchedBatches:
     leader_epoch: int = -1
     topic_id: str | None = None
     transactional: bool = False
+    stamped: bool = False
     unread: str | None = None
 
 
@@ -167,8 +170,9 @@ def batches(
     """Yield a response's batches in order; the last one may be cut off and is then left out.
 
     Those that need no change come together, up to some thousand records, those of
-    transactions apart from the others; those that have to be decompressed or are left out come one
-    by one, and so do those of transactions where some were aborted.
+    transactions, and those that a broker stamped, apart from the others; those that have to be
+    decompressed or are left out come one by one, and so do those of transactions where some were
+    aborted.
 
     Args:
         data: the records of one partition in a fetch response.
@@ -183,7 +187,7 @@ def batches(
     transactions = _Transactions(aborted) if aborted else None
     special = CODEC_MASK | CONTROL | (0 if transactions is None else TRANSACTIONAL)
     reached = upto = fetch_offset
-    begin = end = count = within = 0  # of those that come together
+    begin = end = count = kind = 0  # of those that come together
     sound = 0
     found = kernels.headers(data)
     # Epochs never fall within a log: where the first is the last, so are all between.
@@ -193,12 +197,12 @@ def batches(
         buffer: memoryview | bytearray | None,
         count: int,
         epoch: int,
-        transactional: int,
+        kind: int,
         unread: str | None = None,
     ) -> FetchedBatches:
         return FetchedBatches(
             topic, partition, reached, upto, arrived_ns, buffer, count, epoch, topic_id,
-            bool(transactional), unread,
+            *_kinds(kind), unread,
         )  # fmt: skip
 
     epoch = _epoch(data, found[0][0]) if found else -1
@@ -214,17 +218,16 @@ def batches(
         before = epoch
         if not one_epoch:
             epoch = _epoch(data, at)
-        transactional = attributes & TRANSACTIONAL
+        kind_before, kind = kind, attributes & (TRANSACTIONAL | LOG_APPEND_TIME)
         if count and not (
             unchanged
             and at == end
             and count + records <= _MOST_RECORDS
             and epoch == before
-            and transactional == within
+            and kind == kind_before
         ):
-            yield joined(upto, data[begin:end], count, before, within)
+            yield joined(upto, data[begin:end], count, before, kind_before)
             reached, count = upto, 0
-        within = transactional
         if unchanged:
             begin, end = begin if count else at, stop
             upto, count = following, count + records
@@ -241,15 +244,20 @@ def batches(
             except ValueError as error:
                 # Its CRC is right: it was written like that, and reading goes on behind it.
                 skipped, unread = True, str(error)
-        yield joined(following, buffer, 0 if skipped else records, epoch, transactional, unread)
+        yield joined(following, buffer, 0 if skipped else records, epoch, kind, unread)
         reached = upto = following
     if count:
-        yield joined(upto, data[begin:end], count, epoch, within)
+        yield joined(upto, data[begin:end], count, epoch, kind)
     rest = data[sound:]
     if has_complete_batch(rest):
         offset, length = _PREFIX.unpack_from(rest)
         reason, torn = _damage(rest[: max(_PREFIX.size + length, 0)])
         yield Unreadable(topic, partition, max(offset, fetch_offset), reason, torn)
+
+
+def _kinds(attributes: int) -> tuple[bool, bool]:
+    """Whether batches are of transactions, and whether a broker stamped their records."""
+    return bool(attributes & TRANSACTIONAL), bool(attributes & LOG_APPEND_TIME)
 
 
 def _epoch(data: memoryview, at: int) -> int:

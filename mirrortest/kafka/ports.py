@@ -80,6 +80,12 @@ class ProducerPort(ClientPort, Protocol):
     def partition_count(self, topic: str) -> int:
         """How many partitions the cluster last reported for a topic."""
 
+    def stamps(self, topic: str) -> bool:
+        """Whether a broker has answered that it stamps a topic's records (LogAppendTime).
+
+        Never where the client does not report it.
+        """
+
     def numbers_left(self, topic: str, partition: int) -> int:
         """How many more records of a partition this producer can number."""
 

@@ -147,6 +147,10 @@ class Sender:
         """How many partitions the cluster last reported for a topic (`metadata.max.age.ms`)."""
         return self._started.partition_count(topic)
 
+    def stamps(self, topic: str) -> bool:
+        """Whether a broker has answered that it stamps a topic's records (LogAppendTime)."""
+        return self._started.stamps(topic)
+
     async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # what is left stays pending
         """Wait until every batch has its outcome; False where `timeout` seconds did not do."""
         waiting = [pending.ended for pending in self._pending]

@@ -50,6 +50,9 @@ class Sends(Protocol):
     def partition_count(self, topic: str) -> int:
         """How many partitions a topic is known to have now."""
 
+    def stamps(self, topic: str) -> bool:
+        """Whether a broker has answered that it stamps a topic's records."""
+
     async def stop(self) -> None:
         """Give up what is left."""
 
@@ -419,6 +422,8 @@ class Incarnation:
         recorded.lane.land(flight, outcome)
         if outcome is not Outcome.ACKED:
             self._reasons[reason or ""] += flight.count
+        elif self._sender.stamps(recorded.lane.stream.topic):
+            recorded.lane.stamped = True
         self._landed()
 
     def _landed(self) -> None:

@@ -109,6 +109,7 @@ def _recorded_lane(
         else BatchCounts(exact, seed=options.seed, topic=plan.topic, lane=shared_index),
         sizes=sizes,
         compacted=plan.compacted,
+        stamped=plan.stamped,
     )
     recorder = LaneRecorder(
         lane,

@@ -151,6 +151,7 @@ class Lane:
         batches: BatchCounts | None = None,
         sizes: LaneSizes | None = None,
         compacted: bool = False,
+        stamped: bool = False,
     ) -> None:
         self.stream = stream
         self.pool = pool
@@ -172,6 +173,8 @@ class Lane:
         self.source_partitions = source_partitions
         self._destination_partitions = destination_partitions
         self._compacted = compacted
+        self.stamped = stamped
+        """Whether brokers are known to stamp the topic's records."""
         self._numbers = {outcome: IntervalSet() for outcome in Outcome}
 
     @property
@@ -237,4 +240,5 @@ class Lane:
             self._destination_partitions,
             self.source_partitions,
             compacted=self._compacted,
+            stamped=self.stamped,
         )

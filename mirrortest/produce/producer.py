@@ -42,7 +42,7 @@ from mirrortest.wire.message import value_size
 from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from mirrortest.metrics.endpoint import Serve
     from mirrortest.produce.lane import Lane
@@ -133,6 +133,7 @@ class Producer:
                 if end > begin:
                     await before_stop(view.passed(end - 1), stop, grace_seconds=0)
                 await self._run_incarnations(stop, log, view, session.session)
+                await self._note_stamped(log)
                 clean = True
             except MirrortestError as problem:
                 error = problem
@@ -182,6 +183,7 @@ class Producer:
                     source_partitions=plan.source_partitions,
                     destination_partitions=plan.destination_partitions,
                     compacted=plan.compacted,
+                    stamped_at_source=plan.stamped,
                 )
                 for plan in self._plans
             },
@@ -235,6 +237,12 @@ class Producer:
                 )
             _log.warning("a new incarnation is needed", reason=incarnation.died)
         await end_marks(self._ended, stop, grace_seconds=self._options.drain_timeout)
+
+    async def _note_stamped(self, log: SequenceLog) -> None:
+        """Note the topics whose records brokers were found to stamp. Raises SequenceLogError."""
+        found = {lane.stream.topic for lane in self._lanes if lane.stamped}
+        if found - {plan.topic for plan in self._plans if plan.stamped}:
+            await log.revise(_with_stamped(found))
 
     def _start(self, now_ns: int) -> None:
         """Start the schedules: now, or at the time that is asked for."""
@@ -355,3 +363,14 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 
 def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:
     return lambda session: session.model_copy(update={"incarnation": incarnation})
+
+
+def _with_stamped(stamped: Collection[str]) -> Callable[[Session], Session]:
+    def change(session: Session) -> Session:
+        topics = {
+            name: topic.model_copy(update={"stamped_at_source": name in stamped})
+            for name, topic in session.topics.items()
+        }
+        return session.model_copy(update={"topics": topics})
+
+    return change

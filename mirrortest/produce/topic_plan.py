@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
-from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES
+from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES, stamps_records
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 
 if TYPE_CHECKING:
@@ -42,7 +42,8 @@ class TopicPlan:
     There is one lane for each partition of the *destination*'s topic; `partitions` are those of
     the source's where the default partitioner puts the lanes' keys. With `only_partition` there
     are just the lanes that go to this one of the source's. `max_batch_bytes` is the
-    largest batch that the topic takes; `compacted` is whether its cleanup policy compacts it.
+    largest batch that the topic takes; `compacted` is whether its cleanup policy compacts it,
+    `stamped` whether brokers stamp its records (`message.timestamp.type=LogAppendTime`).
     """
 
     topic: str
@@ -50,6 +51,7 @@ class TopicPlan:
     destination_partitions: int
     max_batch_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     compacted: bool = False
+    stamped: bool = False
     only_partition: int | None = None
 
     @cached_property
@@ -129,8 +131,8 @@ def _why_no_lane(plan: TopicPlan, where: str) -> str:
     )
 
 
-async def _configured(admin: TopicAdmin, topic: str) -> tuple[int, bool]:
-    """The topic's `max.message.bytes`, which bounds a batch, and whether the topic is compacted.
+async def _configured(admin: TopicAdmin, topic: str) -> tuple[int, bool, bool]:
+    """The topic's `max.message.bytes`, and whether it is compacted and brokers stamp its records.
 
     Kafka's defaults where they are kept secret: who may write to a topic need not be allowed to
     read its configuration.
@@ -138,6 +140,7 @@ async def _configured(admin: TopicAdmin, topic: str) -> tuple[int, bool]:
     try:
         configuration = await admin.topic_config(topic)
     except ClusterError:
-        return DEFAULT_MAX_MESSAGE_BYTES, False
+        return DEFAULT_MAX_MESSAGE_BYTES, False, False
     most = int(configuration.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
-    return most, "compact" in configuration.get("cleanup.policy", "")
+    compacted = "compact" in configuration.get("cleanup.policy", "")
+    return most, compacted, stamps_records(configuration)

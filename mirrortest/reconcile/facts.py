@@ -13,6 +13,7 @@ from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
+from mirrortest.results.words import stamped
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.placement import ExpectPartition
@@ -82,6 +83,12 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for found in plan.sessions
         if not found.session.clean
     ]
+    *others, policy = policies_of(plan) or [""]
+    if others:
+        notes.append(
+            f"messages were judged by --expect-partition {', '.join(others)} before: where they "
+            f"belong was judged anew by --expect-partition {policy}"
+        )
     known, missing = _producers(overview, plan, damaged)
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
@@ -92,6 +99,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             f"{unproven:,} log files have no digest, as an earlier version of mirrortest wrote "
             "them: bytes of theirs that have changed since may go unnoticed"
         )
+    notes += _stamped(plan)
     sent_to = {row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched"}}
     sent_to |= {topic for _, session in plan.of(Role.PRODUCER) for topic in session.topics}
     topics = sent_to | {row["topic"] for row in overview if row["kind"] in {"tail", "read"}}
@@ -173,6 +181,8 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
             UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
+    policies = policies_of(plan)
+    policy = ExpectPartition(policies[-1]) if policies else None
     compacted = compacted_topics(plan)
     touched = {(each.topic, each.partition) for each in facts.ranges}
     touched |= {(each.topic, each.partition) for each in facts.observed.read}
@@ -188,8 +198,14 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         last_words=facts.last_words,
         cuts=tuple(facts.cuts),
         unread=tuple(ranges),
-        policy=_policy(plan),
+        policy=policy,
+        rerouted=frozenset(
+            number
+            for number, session in plan.of(Role.CONSUMER)
+            if policy is not None and session.expect_partition not in {None, policy.value}
+        ),
         counts=facts.counts,
+        stamped=frozenset(stamped_at_source(plan)),
         overlapping=overlapping,
         explaining={
             topic: (finding, frozenset(number for name, number in places if name == topic))
@@ -198,9 +214,13 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
     )
 
 
-def _policy(plan: Plan) -> ExpectPartition | None:
-    policies = {s.expect_partition for _, s in plan.of(Role.CONSUMER) if s.expect_partition}
-    return ExpectPartition(policies.pop()) if len(policies) == 1 else None
+def policies_of(plan: Plan) -> list[str]:
+    """The policies that consumers were given, in the order in which they last began with each."""
+    last: dict[str, int] = {}
+    for _, session in plan.of(Role.CONSUMER):
+        if (policy := session.expect_partition) is not None:
+            last[policy] = max(session.started_ns, last.get(policy, 0))
+    return sorted(last, key=lambda policy: (last[policy], policy))
 
 
 def hidden_topics(plan: Plan) -> list[str]:
@@ -223,6 +243,32 @@ def compacted_topics(plan: Plan) -> dict[str, bool]:
                 if topic.compacted:
                     found[source] = found.get(source, False) or role is Role.PRODUCER
     return found
+
+
+def stamped_at_source(plan: Plan) -> set[str]:
+    """The source topics whose records the source's brokers stamp, as anybody found."""
+    return {
+        source
+        for role in (Role.PRODUCER, Role.CONSUMER)
+        for _, session in plan.of(role)
+        for source, topic in session.topics.items()
+        if topic.stamped_at_source
+    }
+
+
+def _stamped(plan: Plan) -> list[str]:
+    """Notes on topics whose timestamps are not judged, or not all of them."""
+    copies = {
+        topic.destination or source
+        for _, session in plan.of(Role.CONSUMER)
+        for source, topic in session.topics.items()
+        if topic.stamped
+    }
+    return [
+        stamped(topic, side)
+        for side, topics in (("destination", copies), ("source", stamped_at_source(plan)))
+        for topic in sorted(topics)
+    ]
 
 
 def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:

@@ -31,7 +31,7 @@ of them. It shares no code with `verify`, of which it is the check. Step by step
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -43,6 +43,7 @@ from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, Sweep, highest_before, united
 from mirrortest.reconcile.unread import Doubts, doubts
 from mirrortest.seqlog.schema import ENDLESS, Kind
+from mirrortest.verify.placement import counts_in_force, homes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -71,7 +72,9 @@ class Given:
         last_words: by topic, the session whose online verdict on it is the last.
         cuts: how far the online verdicts on partitions go.
         unread: what nobody read.
-        policy: where messages belong; None: consumers were given different ones.
+        policy: where messages belong, as the consumer that began last was told; None: unknown.
+        rerouted: the sessions whose rows say by another policy which messages are misrouted.
+        stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
         explaining: by compacted topic, the partitions where compaction may have taken messages,
@@ -84,6 +87,8 @@ class Given:
     cuts: Sequence[Cut] = ()
     unread: Sequence[UnreadRange] = ()
     policy: ExpectPartition | None = None
+    rerouted: frozenset[int] = frozenset()
+    stamped: frozenset[str] = frozenset()
     counts: Mapping[str, Collection[int]] = field(default_factory=dict)
     overlapping: bool = False
     explaining: Mapping[str, tuple[Finding, Collection[int]]] = field(default_factory=dict)
@@ -175,6 +180,7 @@ class Judgement(NamedTuple):
 
 def judge(rows: StreamRows, given: Given) -> Judgement:
     """Judge whole lanes."""
+    rows = _judged_anew(rows, given)
     seen = rows.of(Kind.SEEN)
     copies = copies_of(rows, seen, overlapping=given.overlapping)
     doubt = doubts(rows, seen, copies, given, given.unread)
@@ -182,6 +188,19 @@ def judge(rows: StreamRows, given: Given) -> Judgement:
     held = hold(rows, seen, copies, disorder)
     judged = _segments(rows, given, seen, copies, disorder, doubt, held)
     return Judgement(rows, copies, held, explained(rows, copies, judged, given))
+
+
+def _judged_anew(rows: StreamRows, given: Given) -> StreamRows:
+    """The rows without the findings that were found by rules that are not those of the run."""
+    streams, findings = rows.streams, rows.findings
+    if given.rerouted:
+        by_others = np.isin(rows.session, np.array([*given.rerouted]))
+        findings = np.where(by_others, findings & ~int(Finding.MISROUTED), findings)
+    if given.stamped.intersection(streams.topics):
+        stamped = np.array([topic in given.stamped for topic in streams.topics], dtype=bool)
+        there = stamped[streams.topic[rows.stream]]
+        findings = np.where(there, findings & ~int(Finding.ALTERED_TIMESTAMP), findings)
+    return replace(rows, findings=findings)
 
 
 def judge_partitions(
@@ -255,10 +274,7 @@ def _found(sweep: Sweep, copies: Longs, marked: Longs) -> Longs:
 
 def homes(copies: Copies, held: Held, streams: int) -> Longs:
     """Where most of each stream is; see `fullest`."""
-    here = held.copies > 0
-    messages = np.zeros(len(copies.stream_of), dtype=np.int64)
-    np.add.at(messages, held.spans.key[here], held.spans.lengths[here])
-    return fullest(copies.stream_of, copies.partition_of, messages, streams)
+    return fullest(copies.stream_of, copies.partition_of, _messages(copies, held), streams)
 
 
 def fullest(stream: Longs, partition: Longs, messages: Longs, streams: int) -> Longs:
@@ -268,6 +284,23 @@ def fullest(stream: Longs, partition: Longs, messages: Longs, streams: int) -> L
     found = np.full(streams, NONE, dtype=np.int64)
     found[stream[order]] = partition[order]  # the last of a stream stays
     return found
+
+
+def _messages(copies: Copies, held: Held) -> Longs:
+    """How many messages there are of each stream in a partition, each counted once."""
+    here = held.copies > 0
+    messages = np.zeros(len(copies.stream_of), dtype=np.int64)
+    np.add.at(messages, held.spans.key[here], held.spans.lengths[here])
+    return messages
+
+
+def _rank(copies: Copies, held: Held) -> Longs:
+    """Of each stream in a partition: how many have more of it, or as much and a lower number."""
+    order = np.lexsort((copies.partition_of, -_messages(copies, held), copies.stream_of))
+    stream = copies.stream_of[order]
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.searchsorted(stream, stream)
+    return rank
 
 
 def _segments(
@@ -300,7 +333,7 @@ def _segments(
         copies=Spans(copies.stream_of[copies.spans.key], *copies.spans[1:]),
         disorder=Spans(copies.stream_of[disorder.key], *disorder[1:]),
         marked=rows.spans(flagged),
-        away=_away(copies, held, len(streams), given),
+        away=_away(rows, copies, held, given),
     )
     number = sweep.sum("copies")
     claimed, doubtful, beyond = (sweep.sum(each) > 0 for each in ("claimed", "doubtful", "beyond"))
@@ -323,8 +356,9 @@ def _segments(
     seen_at = number > 0
     missing = acked & ~seen_at
     found = _found(sweep, number, rows.findings[flagged])
-    found |= np.where(sweep.sum("away") > 0, int(Finding.MISROUTED), 0)
     proven = found & int(Finding.UNPROVEN) == 0
+    away = (sweep.sum("away") > 0) & (proven | (given.policy == "any"))
+    found |= np.where(away, int(Finding.MISROUTED), 0)
     for finding, holds in (
         (Finding.LOST, missing & (claimed | (due & ~doubtful & ~beyond))),
         (Finding.INCONCLUSIVE, missing & ~claimed & doubtful),
@@ -371,12 +405,54 @@ def _accounted(rows: StreamRows, given: Given) -> Flags:
     return np.array([each in given.known for each in zip(names, numbers, strict=True)], dtype=bool)
 
 
-def _away(copies: Copies, held: Held, streams: int, given: Given) -> Spans:
-    """What is elsewhere than the most of its stream, where any one partition will do."""
-    if given.policy != "any":
+def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
+    """What of a stream is in no partition where it belongs or belonged, whatever its rows say.
+
+    Rows say it of messages by the policy of the consumer that read them, more closely: by the
+    counts of that time. Where any partition will do, a stream is in one for each count in force.
+    """
+    streams = rows.streams
+    if given.policy is None or not len(copies.stream_of):
         return Spans.none()
-    home = homes(copies, held, streams)
+    if given.policy == "any":
+        most = np.array(
+            [len(counts_in_force(given.counts.get(t, ()))) or 1 for t in streams.topics]
+        )
+        belongs = _rank(copies, held) < most[streams.topic[copies.stream_of]]
+    else:
+        belongs = _belongs(rows, copies, given.policy, given.counts)
     key = held.spans.key
-    stream = copies.stream_of[key]
-    away = (held.copies > 0) & (copies.partition_of[key] != home[stream])
-    return Spans(stream, *held.spans[1:]).take(away)
+    away = (held.copies > 0) & ~belongs[key]
+    return Spans(copies.stream_of[key], *held.spans[1:]).take(away)
+
+
+def _belongs(
+    rows: StreamRows,
+    copies: Copies,
+    policy: ExpectPartition,
+    counts: Mapping[str, Collection[int]],
+) -> Flags:
+    """Of each stream in a partition: whether it may belong there, or nobody knows where it does."""
+    streams = rows.streams
+    source = np.full(len(streams), NONE, dtype=np.int64)
+    for kind in (Kind.RESERVED, Kind.SENT):
+        at = rows.of(kind)
+        np.maximum.at(source, rows.stream[at], rows.partition[at])
+    at = copies.stream_of
+    lanes = np.column_stack((streams.topic, streams.lane, source))[at]
+    distinct, which = np.unique(lanes, axis=0, return_inverse=True)
+    homes = [
+        homes_of(policy, lane, where, counts.get(streams.topics[topic], ()))
+        if where != NONE  # a producer's row names the stream
+        else frozenset[int]()
+        for topic, lane, where in distinct.tolist()
+    ]
+    return np.array(
+        [
+            not homes[lane] or partition in homes[lane]
+            for lane, partition in zip(
+                which.reshape(-1).tolist(), copies.partition_of.tolist(), strict=True
+            )
+        ],
+        dtype=bool,
+    )

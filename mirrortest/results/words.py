@@ -124,3 +124,11 @@ def rests_on(summary: Summary) -> str:
         return ""
     logs = f"{number(basis.producers, 'producer')} and {number(basis.consumers, 'consumer')}"
     return f"rests on the logs of {logs}, which read {number(basis.offsets_read, 'offset')}"
+
+
+def stamped(topic: str, side: str) -> str:
+    """The note on a topic whose records brokers stamp, of the `source` or the `destination`."""
+    return (
+        f"{topic}: the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime): "
+        "whether the mirror altered timestamps is not judged"
+    )

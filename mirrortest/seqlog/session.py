@@ -101,6 +101,8 @@ class Topic(DocumentPart):
         compacted: the topic that was read has been compacted at some time.
         policy_hidden: the cluster does not report the topic's cleanup policy.
         uncommitted: messages of the run were read whose transactions may have been aborted.
+        stamped: messages were read that brokers have stamped (LogAppendTime).
+        stamped_at_source: the source's brokers stamp the topic's records.
     """
 
     destination: str | None = None
@@ -110,6 +112,8 @@ class Topic(DocumentPart):
     compacted: bool = False
     uncommitted: bool = False
     policy_hidden: bool = False
+    stamped: bool = False
+    stamped_at_source: bool = False
 
 
 class Note(DocumentPart):

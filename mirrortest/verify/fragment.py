@@ -179,6 +179,12 @@ class Fragment:
             setattr(self, name, IntervalSet())
         self.by_finding = {}
 
+    def forget(self, finding: Finding) -> int:
+        """Forget a finding of `STREAM_FINDINGS`; by how much the size has grown (not at all)."""
+        if self.summary is not None:
+            self.summary.pop(finding.label, None)
+        return -len(self.by_finding.pop(finding, ()))
+
     @staticmethod
     def _count(summary: dict[str, int], messages: int, findings: int) -> None:
         summary["seen"] += messages

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.placement import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition, counts_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -75,7 +75,9 @@ def judge(
     ledger_complete: bool = False,
     policy: ExpectPartition = ExpectPartition.ANY,
     homes: Collection[int] = (),
+    counts: Iterable[int] = (),
     explained_below: int = 0,
+    stamped: bool = False,
 ) -> StreamVerdict:
     """Judge one stream over all partitions of its destination topic.
 
@@ -91,7 +93,9 @@ def judge(
         ledger_complete: whether a lane without a ledger record cannot exist.
         policy: how `MISROUTED` is judged.
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
+        counts: the partition counts that the destination is known to have had.
         explained_below: the bound below which compaction explains what is missing.
+        stamped: whether the source's brokers stamp the records: no timestamp is altered then.
     """
     verdict = StreamVerdict(stream)
     claimed = claimed or NOTHING
@@ -107,9 +111,15 @@ def judge(
     if surplus:
         verdict.add(Finding.DUPLICATED, twice)
         verdict.copies += surplus
+    if stamped:
+        verdict.found.pop(Finding.ALTERED_TIMESTAMP, None)
+        del verdict.given_up[Finding.ALTERED_TIMESTAMP.label]
     if policy is ExpectPartition.ANY:
         verdict.found.pop(Finding.MISROUTED, None)  # what a message alone shows does not count
-        verdict.add(Finding.MISROUTED, _away_from_home(fragments))
+        most = len(counts_in_force(counts)) or 1
+        verdict.add(Finding.MISROUTED, _away(fragments, _fullest(fragments, most)))
+    elif homes and (away := _away(fragments, homes)):
+        verdict.add(Finding.MISROUTED, away - verdict.having(Finding.UNPROVEN))
     if lane is not None:
         verdict.acked, verdict.unknown = lane.acked, lane.unknown
         verdict.delivered = lane.acked & seen
@@ -226,12 +236,20 @@ def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, i
     return seen, twice, surplus
 
 
-def _away_from_home(fragments: Mapping[int, Fragment]) -> IntervalSet:
-    """Where any partition will do: what is elsewhere than the most of its stream."""
+def _fullest(fragments: Mapping[int, Fragment], most: int) -> Collection[int]:
+    """The partitions with the most of a stream: as many as it may be in."""
+    return sorted(fragments, key=lambda n: (-fragments[n].seen.count, n))[:most]
+
+
+def _away(fragments: Mapping[int, Fragment], homes: Collection[int]) -> IntervalSet:
+    """What of a stream is in no partition where it belongs or belonged, whatever its rows say.
+
+    Rows say it of messages by the policy of the consumer that read them, more closely: by the
+    counts of that time.
+    """
     away = NOTHING
-    home = min(fragments, key=lambda n: (-fragments[n].seen.count, n), default=None)
     for number, fragment in fragments.items():
-        if number != home:
+        if number not in homes:
             away |= fragment.seen
     return away
 

@@ -54,6 +54,9 @@ class LaneRecord:
     closed_at: int | None = None
     """What was known to be reserved when a successor closed the lane, in place of its own end mark:
     more numbers may have been sent, where an old record had displaced the newest one."""
+    stamped: bool = False
+    """Whether the source's brokers stamp the topic's records (LogAppendTime): then nobody knows
+    what timestamps a mirror should copy."""
 
     @property
     def has_all_parts(self) -> bool:
@@ -78,6 +81,7 @@ class LaneRecord:
             max(self.outcomes, other.outcomes),
             self.compacted or other.compacted,
             max(marks, default=None),
+            self.stamped or other.stamped,
         )
 
     def closed(self, mark: int) -> LaneRecord:
@@ -100,6 +104,7 @@ class LaneRecord:
             self.outcomes,
             self.compacted,
             reserved if self.end is None else None,
+            self.stamped,
         )
 
 
@@ -177,7 +182,8 @@ def lane_value(record: LaneRecord) -> bytes:
         "source_partitions": record.source_partitions,
     }
     outcomes = {"told": record.outcomes} if record.outcomes else {}
-    return _encode(body | outcomes | ({"compacted": True} if record.compacted else {}))
+    compacted = {"compacted": True} if record.compacted else {}
+    return _encode(body | outcomes | compacted | ({"stamped": True} if record.stamped else {}))
 
 
 def registration_key(registration: Registration) -> bytes:
@@ -260,7 +266,7 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
     own_end, closed_at = (None, end) if part >= CLOSED else (end, None)
     record = LaneRecord(
         *(stream, reserved, acked, failed, unknown, own_end),
-        *(destination, source, outcomes, compacted, closed_at),
+        *(destination, source, outcomes, compacted, closed_at, body.get("stamped") is True),
     )
     return record.merge(record)
 

@@ -155,6 +155,12 @@ class PartitionChecker:
             return found
         return self._new_fragment(inconclusive=bool(self.untracked))
 
+    def forget(self, finding: Finding) -> None:
+        """Forget a finding of `STREAM_FINDINGS` of all messages so far."""
+        self.untracked.pop(finding.label, None)
+        for fragment in self.fragments.values():
+            self._size += fragment.forget(finding)
+
     def key_seen(self, lane: int) -> int:
         """Where a lane's key was last seen on a message that enters no stream, as a place.
 

@@ -24,7 +24,7 @@ class ExpectPartition(StrEnum):
     SOURCE_MODULO = "source-modulo"
     """The number in the source, modulo the destination's partitions."""
     ANY = "any"
-    """Whatever, but all of a lane in one partition."""
+    """Whatever, but all of a stream in one partition, for each partition count in force."""
 
 
 def homes_of(
@@ -32,9 +32,7 @@ def homes_of(
 ) -> frozenset[int]:
     """A lane's partitions in the destination; none where they do not follow from policy and lane.
 
-    Partitions may have been added step by step, and nobody has to have looked in between: a message
-    is at home under each of the partition counts that are known, and under each between those. Of
-    counts that lie further apart, as anybody can write them, only those themselves are meant.
+    A message is at home under each partition count that may have been in force.
     `source_partition` is None (or negative) and a count 0 where unknown.
     """
     if source_partition is not None and source_partition < 0:
@@ -47,7 +45,16 @@ def homes_of(
         spread = source_partition
     else:
         return frozenset()
-    possible: Collection[int] = [count for count in counts if count > 0]
-    if possible and max(possible) - min(possible) <= _MOST_ADDED:
-        possible = range(min(possible), max(possible) + 1)
-    return frozenset(spread % count for count in possible)
+    return frozenset(spread % count for count in counts_in_force(counts))
+
+
+def counts_in_force(counts: Iterable[int]) -> Collection[int]:
+    """Every partition count that a destination may have had, by those that are known (0: unknown).
+
+    Partitions may have been added step by step, and nobody has to have looked in between. Of counts
+    that lie further apart, as anybody can write them, only those themselves are meant.
+    """
+    known = {count for count in counts if count > 0}
+    if known and max(known) - min(known) <= _MOST_ADDED:
+        return range(min(known), max(known) + 1)
+    return known

@@ -166,7 +166,7 @@ def judge(
     due: Collection[int] = NOTHING,
     nobody_else: bool = False,
     homes: Collection[int] = NOTHING,
-    any_partition: bool = False,
+    any_partition: int = 0,
     explained: int = 0,
     unread: Collection[Finding] = (),
 ) -> dict[str, set[int]]:
@@ -174,6 +174,7 @@ def judge(
 
     `due` are past their deadline, and if nothing is `unread` all was read since; what is missing
     is inconclusive if a partition was never read, in flight if one was not read to its end.
+    `any_partition`: in how many partitions a stream may be, whichever; 0: in its homes.
     `nobody_else`: a stream without a lane cannot have been sent. What is missing below `explained`
     compaction may have taken.
     """
@@ -190,8 +191,12 @@ def judge(
             out[finding.label] |= seqs
     out["duplicated"] = {seq for seq, places in at.items() if len(places) > 1}
     if any_partition and seen:
-        where = max(fragments, key=lambda n: (len(fragments[n].seen), -n))
-        out["misrouted"] = {seq for seq, places in at.items() if set(places) != {where}}
+        ranked = sorted(fragments, key=lambda n: (-len(fragments[n].seen), n))
+        homes = ranked[:any_partition]
+        out["misrouted"] = {seq for seq, places in at.items() if not set(places) <= set(homes)}
+    elif homes:
+        away = {seq for seq, places in at.items() if not set(places) <= set(homes)}
+        out["misrouted"] |= away - out["unproven"]
     for seq in lane.acked if lane else ():
         if seq in seen:
             out["delivered"].add(seq)

@@ -103,6 +103,8 @@ class _Session:
             compacted=set(),
             policy_hidden=set(),
             discover=self.renewed,
+            stamped=set(),
+            stamped_at_source=set(),
         )
         options: Any = SimpleNamespace(run=RUN, expect_producers=(), topics=(truth.topic,))
         self.log_rows = ConsumerLog(cast("SequenceLog", self.log), options, topics)

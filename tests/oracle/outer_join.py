@@ -10,7 +10,6 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.model.findings import STREAM_FINDINGS, Finding
-from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.stream import StreamId
 
 from .judge import minute_of
@@ -29,7 +28,7 @@ _SENT = (
 _SEEN = f"{_STREAM}, seq long, partition int, offset long, findings int, minute int"
 _CLAIMED = f"{_STREAM}, seq long"
 _BLIND = "topic string, partition int, from_offset long, to_offset long, minute long"
-_TOPICS = "topic string, open int, compact boolean, at_source boolean, any boolean"
+_TOPICS = "topic string, open int, compact boolean, at_source boolean, many int"
 _KEYS = (
     "topic string, partition int, offset long, hole boolean, lane long, producer string, "
     "incarnation int"
@@ -51,6 +50,10 @@ WITH firsts AS (
             SELECT topic, producer, incarnation, lane, partition, seq, max(offset) AS offset
             FROM oracle_seen GROUP BY ALL
         ) GROUP BY topic, producer, incarnation, lane, partition
+), ranked AS (
+    SELECT *, row_number() OVER (
+        PARTITION BY topic, producer, incarnation, lane ORDER BY messages DESC, partition
+    ) AS rank FROM places
 ), most AS (
     SELECT topic, producer, incarnation, lane, min_by(partition, struct(-messages, partition)) AS at
     FROM places GROUP BY topic, producer, incarnation, lane
@@ -112,17 +115,17 @@ WITH firsts AS (
     FROM own JOIN usable USING (topic, partition) GROUP BY ALL
 ), seen AS (
     SELECT topic, producer, incarnation, lane, seq, count(*) AS copies, bit_or(findings) AS shown,
-        max(partition <> most.at) AS away
-    FROM oracle_seen JOIN most USING (topic, producer, incarnation, lane)
+        max(rank) AS rank
+    FROM oracle_seen JOIN ranked USING (topic, producer, incarnation, lane, partition)
     GROUP BY topic, producer, incarnation, lane, seq
 ), joined AS (
     SELECT topic, producer, incarnation, lane, seq,
         coalesce(acked, false) AS acked, coalesce(failed, false) AS failed,
         coalesce(sent, false) AS sent, coalesce(due, false) AS due,
         copies IS NOT NULL AS is_seen, coalesce(copies, 0) AS copies, coalesce(shown, 0) AS shown,
-        coalesce(away, false) AS away,
+        coalesce(rank, 0) AS rank,
         c.claimed IS NOT NULL AS claimed, k.known IS NOT NULL AS known,
-        d.seq IS NOT NULL AS disordered, t.open, t.any,
+        d.seq IS NOT NULL AS disordered, t.open, t.many,
         coalesce(x.highest > seq, false) OR o.lane IS NOT NULL AS explained,
         EXISTS (SELECT 1 FROM missing_doubts m WHERE m.topic = j.topic
             AND m.producer = j.producer AND m.incarnation = j.incarnation AND m.lane = j.lane
@@ -148,7 +151,7 @@ WITH firsts AS (
     FROM joined
 )
 SELECT topic, producer, incarnation, lane, seq, missing, is_seen AND claimed AS late, shown,
-    copies > 1 AS duplicated, disordered AS reordered, any AND away AS misrouted,
+    copies > 1 AS duplicated, disordered AS reordered, many > 0 AND rank > many AS misrouted,
     is_seen AND known AND shown & {int(Finding.UNPROVEN)} = 0 AND (failed OR NOT sent) AS phantom
 FROM verdicts
 """
@@ -208,8 +211,7 @@ def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> Non
     """A history's messages as rows."""
     truth, facts = reference.truth, reference.facts
     whole = int(sum(facts.unread))
-    any_place = truth.policy is ExpectPartition.ANY
-    told = (truth.topic, whole, truth.compact, truth.source_compact, any_place)
+    told = (truth.topic, whole, truth.compact, truth.source_compact, truth.many())
     tables["topics"].append(told)
     for sent in truth.sent:
         lane, homes = sent.lane, sorted(truth.homes(sent.stream))

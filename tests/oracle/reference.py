@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.model.findings import Finding
-from mirrortest.verify.placement import ExpectPartition
 
 from .coverage import Facts, covered
 from .judge import (
@@ -335,7 +334,7 @@ class Reference:
                 claimed={seq for of, seq in me.claimed if of == stream},
                 nobody_else=closed and stream[2:4] in claimed,
                 homes=homes.get(stream, ()),
-                any_partition=self.truth.policy is ExpectPartition.ANY,
+                any_partition=self.truth.many(told=bool(homes)),
                 explained=self._explained(
                     stream, fragments[stream], partitions, homes.get(stream, ())
                 ),
@@ -425,7 +424,7 @@ class Reference:
                 due=log.lane.acked - log.recent if log and facts.looked_at else (),
                 nobody_else=stream[2:4] in producers,
                 homes=self.truth.homes(stream) if log else (),
-                any_partition=self.truth.policy is ExpectPartition.ANY,
+                any_partition=self.truth.many(),
                 unread=unread,
                 explained=self._explained(
                     stream,

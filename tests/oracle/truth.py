@@ -119,6 +119,15 @@ class Truth:
         """Those in force and all between: nobody knows by how many partitions it grew at a time."""
         return range(min(self.counts), max(self.counts) + 1)
 
+    def many(self, *, told: bool = True) -> int:
+        """In how many partitions a stream may be where any will do; 0: it has its homes.
+
+        Who was `told` nothing by the ledger knows of the present count alone.
+        """
+        if self.policy is not ExpectPartition.ANY:
+            return 0
+        return len(self.possible_counts) if told else 1
+
     def source_of(self, lane: int) -> int:
         """A lane's source partition."""
         return by_key(lane, self.source_partitions)

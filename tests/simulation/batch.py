@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.wire import record_batch
-from mirrortest.wire.batch_header import ATTRIBUTES_AT, CONTROL, PRODUCER_AT, TRANSACTIONAL
+from mirrortest.wire.batch_header import (
+    ATTRIBUTES_AT,
+    CONTROL,
+    LOG_APPEND_TIME,
+    PRODUCER_AT,
+    TRANSACTIONAL,
+)
 from mirrortest.wire.single_records import parse_headers, write_records
 
 if TYPE_CHECKING:
@@ -17,6 +23,8 @@ _PREFIX = struct.Struct(">qii")
 _DELTA = struct.Struct(">i")
 _DELTA_AT = 23
 _ATTRIBUTES = struct.Struct(">h")
+_MAX_TIMESTAMP = struct.Struct(">q")
+_MAX_TIMESTAMP_AT = 35
 _PRODUCER = struct.Struct(">qhi")
 _MARKER_KEY = struct.Struct(">hh")
 _MARKER_VALUE = struct.pack(">hi", 0, 0)
@@ -70,6 +78,8 @@ class Batch:
     sequence: int = -1
     transactional: bool = False
     control: bool = False
+    stamped: bool = False
+    """Whether the broker's timestamp is that of all its records."""
     rows: list[Row] = field(default_factory=list)
     """The records taken apart, once somebody asked for that."""
 
@@ -98,7 +108,20 @@ def placed(
         sequence,
         bool(attributes & TRANSACTIONAL),
         bool(attributes & CONTROL),
+        bool(attributes & LOG_APPEND_TIME),
     )
+
+
+def stamped(raw: bytes | bytearray | memoryview, at_ms: int) -> bytearray:
+    """A batch of a topic whose records brokers stamp."""
+    whole = bytearray(raw)
+    (attributes,) = _ATTRIBUTES.unpack_from(whole, ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(whole, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(whole, _MAX_TIMESTAMP_AT, at_ms)
+    producer, epoch, sequence = _PRODUCER.unpack_from(whole, PRODUCER_AT)
+    transactional = bool(attributes & TRANSACTIONAL)
+    record_batch.seal(whole, producer, epoch, sequence, transactional=transactional)
+    return whole
 
 
 def rows_of_raw(raw: bytes | bytearray | memoryview) -> list[Row]:

@@ -431,7 +431,10 @@ class SimulatedAdmin(_Client):
             known = cluster.known(topic, world.now_ns)
             if known is None:
                 raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
-            return {"cleanup.policy": "compact" if known.compacted else "delete"}
+            return {
+                "cleanup.policy": "compact" if known.compacted else "delete",
+                "message.timestamp.type": "LogAppendTime" if known.stamps else "CreateTime",
+            }
 
         found: dict[str, str] = await self.ask("configs", serve)
         return found

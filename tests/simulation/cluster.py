@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from mirrortest.kafka.error_table import Code, RequestError
 
-from .batch import NO_PRODUCER, Batch, MessageId, Record, marker, placed, thinned
+from .batch import NO_PRODUCER, Batch, MessageId, Record, marker, placed, stamped, thinned
+from .loop import START_NS
+from .virtual_time import EPOCH_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -24,6 +26,8 @@ NEVER_NS = 1 << 62
 """When what no follower has is born for readers, as long as no follower fetches."""
 _REMEMBERED = 12
 """Among so many of the newest batches a repeated one is looked for."""
+_AHEAD_MS = 1_000
+"""By so much brokers' clocks are ahead of the producers'."""
 _next = attrgetter("next")
 
 
@@ -60,8 +64,10 @@ class Partition:
     committed at once. `leaderless` partitions answer nobody.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, *, stamps: bool = False) -> None:
         self.number = number
+        self.stamps = stamps
+        """Whether records get the broker's timestamps (LogAppendTime)."""
         self.log: list[Batch] = []
         self.start = 0
         self.end = 0
@@ -101,6 +107,8 @@ class Partition:
         for delta, record in enumerate(records):
             record.offset = base + delta
             record.born_ns = now_ns if self.frozen_at is None else NEVER_NS
+        if self.stamps:
+            raw = stamped(raw, (EPOCH_NS + now_ns - START_NS) // 1_000_000 + _AHEAD_MS)
         batch = placed(raw, base, self.epoch, records, next_offset=base + len(records))
         if batch.transactional and not batch.control:
             self._open.setdefault(batch.producer, base)
@@ -322,6 +330,11 @@ class Topic:
     told: dict[Process, int] = field(default_factory=dict)
     """When each process was first told its id, in virtual ns."""
 
+    @property
+    def stamps(self) -> bool:
+        """Whether records get the broker's timestamps."""
+        return self.partitions[0].stamps
+
 
 @dataclass
 class Cluster:
@@ -348,6 +361,7 @@ class Cluster:
         partitions: int,
         *,
         compacted: bool = False,
+        stamps: bool = False,
         now_ns: int = 0,
         lag_ns: int = 0,
     ) -> Topic:
@@ -361,7 +375,7 @@ class Cluster:
         topic = Topic(
             name,
             len(self.all_topics) + 1,
-            [Partition(number) for number in range(partitions)],
+            [Partition(number, stamps=stamps) for number in range(partitions)],
             compacted,
             now_ns + lag_ns,
             created_ns=now_ns,

@@ -97,6 +97,7 @@ class Stage:
                 rehash=plan.rehash,
                 transactional=plan.transactional,
                 drop_every=plan.drop_every,
+                stamps=plan.stamps == "destination",
                 remembers=any(s.kind == "unclean_election_resent" for s in plan.strikes),
             ),
         )
@@ -126,7 +127,12 @@ class Stage:
         world = self.world
         self.scripted = direct is not None
         for topic in self.topics:
-            world.source.create(topic, self.plan.partitions, compacted=self.plan.compacted)
+            world.source.create(
+                topic,
+                self.plan.partitions,
+                compacted=self.plan.compacted,
+                stamps=self.plan.stamps == "source",
+            )
         try:
             world.loop.run_until_complete(world.task(self._main(direct)))
         except HangError as error:
@@ -273,6 +279,15 @@ class Stage:
         }
         return ProduceOptions(**(asked | changes))
 
+    @property
+    def _policy(self) -> ExpectPartition:
+        """Where the session of a consumer that begins now expects messages."""
+        every = self.plan.any_every
+        number = sum(session.application == "consume" for session in self.outcome.sessions)
+        if every and not number % every:
+            return ExpectPartition.ANY
+        return ExpectPartition.MURMUR2 if self.plan.rehash else ExpectPartition.SOURCE
+
     def consume_options(self, name: str, **changes: Any) -> ConsumeOptions:
         """A consumer's options."""
         plan = self.plan
@@ -307,7 +322,7 @@ class Stage:
             else None,
             "state_topic": STATES,
             "expect_producers": tuple(f"p{n}" for n in range(plan.producers)),
-            "expect_partition": ExpectPartition.MURMUR2 if plan.rehash else ExpectPartition.SOURCE,
+            "expect_partition": self._policy,
             "deadline": plan.deadline,
             "settle_time": 1.0,
             "state_interval": 1.0,

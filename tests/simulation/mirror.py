@@ -10,6 +10,7 @@ from mirrortest.wire.lanes import partition_of
 
 from .batch import Batch, MessageId, Record, encoded, rows_of
 from .cluster import Partition
+from .plan import LEDGER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,6 +39,8 @@ class Habits:
     drops: frozenset[MessageId] = frozenset()
     remembers: bool = False
     """Whether it may be told to send again what it has written."""
+    stamps: bool = False
+    """Whether brokers stamp the records of the copies that it creates."""
     drop_every: int = 0
     """It loses each so-many-th message; 0: none."""
 
@@ -146,7 +149,11 @@ class Mirror:
         if target is None:
             world.note("mirror creates", copy, count)
             target = world.destination.create(
-                copy, count, compacted=topic.compacted, now_ns=world.now_ns
+                copy,
+                count,
+                compacted=topic.compacted,
+                stamps=habits.stamps and copy != LEDGER,
+                now_ns=world.now_ns,
             )
         elif len(target.partitions) < count:
             grow(target, count)
@@ -181,7 +188,8 @@ class Mirror:
             place.missed += 1
             return False
         transactional = self.habits.transactional and kept[0].message is not None
-        if len(kept) == len(batch.records) and not transactional and batch.producer < 0:
+        unchanged = len(kept) == len(batch.records) and not transactional and batch.producer < 0
+        if unchanged and not batch.stamped:
             raw: bytes | bytearray = batch.raw
         else:
             offsets = {r.offset for r in kept}
@@ -242,4 +250,5 @@ class Mirror:
 
 def grow(topic: Topic, count: int) -> None:
     """Add partitions."""
-    topic.partitions += [Partition(number) for number in range(len(topic.partitions), count)]
+    numbers = range(len(topic.partitions), count)
+    topic.partitions += [Partition(number, stamps=topic.stamps) for number in numbers]

@@ -46,7 +46,7 @@ def play_together(tapes: Mapping[int, bytes], kinds: Collection[str]) -> dict[in
     with simulating():
         for number, tape in tapes.items():
             plan = make_plan(Tape(tape), kinds)
-            if not (plan.source_role or plan.rehash):
+            if not (plan.source_role or plan.rehash or plan.any_every):
                 stage = played[number] = staged(tape, kinds)
                 stage.run()
     return played

@@ -65,6 +65,10 @@ class Plan:
     idle_share: bool = False
     stranger: str = ""
     """What befalls the topic `STRANGER`; empty: consumers name their topics."""
+    stamps: str = ""
+    """On which side brokers stamp records (LogAppendTime): `source`, `destination`, or neither."""
+    any_every: int = 0
+    """Each so-many-th session of consumers judges by `--expect-partition any`; 0: none."""
     strikes: tuple[Strike, ...] = ()
 
 
@@ -92,6 +96,8 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         at = tape.below(120) / 120 * _LAST_STRIKE
         lasts = (0.2, 1.0, 3.0, 8.0)[tape.below(4)] * (1 + tape.below(4) / 4)
         strikes.append(Strike(kind, at, lasts, tape.below(16), tape.below(256)))
+    stamps = (*[""] * 14, "source", "destination")[tape.below(16)]
+    any_every = (*[0] * 12, 1, 1, 2, 2)[tape.below(16)]
     others = tape.below(256)
     befalls = ("nothing", "deleted", "recreated", "leaderless")[others & 3]
     return Plan(
@@ -107,7 +113,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         read_committed=transactional or bool(more & 1 and more & 2),
         transactional=transactional,
         compacted=compacted,
-        rehash=bool(more & 4 and more & 8) and not source_role,
+        rehash=bool((more & 4 and more & 8) or any_every) and not source_role,
         mirror_lag=lag,
         drop_every=drop_every,
         consumer_starts=starts,
@@ -118,5 +124,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         second_group="second_group" in kinds and group and others & 28 == 4,
         idle_share="idle_share" in kinds and not group and consumers == 1 and others & 60 == 8,
         stranger=befalls if "stranger" in kinds and others & 224 == 32 else "",
+        stamps=stamps,
+        any_every=0 if source_role else any_every,
         strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
     )

@@ -59,6 +59,8 @@ class SimulatedProducer:
         self._sending: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._workers: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.abandoned: str | None = None
+        self._stamped: set[str] = set()
+        """Topics with an answer that has the broker's timestamp."""
 
     async def start(self) -> None:
         """Reach a broker, and get a producer id."""
@@ -126,6 +128,10 @@ class SimulatedProducer:
     def partition_count(self, topic: str) -> int:
         """See `ports.ProducerPort`."""
         return len(self.partitions_for_topic(topic) or ())
+
+    def stamps(self, topic: str) -> bool:
+        """See `ports.ProducerPort`."""
+        return topic in self._stamped
 
     def numbers_left(self, topic: str, partition: int) -> int:
         """See `ports.ProducerPort`."""
@@ -239,7 +245,7 @@ class SimulatedProducer:
             elif raw is None:
                 raw = encoded(rows, producer=self.producer, sequence=sequence)
             try:
-                return await self.world.net.ask(
+                base, stamped = await self.world.net.ask(
                     self.cluster,
                     "produce",
                     partial(self._append, at, raw, rows, sequence),
@@ -250,22 +256,31 @@ class SimulatedProducer:
                     raise
                 if loop.time() - first.since > self.seconds or self.abandoned is not None:
                     raise
+            else:
+                self._stamped.update([at[0]] if stamped else [])
+                return base
             await asyncio.sleep(self.backoff)
 
-    def _append(self, at: tuple[str, int], raw: Any, rows: list[_Row], sequence: int) -> int:
-        """At the broker; `rows` is empty where `raw` has to be taken apart."""
+    def _append(
+        self, at: tuple[str, int], raw: Any, rows: list[_Row], sequence: int
+    ) -> tuple[int, bool]:
+        """At the broker: the base offset, and whether it stamps the records.
+
+        `rows` is empty where `raw` has to be taken apart.
+        """
         world, cluster = self.world, self.cluster
         partition = cluster.partition(*at, world.now_ns)
         before = partition.repeated(self.producer, sequence)
         if before is not None:
             world.happened["repeated batch known"] += 1
-            return before
+            return before, False
         taken_apart = [row[-4:] for row in rows or rows_of_raw(raw)]
         records = [Record(0, row[1], message_id(at[0], *row[1:3])) for row in taken_apart]
         base = partition.append(raw, records, world.now_ns)
-        partition.log[-1].rows = [(base + n, *row) for n, row in enumerate(taken_apart)]
+        if not partition.stamps:
+            partition.log[-1].rows = [(base + n, *row) for n, row in enumerate(taken_apart)]
         world.note(
             "append", self.process.name, cluster.name, *at, base, len(records), records[0].key
         )
         world.news(cluster.name, at[0])
-        return base
+        return base, partition.stamps

@@ -31,7 +31,12 @@ class Script:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.world = stage.world
-        self.world.destination.create(_TOPIC, stage.plan.partitions, now_ns=self.world.now_ns)
+        self.world.destination.create(
+            _TOPIC,
+            stage.plan.partitions,
+            stamps=stage.plan.stamps == "destination",
+            now_ns=self.world.now_ns,
+        )
 
     @property
     def copy(self) -> Partition:

@@ -46,7 +46,9 @@ class Reader:
     """A consumer that takes partition 0 when `end` messages are in it, and logs what it reads."""
 
     def __init__(self, log: list[Row], *, end: int) -> None:
-        topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
+        topics = SimpleNamespace(
+            counts={}, compacted=(), policy_hidden=(), stamped=(), stamped_at_source=()
+        )
         kept = cast("SequenceLog", SimpleNamespace(append=log.extend))
         options = cast("ConsumeOptions", SimpleNamespace(run=RUN))
         self.book = ConsumerLog(kept, options, cast("JudgedTopics", topics))

@@ -60,7 +60,9 @@ class Run:
 
     def _log_rows(self) -> ConsumerLog:
         log = SimpleNamespace(append=self.log.extend, where="nowhere", durable_rows=0)
-        topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
+        topics = SimpleNamespace(
+            counts={}, compacted=(), policy_hidden=(), stamped=(), stamped_at_source=()
+        )
         return ConsumerLog(
             cast("SequenceLog", log), self.world.options, cast("JudgedTopics", topics)
         )

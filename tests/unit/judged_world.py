@@ -194,6 +194,8 @@ class World:
             counts=counts,
             policy_hidden=self.policy_hidden,
             discover=self.no_more_topics,
+            stamped=set[str](),
+            stamped_at_source=set[str](),
         )
         store = SimpleNamespace(
             serials=lambda: {at: serial for at, (serial, _) in self.states.items()},

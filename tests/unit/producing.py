@@ -172,6 +172,9 @@ class MemorySender:
     def partition_count(self, topic: str) -> int:
         return self.partitions
 
+    def stamps(self, topic: str) -> bool:
+        return False
+
     def die(self) -> None:
         self.dead = "it died"
         for future in self.held:

@@ -175,5 +175,7 @@ async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(
     fragment = held.checker.fragment(StreamId("a", "r1", "p", 1, 0))
     assert fragment is not None
     assert fragment.doubtful_below > 9
-    again = SavedState.read(json.loads(json.dumps(held.to_state())), held.at, run="r1")
+    again = SavedState.read(
+        json.loads(json.dumps(held.to_state())), held.at, run="r1", policy=held.policy
+    )
     assert again.notes == held.notes

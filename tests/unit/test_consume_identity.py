@@ -189,7 +189,7 @@ async def test_what_is_no_topics_id_is_not_asked_for(damage: dict[str, Any]) -> 
     played = Ordered()
     _, held = await reading(played)
     with pytest.raises(RecordError, match="is no topic's id"):
-        SavedState.read(held.to_state() | damage, AT, run="r1")
+        SavedState.read(held.to_state() | damage, AT, run="r1", policy=held.policy)
 
 
 async def test_what_a_new_leader_wrote_and_nobody_can_read_is_of_its_epoch() -> None:
@@ -384,7 +384,9 @@ def test_a_place_survives_its_state() -> None:
     held.checker.advance(9)
     held.topic_id, held.epochs = X, [(3, 0), (5, 4)]
     assert (
-        SavedState.read(json.loads(json.dumps(held.to_state())), held.at, run=held.run).place
+        SavedState.read(
+            json.loads(json.dumps(held.to_state())), held.at, run=held.run, policy=held.policy
+        ).place
         == held.place
         == ReadPosition(9, 5, X)
     )

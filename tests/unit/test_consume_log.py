@@ -35,7 +35,13 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         topic_pattern="A[.].*",
         log_dir=str(tmp_path),
     )
-    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={"A.t": 3},
+        compacted=set(),
+        policy_hidden=set(),
+        stamped=set(),
+        stamped_at_source=set(),
+    )
     log = await ConsumerLog.open(
         options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
     )
@@ -73,7 +79,13 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
     )
-    topics = SimpleNamespace(counts={"A.t": 3, "A.u": 3}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={"A.t": 3, "A.u": 3},
+        compacted=set(),
+        policy_hidden=set(),
+        stamped=set(),
+        stamped_at_source=set(),
+    )
     async with await ConsumerLog.open(
         options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
     ) as log:
@@ -96,7 +108,16 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
     book = ConsumerLog(
         cast("SequenceLog", log),
         cast("ConsumeOptions", None),
-        cast("JudgedTopics", SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())),
+        cast(
+            "JudgedTopics",
+            SimpleNamespace(
+                counts={},
+                compacted=set(),
+                policy_hidden=set(),
+                stamped=set(),
+                stamped_at_source=set(),
+            ),
+        ),
     )
     held = AssignedPartition.fresh(
         TopicPartition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
@@ -119,7 +140,9 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     """
     written: list[Row] = []
     log = SimpleNamespace(append=written.extend)
-    topics = SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={}, compacted=set(), policy_hidden=set(), stamped=set(), stamped_at_source=set()
+    )
     book = ConsumerLog(
         cast("SequenceLog", log), cast("ConsumeOptions", None), cast("JudgedTopics", topics)
     )
@@ -158,7 +181,13 @@ async def test_a_log_in_an_object_store_keeps_its_journals_in_the_spool(tmp_path
         log_dir="mock:///bucket/logs",
         log_spool=str(tmp_path / "spool"),
     )
-    topics = SimpleNamespace(counts={"t": 1}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={"t": 1},
+        compacted=set(),
+        policy_hidden=set(),
+        stamped=set(),
+        stamped_at_source=set(),
+    )
     async with await ConsumerLog.open(
         options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
     ) as log:

@@ -54,7 +54,13 @@ def test_the_source_needs_no_mapping(
 
 async def test_its_log_lies_apart_and_says_that_it_is_the_sources(tmp_path: Path) -> None:
     """The session's role and directory, cluster and partition counts are the source's."""
-    topics = SimpleNamespace(counts={"t": 3}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={"t": 3},
+        compacted=set(),
+        policy_hidden=set(),
+        stamped=set(),
+        stamped_at_source=set(),
+    )
     log = await ConsumerLog.open(
         _options(log_dir=str(tmp_path)),
         session="x",

@@ -94,13 +94,25 @@ def test_a_sound_pair_of_clusters_has_nothing_wrong() -> None:
             "raise retention.ms",
         ),
         (
+            (_topic("orders", {"message.timestamp.type": "LogAppendTime"}),),
+            Level.WARNING,
+            "orders has message.timestamp.type=LogAppendTime",
+            "set message.timestamp.type=CreateTime on orders",
+        ),
+        (
+            (_topic("orders", {"message.timestamp.before.max.ms": "60000"}),),
+            Level.WARNING,
+            "takes no records older than 1 min",
+            "raise it above the longest outage",
+        ),
+        (
             (_topic("orders", operations=frozenset({Operation.DESCRIBE})),),
             Level.ERROR,
             "this principal may not Write orders",
             "grant Write on topic orders",
         ),
     ],
-    ids=["missing", "compacted", "short", "forbidden"],
+    ids=["missing", "compacted", "short", "stamped", "old", "forbidden"],
 )
 def test_a_source_topic_that_does_not_fit(
     topics: tuple[Topic, ...], level: Level, found: str, action: str

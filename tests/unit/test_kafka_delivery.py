@@ -65,10 +65,10 @@ class Connection:
         self.answers.append(answer)
         return answer
 
-    def answer(self, *codes: int, first: int = 100) -> None:
+    def answer(self, *codes: int, first: int = 100, stamped_ms: int = -1) -> None:
         """Answer the newest request: a code for each partition; offsets from `first` on."""
         stored = [
-            (at.topic, [(at.partition, code, first + index if code == OK else -1, -1, 0)])
+            (at.topic, [(at.partition, code, first + index if code == OK else -1, stamped_ms, 0)])
             for index, (at, code) in enumerate(zip(self.requests[-1], codes, strict=False))
         ]
         self.answers[-1].set_result(ProduceResponse_v7(stored, 0))
@@ -277,6 +277,26 @@ async def test_a_partition_without_leader_waits_for_one(leader: int | None) -> N
     await sending.until(lambda: sending.client.updates > 1)
     sending.client.leaders[A] = 2
     assert await sending.sent(1, node=2) == {A: "a1"}
+
+
+async def test_a_broker_that_stamps_records_says_so_in_its_answer() -> None:
+    """But to a batch that it had already it answers with the batch's own timestamp."""
+    sending = Sending()
+    sending.queue("a1")
+    await sending.sent(1)
+    sending.broker().answer(Code.REQUEST_TIMED_OUT)
+    await sending.sent(2)
+    sending.broker().answer(OK, stamped_ms=5)
+    sending.queue("b1", B)
+    await sending.sent(3)
+    sending.broker().answer(OK)
+    await sending.until(lambda: "b1" in sending.reported)
+    assert not sending.delivery.stamped
+    sending.queue("b2", B)
+    await sending.sent(4)
+    sending.broker().answer(OK, stamped_ms=5)
+    await sending.until(lambda: "b2" in sending.reported)
+    assert sending.delivery.stamped == {B.topic}
 
 
 @pytest.mark.parametrize(

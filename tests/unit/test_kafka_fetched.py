@@ -21,6 +21,7 @@ from mirrortest.wire.record_batch import decode_records
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LOG_APPEND_TIME = 0x08
 CONTROL = 0x20
 ABORT, COMMIT = 0, 1
 
@@ -379,4 +380,28 @@ def test_transactions_are_told_apart_whether_they_were_aborted_or_not() -> None:
         ([5], True),
         ([6], True),
         ([7], False),
+    ]
+
+
+def test_what_a_broker_has_stamped_comes_apart() -> None:
+    """Its timestamps are the broker's, whatever else is true of it."""
+    data = b"".join(
+        (
+            batch(0),
+            batch(1, attributes=LOG_APPEND_TIME),
+            batch(2, attributes=LOG_APPEND_TIME),
+            batch(3, producer=7, attributes=LOG_APPEND_TIME),
+            batch(4, codec=1, attributes=LOG_APPEND_TIME),
+            batch(5, codec=1),
+            batch(6),
+        )
+    )
+    found = [(offsets(item), item.stamped, item.transactional) for item in cut(data)]
+    assert found == [
+        ([0], False, False),
+        ([1, 2], True, False),
+        ([3], True, True),
+        ([4], True, False),
+        ([5], False, False),
+        ([6], False, False),
     ]

@@ -134,6 +134,7 @@ async def test_the_brokers_time_is_told_as_such() -> None:
     assert times == [[5], [9, 9], [10]]
     by_broker = [kernels.headers(buffer)[0][4] & LOG_APPEND_TIME for buffer in buffers]
     assert by_broker == [0, LOG_APPEND_TIME, 0]
+    assert [batch.stamped for batch in found] == [False, True, False]
 
 
 async def test_a_partition_that_nobody_sought_begins_with_its_first_record() -> None:

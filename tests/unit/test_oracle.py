@@ -135,7 +135,7 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
             lane,
             claimed=claimed,
             due=lane.acked,
-            any_partition=truth.policy is ExpectPartition.ANY,
+            any_partition=int(truth.policy is ExpectPartition.ANY),
         )
         assert verdict.bounded == any(fragment.inconclusive for fragment in held.values())
         for finding in OF_STREAM:

@@ -82,6 +82,7 @@ class Cluster:
     def __init__(self, **counts: int) -> None:
         self.counts = counts
         self.policy = "delete"
+        self.timestamp_type = "CreateTime"
         self.configs: tuple[int, dict[str, str] | None] | None = None
 
     async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
@@ -90,7 +91,11 @@ class Cluster:
     async def topic_config(self, topic: str) -> dict[str, str]:
         if not self.policy:
             raise ClusterError("who may write need not be allowed to see this")
-        return {"max.message.bytes": "5000", "cleanup.policy": self.policy}
+        return {
+            "max.message.bytes": "5000",
+            "cleanup.policy": self.policy,
+            "message.timestamp.type": self.timestamp_type,
+        }
 
     async def create_topics(
         self,
@@ -143,6 +148,18 @@ async def test_a_compacted_source_is_seen() -> None:
     cluster.policy = ""
     (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",)))
     assert not plan.compacted
+
+
+async def test_a_source_whose_brokers_stamp_is_seen() -> None:
+    """What timestamps a mirror should copy is then unknown; who may not see it says no."""
+    cluster = Cluster(a=3)
+    for kind, stamped in (("CreateTime", False), ("LogAppendTime", True)):
+        cluster.timestamp_type = kind
+        (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",)))
+        assert plan.stamped is stamped
+    cluster.policy = ""
+    (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",)))
+    assert not plan.stamped
 
 
 async def test_lanes_are_one_for_each_destination_partition() -> None:

@@ -255,7 +255,9 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
     """A consumer's rows, made by the consumer's own code."""
     kept: list[Row] = []
     log = SimpleNamespace(append=kept.extend)
-    topics = SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={}, compacted=set(), policy_hidden=set(), stamped=set(), stamped_at_source=set()
+    )
     book = ConsumerLog(
         cast("SequenceLog", log),
         cast("ConsumeOptions", SimpleNamespace(run="r1")),

@@ -110,6 +110,7 @@ def lanes(draw: Callable[..., Any]) -> Lane | None:
     SEQS,
     st.frozensets(st.integers(0, 1)),
     st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([range(3, 4), range(3, 4), range(2, 4), range(2, 5)]),
     st.sampled_from([0, 0, 0, 3, 9]),
 )
 def test_the_verdict_is_the_oracles(
@@ -119,6 +120,7 @@ def test_the_verdict_is_the_oracles(
     claimed: frozenset[int],
     homes: frozenset[int],
     flags: tuple[bool, bool, bool],
+    counts: range,
     explained: int,
 ) -> None:
     """Every set of the verdict is the oracle's, whatever the partitions and the ledger hold."""
@@ -136,6 +138,7 @@ def test_the_verdict_is_the_oracles(
         ledger_complete=complete,
         policy=ExpectPartition.ANY if any_partition else ExpectPartition.MURMUR2,
         homes=homes,
+        counts=(counts[-1], counts[0], 0),
         explained_below=explained,
     )
     expected = oracle.judge(
@@ -145,7 +148,7 @@ def test_the_verdict_is_the_oracles(
         due=expired if read_to_end else (),
         claimed=claimed,
         homes=homes,
-        any_partition=any_partition,
+        any_partition=len(counts) if any_partition else 0,
         explained=explained,
     )
     for finding in OF_STREAM:

@@ -58,6 +58,7 @@ def records(draw: Callable[..., Any], stream: StreamId = STREAM) -> LaneRecord:
         draw(st.integers(0, 3)),
         draw(st.integers(0, 3)),
         compacted=draw(st.booleans()),
+        stamped=draw(st.booleans()),
     )
 
 

@@ -90,6 +90,33 @@ def test_arrays_agree_with_single_messages(
     assert wrong.tolist() == expected
 
 
+@given(
+    st.sampled_from(ExpectPartition),
+    st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)),
+    st.lists(st.integers(1, 6), max_size=3),
+    st.lists(st.integers(0, 6), max_size=3),
+)
+def test_what_is_at_home_under_no_count_is_misrouted_by_the_counts_of_its_time(
+    policy: ExpectPartition,
+    message: tuple[int, int, int],
+    then: list[int],
+    since: list[int],
+) -> None:
+    """So to judge streams by all counts adds nothing to what rows say by the same policy."""
+    lane, source, partition = message
+    wrong = misrouted(
+        policy,
+        lanes=np.array([lane], np.int64),
+        source_partitions=np.array([source], np.int32),
+        counted=np.zeros(1, np.int32),
+        partition=partition,
+        counts=then,
+    )
+    homes = homes_of(policy, lane, source, (*then, *since))
+    if homes_of(policy, lane, source, then) and partition not in homes:
+        assert wrong.all()
+
+
 def test_three_source_partitions_copied_onto_five_are_not_misrouted() -> None:
     """MirrorMaker 2 keeps partition numbers: right by `source`, wrong by `murmur2`."""
     lanes = np.array(lane_numbers(5), np.int64)

@@ -150,6 +150,8 @@ class Delivery:
         """Brokers with a request underway, or that are being connected to."""
         self._scheduled = False
         self._over: str | None = None
+        self.stamped: set[str] = set()
+        """Topics whose records a broker stamps, by its answers."""
 
     def queue(self, batch: ReadyBatch, at: TopicPartition, on_delivery: OnDelivery) -> None:
         """Send a batch once it is its turn.
@@ -308,12 +310,15 @@ class Delivery:
         refused: dict[TopicPartition, ReadyBatch] = {}
         errors: dict[TopicPartition, KafkaError] = {}
         for topic, partitions in response.topics:
-            for partition, code, offset, *_ in partitions:
+            for partition, code, offset, stamped_ms, *_ in partitions:
                 at = TopicPartition(topic, partition)
                 queued = batches.pop(at, None)
                 if queued is None:
                     continue
                 if code in _STORED:
+                    # To a repeated batch a broker answers with the batch's own timestamp.
+                    if stamped_ms >= 0 and queued.handed_over == 1:
+                        self.stamped.add(topic)
                     self._held.discard(at)
                     queued.end(offset)
                     continue

@@ -190,6 +190,10 @@ class FastProducer:
         """See `ports.ProducerPort`."""
         return len(self._client.cluster.partitions_for_topic(topic) or ())
 
+    def stamps(self, topic: str) -> bool:
+        """See `ports.ProducerPort`."""
+        return topic in self._delivery.stamped
+
     def numbers_left(self, topic: str, partition: int) -> int:  # noqa: ARG002  # they begin anew
         """See `ports.ProducerPort`."""
         return _ENDLESS

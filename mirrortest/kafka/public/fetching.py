@@ -313,6 +313,7 @@ def _batches(
             arrived_ns=arrived_ns,
             buffer=write_records(map(_row, run), log_append_time=stamp is not None),
             count=len(run),
+            stamped=stamp is not None,
         )
         begin = max(following, last)
 

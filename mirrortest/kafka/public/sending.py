@@ -169,6 +169,10 @@ class PublicProducer:
         """See `ports.ProducerPort`."""
         return len(self.client.client.cluster.partitions_for_topic(topic) or ())
 
+    def stamps(self, topic: str) -> bool:  # noqa: ARG002  # a port's method
+        """See `ports.ProducerPort`; a repeated batch's answer cannot be told from the first's."""
+        return False
+
     def numbers_left(self, topic: str, partition: int) -> int:
         """See `ports.ProducerPort`."""
         return _NUMBERS - self._numbered.get((topic, partition), 0)

@@ -132,6 +132,8 @@ def _session() -> dict[str, Any]:
                 compacted=True,
                 uncommitted=True,
                 policy_hidden=True,
+                stamped=True,
+                stamped_at_source=True,
             ),
             "other": Topic(),
         },

@@ -60,7 +60,7 @@ def _ledger() -> dict[str, Any]:
         destination_partitions=8,
         source_partitions=4,
     )
-    ended = LaneRecord(**{**_fields(lane), "end": 21, "compacted": True})
+    ended = LaneRecord(**{**_fields(lane), "end": 21, "compacted": True, "stamped": True})
     claim = Registration("run7", "pa", 3, "20231114T221320Z-1f2e3d4c", {"orders": (0, 11)})
     closing = Registration(
         "run7", "pa", 3, "s", {"a": (1,), "b": ()}, (ClosedLane("orders", 11, 40),), failed=True
@@ -140,7 +140,10 @@ def _assigned() -> AssignedPartition:
     checker.unread(18, 20, START)
     checker.apply(SeenRow(STREAM, 20, 25, 20, 25, 0, *times))
     state = json.loads(json.dumps(held.to_state()))
-    assert SavedState.read(state, AT, run="run7").checker.to_state() == checker.to_state()
+    assert (
+        SavedState.read(state, AT, run="run7", policy=held.policy).checker.to_state()
+        == checker.to_state()
+    )
     return held
 
 

@@ -1,0 +1,137 @@
+"""Where a faithful copy may put messages: under another policy than before, and after growth.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.partition_views import SavedState
+from mirrortest.model.findings import Finding
+from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.placement import ExpectPartition
+from mirrortest.verify.row import SeenRow
+from mirrortest.wire.lanes import lane_key, partition_of
+from mirrortest.wire.stream import StreamId
+from tests.simulation.batch import Record, encoded
+from tests.simulation.mirror import grow
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from tests.simulation.history import Stage
+
+_HASHED = Plan(partitions=2, messages=40, rate=10.0, direct_ledger=True, rehash=True, deadline=5.0)
+
+
+def _misrouted(stage: Stage) -> list[int]:
+    """How many messages were misrouted, as the last consumer reports it and by the logs."""
+    report = stage.outcome.consumers[-1].report
+    summary = reconciled(stage)
+    assert summary.online is not None
+    assert not summary.online.disagreements
+    for exit_code, counts in (
+        (report.exit_code, report.counts),
+        (summary.exit_code, summary.counts),
+    ):
+        assert (exit_code == 99) == (counts["misrouted"] > 0), counts
+    return [report.counts["misrouted"], summary.counts["misrouted"]]
+
+
+def _homes(lane: int, *counts: int) -> set[int]:
+    """Where the mirror puts a lane's messages, under each count of partitions."""
+    return {partition_of(lane_key(lane), count) for count in counts}
+
+
+def _stray(script: Script, *counts: int) -> None:
+    """Write a message that is at home in as many partitions into another one, too."""
+    topic = script.world.destination.topics["t0"]
+    message, row = next(
+        (message, row)
+        for message, row in script._sent().values()
+        if len(_homes(message.lane, *counts)) == len(counts)
+    )
+    away = {partition.number for partition in topic.partitions} - _homes(message.lane, *counts)
+    topic.partitions[min(away)].append(
+        encoded([row[1:]]), [Record(0, row[2], message)], script.world.now_ns
+    )
+    script.world.news("destination", "t0")
+
+
+@pytest.mark.parametrize("before", [ExpectPartition.SOURCE, ExpectPartition.ANY])
+@pytest.mark.parametrize("strays", [0, 1])
+def test_a_consumer_that_is_given_another_policy_judges_anew_where_messages_belong(
+    before: ExpectPartition, strays: int
+) -> None:
+    """What the policy of before found does not count; what is misrouted by this one does."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.habits.partitions = 3
+        grow(stage.world.destination.topics["t0"], 3)
+        stage.supervise("produce", "p0")
+        session = asyncio.ensure_future(stage.session("consume", "c0", expect_partition=before))
+        await asyncio.sleep(3)
+        if strays:
+            _stray(script, 2, 3)
+        await asyncio.sleep(2)
+        stage.current["c0"].process.kill()
+        await session
+        stage.supervise("consume", "c0")
+
+    assert _misrouted(played(_HASHED, script)) == [strays, strays]
+
+
+@pytest.mark.parametrize("grown", [False, True])
+@pytest.mark.parametrize("strays", [0, 1])
+def test_where_any_partition_will_do_a_stream_moves_only_where_partitions_were_added(
+    grown: bool, strays: int
+) -> None:
+    """For each partition count there is one partition that it may be in, and no further one."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        topic = stage.world.destination.topics["t0"]
+        grow(topic, 3)
+        stage.mirror.habits.partitions = 3
+        stage.supervise("consume", "c0", expect_partition=ExpectPartition.ANY)
+        stage.supervise("produce", "p0", destination_partitions=3)
+        await asyncio.sleep(2)
+        if grown:
+            grow(topic, 4)
+            stage.mirror.habits.partitions = 4
+        await asyncio.sleep(3)
+        if strays:
+            _stray(script, *((3, 4) if grown else (3,)))
+
+    assert _misrouted(played(replace(_HASHED, partitions=1), script)) == [strays, strays]
+
+
+@pytest.mark.parametrize("named", [ExpectPartition.SOURCE, ExpectPartition.MURMUR2, None])
+def test_a_state_keeps_what_is_misrouted_by_the_present_policy_alone(
+    named: ExpectPartition | None,
+) -> None:
+    """A state of the version before names no policy: it is taken to be the present one's."""
+    at, stream = TopicPartition("t", 0), StreamId("t", "r1", "p", 1, 0)
+    held = AssignedPartition.fresh(
+        at, 1, source="t", run="r1", policy=named or ExpectPartition.SOURCE, counts=[1]
+    )
+    found = int(Finding.MISROUTED | Finding.ALTERED_KEY)
+    held.checker.apply(SeenRow(stream, 0, 4, 0, 4, found, 1, 1, 1, 1, 2, 2))
+    state = held.to_state()
+    if named is None:
+        del state["policy"]
+    saved = SavedState.read(state, at, run="r1", policy=ExpectPartition.SOURCE)
+    another = named is ExpectPartition.MURMUR2
+    kept = {Finding.ALTERED_KEY} if another else {Finding.ALTERED_KEY, Finding.MISROUTED}
+    assert saved.checker.fragments[stream].by_finding.keys() == kept
+    assert saved.rerouted_from == (named if another else None)
+    assert PartitionChecker.from_state(saved.checker.to_state()).fullness == saved.checker.fullness

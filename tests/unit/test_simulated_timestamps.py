@@ -1,0 +1,147 @@
+"""Records that brokers stamp, on either side: no mirror altered their timestamps.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.simulation.batch import Record, encoded
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import LEDGER, Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.simulation.history import Stage
+
+_SMALL = Plan(messages=15, rate=10.0, direct_ledger=True, deadline=5.0)
+
+
+def _altered(stage: Stage, note: str = "") -> list[int]:
+    """How many timestamps were altered, as the consumer reports it and by the logs.
+
+    Where a note is expected, both have it, and nothing else has anything of the kind.
+    """
+    report = stage.outcome.consumers[-1].report
+    summary = reconciled(stage)
+    assert summary.online is not None
+    assert not summary.online.disagreements
+    found = []
+    for result in (report, summary):
+        found.append(result.counts["altered_timestamp"])
+        assert result.exit_code == (99 if found[-1] else 0), result
+        assert [text for text in result.notes if "LogAppendTime" in text] == (
+            [f"t0: {note}: whether the mirror altered timestamps is not judged"] if note else []
+        )
+    return found
+
+
+async def _mirrored(stage: Stage) -> None:
+    stage.supervise("produce", "p0")
+    stage.supervise("consume", "c0")
+    await asyncio.sleep(0)
+
+
+def _restamped(script: Script, seqs: Iterable[int]) -> None:
+    """Copy messages with other timestamps than they have in the source."""
+    sent = script._sent()
+    for seq in seqs:
+        message, row = sent[seq]
+        raw = encoded([(row[1] + 7, *row[2:])])
+        script.copy.append(raw, [Record(0, row[2], message)], script.world.now_ns)
+    script.world.news("destination", "t0")
+
+
+@pytest.mark.parametrize("side", ["source", "destination"])
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_what_brokers_stamp_is_not_altered(side: str, idempotent: bool) -> None:
+    """The timestamps of a faithful copy are those of a broker, on one side or on both."""
+    plan = replace(_SMALL, stamps=side, idempotent=idempotent)
+    note = f"the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime)"
+    assert _altered(played(plan, _mirrored), note) == [0, 0]
+
+
+def test_a_producer_that_cannot_see_the_configuration_is_told_by_the_answers() -> None:
+    """The topic's configuration may be kept from it, or change after it was looked at."""
+
+    async def script(stage: Stage) -> None:
+        stage.supervise("produce", "p0")
+        source = stage.world.source.topics
+        await Script(stage).until(lambda: LEDGER in source)
+        source["t0"].partitions[0].stamps = True
+        stage.supervise("consume", "c0")
+
+    note = "the source's brokers stamp its records (message.timestamp.type=LogAppendTime)"
+    assert _altered(played(_SMALL, script), note) == [0, 0]
+
+
+@pytest.mark.parametrize("without", ["p0", "c0"])
+def test_either_sides_log_says_that_the_source_stamps(without: str) -> None:
+    """A log that is missing makes no timestamp altered."""
+    stage = played(replace(_SMALL, stamps="source"), _mirrored)
+    summary = reconciled(stage, without=[without])
+    assert not summary.counts["altered_timestamp"]
+    assert any("LogAppendTime" in note for note in summary.notes)
+
+
+def test_a_timestamp_that_the_mirror_altered_is_found_where_no_broker_stamps() -> None:
+    """Both sides keep the producer's timestamps, and the copy has others."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced()
+        _restamped(script, range(15))
+        stage.supervise("consume", "c0")
+
+    assert _altered(played(_SMALL, script)) == [15, 15]
+
+
+def test_only_what_a_broker_has_stamped_is_not_judged() -> None:
+    """The copy's configuration changes within a fetch: what came before has its own timestamps."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced()
+        _restamped(script, range(5))
+        script.copy.stamps = True
+        script.write(range(5, 15))
+        stage.supervise("consume", "c0")
+
+    note = "the destination's brokers stamp its records (message.timestamp.type=LogAppendTime)"
+    assert _altered(played(_SMALL, script), note) == [5, 5]
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_retention_took_as_soon_as_it_was_mirrored_is_not_lost(refused: bool) -> None:
+    """Records keep the producer's time, so a copy may be old enough to be deleted at once.
+
+    It was there, and nobody could read it. One that the copy's topic refuses for its age, so that
+    it was never there, is lost.
+    """
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.consumed(range(5))
+        if not refused:
+            script.write(range(5, 10))
+            script.copy.retain_from(10, script.world.now_ns)
+        script.write(range(10, 15))
+
+    stage = played(_SMALL, script)
+    summary = reconciled(stage)
+    missing = "lost" if refused else "inconclusive"
+    for result in (stage.outcome.consumers[-1].report, summary):
+        assert result.exit_code == (99 if refused else 3)
+        assert {name: result.counts[name] for name in ("lost", "inconclusive")} == {
+            "lost": 0,
+            "inconclusive": 0,
+        } | {missing: 5}

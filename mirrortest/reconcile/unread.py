@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirrortest.model.findings import Finding
+from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, highest_before
 from mirrortest.seqlog.schema import ENDLESS, Kind
 from mirrortest.verify.placement import homes_of
@@ -166,7 +168,8 @@ def _doubt(
         logged[rows.stream[rows.of(kind)]] = True
     logged[copies.stream_of] = True
     held_at = places.of(streams.topic[copies.stream_of], copies.partition_of)
-    homes = lane_homes(rows, given)
+    homes = homes_by_stream(rows, given)
+    unknown = ~homes.known
     for number, ranges in enumerate(places.ranges):
         partition = int(places.partition[number])
         mine = logged & (streams.topic == places.topic[number])
@@ -174,35 +177,54 @@ def _doubt(
         bound = np.full(len(streams), ENDLESS)
         bound[copies.stream_of[here]] = certain[here]
         if not any(blind.lo == 0 and blind.hi == ENDLESS for blind in ranges):
-            may = np.array([not known or partition in known for known in homes])[streams.group]
+            may = unknown | homes.has(partition)
             may[copies.stream_of[here]] = True
             mine &= may
         np.maximum(up_to, np.where(mine, bound, 0), out=up_to)
 
 
-def lane_homes(rows: StreamRows, given: Given) -> list[frozenset[int]]:
-    """By lane (`Streams.group`): the partitions where it belongs, or did; none: unknown."""
+class Homes(NamedTuple):
+    """Where streams belong in the destination, or did: `of` is each one's place in `each`."""
+
+    each: Sequence[frozenset[int]]
+    of: Longs
+
+    @property
+    def known(self) -> Flags:
+        """Which streams have one."""
+        return np.array([bool(homes) for homes in self.each], dtype=bool)[self.of]
+
+    def has(self, partition: int) -> Flags:
+        """Which streams belong in a partition."""
+        return np.array([partition in homes for homes in self.each], dtype=bool)[self.of]
+
+
+def homes_by_stream(rows: StreamRows, given: Given) -> Homes:
+    """Where streams belong, by their producers' rows; where there are none, nobody knows.
+
+    A lane's number is another partition's where the source had another number of them.
+    """
     streams = rows.streams
-    groups = int(streams.group.max(initial=-1)) + 1
-    if given.policy is None:
-        return [frozenset()] * groups
-    source = np.full(groups, -2, dtype=np.int64)
+    source = np.full(len(streams), NONE - 1, dtype=np.int64)
     for kind in (Kind.RESERVED, Kind.SENT):
         at = rows.of(kind)
-        np.maximum.at(source, streams.group[rows.stream[at]], rows.partition[at])
-    first = np.zeros(groups, dtype=np.int64)
-    first[streams.group] = np.arange(len(streams))
-    return [
-        frozenset()
-        if where < -1  # no producer's row names this lane
-        else homes_of(given.policy, lane, None if where < 0 else where, given.counts.get(topic, ()))
-        for where, lane, topic in zip(
-            source.tolist(),
-            streams.lane[first].tolist(),
-            [streams.topics[code] for code in streams.topic[first].tolist()],
-            strict=True,
-        )
-    ]
+        np.maximum.at(source, rows.stream[at], rows.partition[at])
+    group = codes(streams.group, source).astype(np.int64)
+    _, first = np.unique(group, return_index=True)
+    return Homes(
+        [
+            frozenset()
+            if given.policy is None or where < NONE  # no producer's row names this stream
+            else homes_of(given.policy, lane, where, given.counts.get(streams.topics[topic], ()))
+            for where, lane, topic in zip(
+                source[first].tolist(),
+                streams.lane[first].tolist(),
+                streams.topic[first].tolist(),
+                strict=True,
+            )
+        ],
+        group,
+    )
 
 
 def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flags]:

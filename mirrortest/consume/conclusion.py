@@ -112,6 +112,8 @@ def log_tails(
             at.partition,
             saved.identity,
             views[at.topic][at.partition].next_offset,
+            saved.topic_id,
+            saved.cuts,
         )
         for at, saved in states.saved()
         if saved and at not in mine and at.partition in views.get(at.topic, ())

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.reconcile.incarnations import renumbered
 from mirrortest.results.summary import Workload
 from mirrortest.seqlog.files import distinct, find_sessions
 from mirrortest.seqlog.location import Location
@@ -14,6 +15,7 @@ from mirrortest.seqlog.options import Role
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mirrortest.reconcile.incarnations import Numbers
     from mirrortest.seqlog.files import SessionFiles
     from mirrortest.seqlog.session import Session
 
@@ -44,6 +46,11 @@ class Plan:
         """The producers' logs, as a plan of their own."""
         sessions = (found for found in self.sessions if found.session.role is Role.PRODUCER)
         return Plan(self.run, self.places, tuple(sessions))
+
+    @property
+    def renumbered(self) -> dict[int, Numbers]:
+        """By session: the numbers of incarnations that are others than its own."""
+        return renumbered([found.session for found in self.sessions])
 
     @property
     def sources(self) -> set[str]:

@@ -25,6 +25,9 @@ In a `seen` row with findings foreign, other run, or corrupted with its id unkno
 columns are null (topic apart) and seq_lo = seq_hi = null; `lane` is the one whose key the messages
 have, null where no lane has it.
 
+`topic_identity` counts the incarnations of a partition, from 0, as consumers of one group do; of
+which topic each is stands in session.json (`incarnations`).
+
 A reader skips rows of a kind that it does not have: a new kind needs no new
 `SCHEMA_VERSION` as long as the other rows mean the same without it.
 """

@@ -96,6 +96,23 @@ class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class Incarnation(_Model):
+    """An incarnation of partitions that a session read or saw the state of.
+
+    Attributes:
+        number: as rows have it in `topic_identity`, counted by the consumers of one group.
+        topic_id: Kafka's id of the topic, the same for all.
+        cuts: how often that topic's partitions had been cut back before.
+        since_ns: when the session met it first.
+    """
+
+    number: int
+    topic_id: str
+    cuts: int = 0
+    since_ns: int
+    partitions: tuple[int, ...]
+
+
 class Topic(_Model):
     """A source topic as this session saw it; None is unknown (yet).
 
@@ -104,6 +121,8 @@ class Topic(_Model):
         compacted: the topic that was read has been compacted at some time.
         policy_hidden: the cluster does not report the topic's cleanup policy.
         uncommitted: messages of the run were read whose transactions may have been aborted.
+        incarnations: of its partitions, where the cluster has topic ids; empty in logs of older
+            versions.
     """
 
     destination: str | None = None
@@ -113,6 +132,7 @@ class Topic(_Model):
     compacted: bool = False
     uncommitted: bool = False
     policy_hidden: bool = False
+    incarnations: tuple[Incarnation, ...] = ()
 
 
 class FileNote(_Model):

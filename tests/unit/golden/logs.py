@@ -23,7 +23,14 @@ from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.parquet import write_parquet
 from mirrortest.seqlog.rows import end, reserved, sent
 from mirrortest.seqlog.schema import ENDLESS, ROWS, SCHEMA_VERSION, Kind
-from mirrortest.seqlog.session import SESSION_FILE, FileNote, Session, Topic, session_id
+from mirrortest.seqlog.session import (
+    SESSION_FILE,
+    FileNote,
+    Incarnation,
+    Session,
+    Topic,
+    session_id,
+)
 from mirrortest.timing.histogram import Sparse
 from mirrortest.wire.stream import StreamId
 
@@ -132,6 +139,15 @@ def _session() -> dict[str, Any]:
                 compacted=True,
                 uncommitted=True,
                 policy_hidden=True,
+                incarnations=(
+                    Incarnation(
+                        number=1,
+                        topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
+                        cuts=1,
+                        since_ns=START,
+                        partitions=(0, 3),
+                    ),
+                ),
             ),
             "other": Topic(),
         },

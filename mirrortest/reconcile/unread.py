@@ -2,8 +2,9 @@
 
 Any missing number may stand in an unread range that was not sent too late for it. A number that was
 seen behind all unread ranges of its partition, and was to be sent after these were found missing,
-bounds what of its stream may stand there. (A log may show what is in offsets that it does not say
-it read: that proves nothing.)
+bounds what of its stream may stand there; not so where one of its stream arrived long before it was
+to be sent, as a clock is far off then. (A log may show what is in offsets that it does not say it
+read: that proves nothing.)
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.reconcile.chain import codes
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, highest_before
+from mirrortest.seqlog.rows import EARLY
 from mirrortest.seqlog.schema import ENDLESS, Kind
 from mirrortest.verify.placement import homes_of
 
@@ -69,7 +71,10 @@ class _Places(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """What was seen in these partitions, by minute of intended time."""
+    """What was seen in these partitions, by minute of intended time.
+
+    `timed`: no message of its stream arrived there so early that a clock is far off.
+    """
 
     place: Longs
     held: Longs
@@ -79,10 +84,11 @@ class _Pieces(NamedTuple):
     lo: Longs
     hi: Longs
     minute: Longs
+    timed: Flags
 
     def take(self, which: Flags) -> _Pieces:
         """Some of them."""
-        return _Pieces(*(each[which] for each in self))
+        return _Pieces._make(each[which] for each in self)
 
     def behind(self, identity: Longs, offset: Longs) -> Flags:
         """Which begin at, or behind, a place for each."""
@@ -129,6 +135,8 @@ def _pieces(rows: StreamRows, seen: Longs, copies: Copies, places: _Places) -> _
     by_row = np.full(len(rows.kind), -1, dtype=np.int64)
     by_row[seen] = np.arange(len(seen))
     at = by_row[row]
+    early = np.zeros(len(copies.stream_of), dtype=bool)
+    early[copies.of_rows[rows.outcome[seen] == EARLY]] = True
     return _Pieces(
         place[at],
         copies.of_rows[at],
@@ -138,6 +146,7 @@ def _pieces(rows: StreamRows, seen: Longs, copies: Copies, places: _Places) -> _
         spans.lo,
         spans.hi,
         minute,
+        ~early[copies.of_rows[at]],
     )
 
 
@@ -145,7 +154,7 @@ def _certain(pieces: _Pieces, places: _Places, copies: Copies) -> Longs:
     """By stream and partition: from which number on it cannot stand unread; `ENDLESS`: none."""
     last = np.array([max((b.identity, b.hi) for b in ranges) for ranges in places.ranges])
     minute = np.array([max(b.minute for b in ranges) for ranges in places.ranges])
-    proven = pieces.findings & _UNPROVEN == 0
+    proven = (pieces.findings & _UNPROVEN == 0) & pieces.timed
     proven &= pieces.minute > minute[pieces.place]
     proven &= pieces.behind(last[pieces.place, 0], last[pieces.place, 1])
     certain = np.full(len(copies.stream_of), ENDLESS)
@@ -261,4 +270,4 @@ def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flag
     behind = (latest > 0) & (pieces.hi > top[pieces.held])
     found = pieces.take(behind)
     spans = Spans(found.held, np.maximum(found.lo, top[found.held]), found.hi)
-    return spans, latest[behind] - 1 < found.minute
+    return spans, (latest[behind] - 1 < found.minute) & found.timed

@@ -9,7 +9,8 @@ epoch, UTC. What does not apply to a row's kind is null.
 | reserved | producer | these numbers may be sent: durable before the first send |
 | sent | producer | how the sends of these numbers ended (`outcome`), and at which source offsets |
 | end | producer | the lane is closed: `seq_hi` numbers were used in all |
-| seen | consumer | these messages were at these offsets (`findings`: of each of them) |
+| seen | consumer | these messages were at these offsets (`findings`: of each of them; \
+`outcome` 1: they arrived over five minutes before they were to be sent) |
 | read | consumer | these offsets were read, with records there or not (`findings` compacted: at \
 one of them, or before, there was none) |
 | backlog | consumer | these offsets were there when it took the partition: no latencies |

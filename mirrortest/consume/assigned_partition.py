@@ -72,12 +72,18 @@ class Decoded(NamedTuple):
 
 
 class JudgedUpTo(NamedTuple):
-    """How far a partition of a source topic has been judged, in which incarnation of the topic."""
+    """How far a partition of a source topic has been judged, in which incarnation of the topic.
+
+    `topic_id` is Kafka's, None where it is unknown, or not proven yet; `cuts` as in
+    `AssignedPartition`.
+    """
 
     topic: str
     partition: int
     identity: int
     next_offset: int
+    topic_id: str | None = None
+    cuts: int = 0
 
 
 @dataclass
@@ -104,6 +110,8 @@ class AssignedPartition:
     """Of the topics of this name that were deleted: none of them comes back."""
     begins_at: int = 0
     """Where this incarnation begins: below it stands what was there before it was cut back."""
+    cuts: int = 0
+    """How often this topic was cut back before."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(leader epoch, offset from which on it was read), of what was read without a gap."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
@@ -136,7 +144,14 @@ class AssignedPartition:
     @property
     def reached(self) -> JudgedUpTo:
         """How far it has been judged."""
-        return JudgedUpTo(self.source, self.at.partition, self.identity, self.checker.next_offset)
+        return JudgedUpTo(
+            self.source,
+            self.at.partition,
+            self.identity,
+            self.checker.next_offset,
+            None if self.resumed else self.topic_id,
+            self.cuts,
+        )
 
     @property
     def place(self) -> ReadPosition:
@@ -169,6 +184,7 @@ class AssignedPartition:
             topic_id=saved.topic_id,
             left_ids=saved.left_ids,
             begins_at=saved.begins_at,
+            cuts=saved.cuts,
             epochs=saved.epochs,
             # What lies before the beginning may not be in the log yet.
             read_from=0 if saved.checker.next_offset == saved.begins_at else None,
@@ -213,6 +229,7 @@ class AssignedPartition:
             "topic_id": None if self.resumed else self.topic_id,
             "left_ids": list(self.left_ids),
             "begins_at": self.begins_at,
+            "cuts": self.cuts,
             "epochs": list(self.epochs),
             "counts": list(self.counts),
             "policy": self.policy.value,
@@ -238,6 +255,7 @@ class AssignedPartition:
         """
         if self.topic_id not in {None, topic_id}:
             self.left_ids = [*self.left_ids, str(self.topic_id)][-MOST_LEFT:]
+        self.cuts = self.cuts + 1 if self.topic_id == topic_id else 0
         self.topic_id, self.begins_at = topic_id, offset
         self.epochs = [each for each in self.epochs if each[1] < offset]
         self.checker.begin_anew(found_ns, offset)

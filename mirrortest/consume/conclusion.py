@@ -125,6 +125,8 @@ def log_tails(
             at.partition,
             saved.identity,
             views[at.topic][at.partition].next_offset,
+            saved.topic_id,
+            saved.cuts,
         )
         for at, saved in saved_by_others.items()
         if saved and at not in mine and at.partition in views.get(at.topic, ())

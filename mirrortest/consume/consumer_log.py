@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
+from mirrortest.errors import SequenceLogError
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.model.findings import MISSING, Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
-from mirrortest.seqlog.session import Session, Topic
+from mirrortest.seqlog.session import Incarnation, Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import sparse_groups
 from mirrortest.verify.fragment import latest_intended
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from mirrortest.wire.stream import StreamId
 
 _ALL = IntervalSet([(0, ENDLESS)])
+_Incarnations: TypeAlias = dict[tuple[int, str, int], tuple[int, set[int]]]
+"""(number, topic id, cuts) -> when it was met first, and the partitions with it."""
 
 
 class ConsumerLog:
@@ -43,8 +47,9 @@ class ConsumerLog:
         self._counts = dict(topics.counts)
         self._compacted = set(topics.compacted)
         self._uncommitted: set[str] = set()
-        self._noted = 0
-        """How many of those are in the session's file."""
+        self._incarnations: defaultdict[str, _Incarnations] = defaultdict(dict)
+        self._unnoted = False
+        """Whether the session's file lacks some of both."""
         self._earlier: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
         self._hidden = set(topics.policy_hidden)
         self._stamped = set(topics.stamped)
@@ -74,6 +79,7 @@ class ConsumerLog:
                 topics.policy_hidden,
                 topics.stamped,
                 topics.stamped_at_source,
+                {},
             ),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
@@ -134,23 +140,36 @@ class ConsumerLog:
             self._hidden,
             self._stamped,
             self._stamped_at_source,
+            self._incarnations,
         )
-        self._noted = len(self._uncommitted)
+        self._unnoted = False
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
 
     def uncommitted(self, topic: str) -> None:
         """Note that messages were read which may be of aborted transactions; see `sync`."""
+        self._unnoted |= topic not in self._uncommitted
         self._uncommitted.add(topic)
+
+    def _numbered(self, reached: JudgedUpTo) -> str:
+        """An incarnation as rows name it; of which topic it is the session's file says before."""
+        if reached.topic_id is not None:
+            which = reached.identity, reached.topic_id, reached.cuts
+            known = self._incarnations[reached.topic]
+            _, partitions = known.setdefault(which, (time.time_ns(), set()))
+            self._unnoted |= reached.partition not in partitions
+            partitions.add(reached.partition)
+        return str(reached.identity)
 
     def seen(self, mine: AssignedPartition, taken: JudgedBatch) -> None:
         """Log a judged batch."""
         each = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
+        identity = self._numbered(mine.reached)
         self._log.append(
             rows.seen(
                 row,
                 topic=mine.source,
                 partition=mine.at.partition,
-                topic_identity=str(mine.identity),
+                topic_identity=identity,
                 latencies=None if row.stream is None or number < taken.backlog_rows else latencies,
             )
             for number, (row, latencies) in enumerate(zip(taken.rows, each, strict=True))
@@ -167,7 +186,7 @@ class ConsumerLog:
                         mine.at.partition,
                         start,
                         end,
-                        topic_identity=str(mine.identity),
+                        topic_identity=self._numbered(mine.reached),
                         holed=mine.checker.holed,
                     )
                 ]
@@ -178,7 +197,7 @@ class ConsumerLog:
         """Log which offsets were there when the partition was taken, if any."""
         lo, hi = mine.checker.next_offset, mine.backlog_to
         if lo < hi:
-            identity = str(mine.identity)
+            identity = self._numbered(mine.reached)
             self._log.append(
                 [rows.backlog(mine.source, mine.at.partition, lo, hi, topic_identity=identity)]
             )
@@ -196,7 +215,7 @@ class ConsumerLog:
                     mine.at.partition,
                     lo,
                     hi,
-                    topic_identity=str(mine.identity),
+                    topic_identity=self._numbered(mine.reached),
                     latest_ns=latest_intended(found_ns),
                 )
             ]
@@ -212,11 +231,11 @@ class ConsumerLog:
         An end before what was judged is that of another incarnation of the topic, and proves
         nothing.
         """
-        topic, partition, identity, judged_to = reached
+        topic, partition, _, judged_to, *_ = reached
         if end >= judged_to:
-            identified = str(identity)
+            identity = self._numbered(reached)
             self._log.append(
-                [rows.tail(topic, partition, end, judged_to=judged_to, topic_identity=identified)]
+                [rows.tail(topic, partition, end, judged_to=judged_to, topic_identity=identity)]
             )
 
     def looked(self, at_ns: int) -> None:
@@ -236,6 +255,7 @@ class ConsumerLog:
 
         A stream whose ids were given up may have had any finding on any number.
         """
+        identity = self._numbered(mine.reached)
         self._log.append(
             rows.found(
                 stream,
@@ -244,7 +264,7 @@ class ConsumerLog:
                 finding,
                 partition=mine.at.partition,
                 next_offset=mine.checker.next_offset,
-                topic_identity=str(mine.identity),
+                topic_identity=identity,
             )
             for stream, fragment in mine.checker.fragments.items()
             for finding, numbers in (
@@ -285,7 +305,7 @@ class ConsumerLog:
 
     async def sync(self) -> None:
         """Make all of it durable. Raises SequenceLogError."""
-        if self._noted < len(self._uncommitted):
+        if self._unnoted:
             # Before the rows: no state moves past a message without it.
             await self._revise()
         await self._log.sync()
@@ -296,6 +316,9 @@ class ConsumerLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._unnoted:
+            with suppress(SequenceLogError):
+                await self._revise()
         await self._log.close(clean=error is None, looked_ns=self._looked_ns)
 
     async def __aenter__(self) -> Self:
@@ -311,6 +334,7 @@ def _topics(
     hidden: set[str],
     stamped: set[str],
     stamped_at_source: set[str],
+    incarnations: Mapping[str, _Incarnations],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
@@ -319,11 +343,12 @@ def _topics(
                 compacted=topic in compacted,
                 uncommitted=topic in uncommitted,
                 stamped=topic in stamped,
+                incarnations=_noted(incarnations.get(topic, {})),
             )
             for topic in {*options.topics, *partitions}
         }
     return {
-        options.mapping.source_of(topic): Topic(
+        (source := options.mapping.source_of(topic)): Topic(
             destination=topic,
             destination_partitions=partitions.get(topic),
             earlier_counts=earlier.get(topic, ()),
@@ -332,6 +357,20 @@ def _topics(
             policy_hidden=topic in hidden,
             stamped=topic in stamped,
             stamped_at_source=topic in stamped_at_source,
+            incarnations=_noted(incarnations.get(source, {})),
         )
         for topic in {*options.topics, *partitions}
     }
+
+
+def _noted(incarnations: _Incarnations) -> tuple[Incarnation, ...]:
+    return tuple(
+        Incarnation(
+            number=number,
+            topic_id=topic_id,
+            cuts=cuts,
+            since_ns=since_ns,
+            partitions=tuple(sorted(partitions)),
+        )
+        for (number, topic_id, cuts), (since_ns, partitions) in sorted(incarnations.items())
+    )

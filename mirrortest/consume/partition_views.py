@@ -52,6 +52,7 @@ class SavedState:
     topic_id: str | None
     left_ids: list[str]
     begins_at: int
+    cuts: int
     epochs: list[tuple[int, int]]
     rerouted_from: str | None = None
     """The policy by which its consumer judged where messages belong, if it is another one: what of
@@ -85,6 +86,7 @@ class SavedState:
         if len(counts) > _MOST_COUNTS or len(notes) > _MOST_NOTES:
             raise RecordError(f"{len(counts):,} partition counts and {len(notes):,} notes")
         topic_id = state.get("topic_id")
+        begins_at = untrusted.number(state.get("begins_at", 0))
         left_ids = untrusted.listed(state.get("left_ids", []))
         if len(left_ids) > MOST_LEFT:
             raise RecordError(f"{len(left_ids):,} topics of one name")
@@ -106,7 +108,8 @@ class SavedState:
             last,
             None if topic_id is None else untrusted.topic_id(topic_id),
             [untrusted.topic_id(each) for each in left_ids],
-            untrusted.number(state.get("begins_at", 0)),
+            begins_at,
+            untrusted.number(state.get("cuts", int(begins_at > 0)), 0, untrusted.COUNTS_END),
             _epochs_of(state),
             None if judged_by == policy else judged_by,
         )

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from mirrortest.model.findings import Outcome
 from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, firsts, ranges
 from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
+from mirrortest.reconcile.incarnations import applied
 from mirrortest.reconcile.interval_rows import ACKED, LATENCY, RANGE, interval_batch, merged
 from mirrortest.reconcile.latency import LatencySums
 from mirrortest.reconcile.stretch import (
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
+
+    from mirrortest.reconcile.incarnations import Numbers
 
     Longs = NDArray[np.int64]
 
@@ -90,6 +93,7 @@ class Compactor:
     horizons: Longs
     zones: Sequence[Zone] = ()
     packing: Packing = NO_PACKING
+    numbers: Numbers = field(default_factory=dict)
     _reader: Reader = field(init=False)
     _claims: Claims = field(init=False)
     _places: dict[Place, int] = field(default_factory=dict)
@@ -112,7 +116,7 @@ class Compactor:
             if self.zones:
                 raise ValueError("sums over rows of which some may not count")
             self._latencies.add(each for each in noted if each.run in {None, self.run})
-        rows = self._ours(rows)
+        rows = applied(self._ours(rows), self.numbers)
         if not rows.num_rows:
             return
         found, others = self._reader.stretches(rows)

@@ -19,7 +19,7 @@ import numpy as np
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.stream_rows import coded
 from mirrortest.reconcile.stretch import NONE
-from mirrortest.reconcile.unread import lane_homes
+from mirrortest.reconcile.unread import homes_by_stream
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -107,9 +107,9 @@ def _superseded(rows: StreamRows, copies: Copies, given: Given, stored: _Stored)
     streams = rows.streams
     superseded = np.zeros(len(streams), dtype=bool)
     producer = coded(streams.table["producer"]).astype(np.int64)
-    homes = lane_homes(rows, given)
-    seen_anywhere = np.zeros(len(streams), dtype=bool)
-    seen_anywhere[copies.stream_of] = True
+    homes = homes_by_stream(rows, given)
+    nowhere = ~homes.known
+    nowhere[copies.stream_of] = False
     for topic, (_, partitions) in given.explaining.items():
         of_topic = streams.topic == (streams.topics.index(topic) if topic in streams.topics else -1)
         for partition in partitions if of_topic.any() else ():
@@ -117,9 +117,7 @@ def _superseded(rows: StreamRows, copies: Copies, given: Given, stored: _Stored)
             there = there[np.isin(stored.group[there], streams.group[of_topic])]
             here = np.zeros(len(streams), dtype=bool)
             here[copies.stream_of[copies.partition_of == partition]] = True
-            belongs = np.array([partition in known for known in homes])[streams.group]
-            homed = np.array([bool(known) for known in homes])[streams.group]
-            mine = of_topic & (here | belongs | ~(homed | seen_anywhere))
+            mine = of_topic & (here | homes.has(partition) | nowhere)
             superseded |= mine & _behind(rows, producer, stored, there)
     return superseded
 

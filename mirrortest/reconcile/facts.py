@@ -114,6 +114,8 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for row in overview
         if row["kind"] == "found" and row["partition"] is not None and row["reached"] is not None
     ]
+    # Who counts from a later incarnation on does not know what was in those before.
+    alone = {place for numbers in plan.renumbered.values() for place in numbers}
     observed = ReadOffsets(
         read=spans["read"],
         unread=spans["unread"],
@@ -129,7 +131,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
         ranges,
-        online_cuts(found, tails, left_out=known_beside(spans["unread"], ranges)),
+        online_cuts(found, tails, left_out=alone | known_beside(spans["unread"], ranges)),
         {
             (row["topic"], row["partition"])
             for row in overview

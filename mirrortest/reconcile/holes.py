@@ -203,8 +203,8 @@ def _joins(chains: Chains, number: Longs) -> Flags:
     found[1:] &= of.seq_lo[1:] > of.seq_hi[:-1]
     found[1:] &= of.offset_lo[1:] >= of.offset_hi[:-1]
     for values in (
-        of.topic, of.producer, of.incarnation, of.lane, of.partition, of.identity, of.findings,
-        of.cell, number, of.seq_lo >> _BUCKET_BITS, of.offset_lo >> _OFFSET_BITS,
+        of.topic, of.producer, of.incarnation, of.lane, of.partition, of.identity, of.outcome,
+        of.findings, of.cell, number, of.seq_lo >> _BUCKET_BITS, of.offset_lo >> _OFFSET_BITS,
     ):  # fmt: skip
         found[1:] &= values[1:] == values[:-1]
     return found

@@ -36,6 +36,10 @@ _NOT_LOOKED = (
     "the destination was not searched (--bootstrap-server): messages that are there and were not "
     "consumed are not found"
 )
+_SEVERAL_SOURCES = (
+    "the run's producers and source observers used several clusters: whether a message was never "
+    "in its source's log is unknown"
+)
 
 
 @dataclass
@@ -144,6 +148,9 @@ class Ids:
         if damage:
             # Rows are missing that might have shown any message in the source.
             notes += [f"source observer's log damaged: {each}" for each in damage]
+            return observed, {}
+        if len(self.plan.sources) > 1:
+            notes.append(_SEVERAL_SOURCES)
             return observed, {}
         return observed, _source_read(self.plan, rows)
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.reconcile.incarnations import renumbered
 from mirrortest.results.summary import Workload
 from mirrortest.seqlog.files import distinct, find_sessions
 from mirrortest.seqlog.location import Location
@@ -14,6 +15,7 @@ from mirrortest.seqlog.options import Role
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mirrortest.reconcile.incarnations import Numbers
     from mirrortest.seqlog.files import SessionFiles
     from mirrortest.seqlog.session import Session
 
@@ -44,6 +46,19 @@ class Plan:
         """The producers' logs, as a plan of their own."""
         sessions = (found for found in self.sessions if found.session.role is Role.PRODUCER)
         return Plan(self.run, self.places, tuple(sessions))
+
+    @property
+    def renumbered(self) -> dict[int, Numbers]:
+        """By session: the numbers of incarnations that are others than its own."""
+        return renumbered([found.session for found in self.sessions])
+
+    @property
+    def sources(self) -> set[str]:
+        """The ids of the clusters that producers wrote to and source observers read."""
+        known = (
+            found.session.clusters.get("source") for found in (*self.sessions, *self.observers)
+        )
+        return {cluster for cluster in known if cluster}
 
     @property
     def destinations(self) -> dict[str, str]:
@@ -127,7 +142,8 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
     """Find the logs of a run; without `run` there must be exactly one run.
 
     Raises:
-        UsageError: the run must be named, or a place can not be read by any file system.
+        UsageError: the run must be named, a place can not be read by any file system, or
+            consumers read several copies of a topic.
         SequenceLogError: there is no log of that run, a session.json is broken, or a log of
             another run lies among this one's.
     """
@@ -149,12 +165,40 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
             f"{_instead(roots, chosen)}"
         )
     once = distinct(sessions)
+    _refuse_several_copies(chosen, once)
     return Plan(
         chosen,
         roots,
         tuple(found for found in once if found.session.role is not Role.SOURCE),
         tuple(found for found in once if found.session.role is Role.SOURCE),
     )
+
+
+def _refuse_several_copies(run: str, sessions: Sequence[SessionFiles]) -> None:
+    """Raise UsageError where consumers read several copies of a topic: an offset is of one."""
+    by_source: dict[str, dict[tuple[str, str], list[SessionFiles]]] = {}
+    for found in sessions:
+        session = found.session
+        for source, topic in session.topics.items() if session.role is Role.CONSUMER else ():
+            # Where there was no such topic, nothing of it was read.
+            if found.files and topic.destination_partitions is not None:
+                copy = topic.destination or source, session.clusters.get("destination", "")
+                by_source.setdefault(source, {}).setdefault(copy, []).append(found)
+    for source, copies in sorted(by_source.items()):
+        clusters = {cluster for _, cluster in copies if cluster}
+        if len(clusters) > 1 or len({name for name, _ in copies}) > 1:
+            raise UsageError(
+                f"consumers of run {run!r} read several copies of {source}: "
+                + "; ".join(_copy(*copy, found) for copy, found in sorted(copies.items()))
+                + ". Keep the logs of each copy's consumers in a directory of their own, and "
+                "reconcile each one with the producers' logs"
+            )
+
+
+def _copy(name: str, cluster: str, found: Sequence[SessionFiles]) -> str:
+    places = [each.location.shown for each in found]
+    more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+    return f"{name} in cluster {cluster or 'unknown'} ({places[0]}{more})"
 
 
 def _instead(roots: Sequence[Location], chosen: str) -> str:

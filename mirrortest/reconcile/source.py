@@ -24,8 +24,9 @@ from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import Marked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from mirrortest.reconcile.incarnations import Numbers
     from mirrortest.reconcile.plan import Plan
 
 _TASKS_PER_CORE = 4
@@ -48,7 +49,7 @@ class Reading(NamedTuple):
     """What tasks do: they need no more than this and the file systems.
 
     `horizons` are the times (ns) at which it may matter whether an acknowledgement came before.
-    `parts` is how many parts the judgement has.
+    `parts` is how many parts the judgement has; `numbers` are by session.
     """
 
     run: str
@@ -56,6 +57,7 @@ class Reading(NamedTuple):
     horizons: tuple[int, ...]
     placed: bool
     parts: int
+    numbers: Mapping[int, Numbers]
     zones: tuple[Zone, ...] = ()
     packing: Packing = NO_PACKING
 
@@ -72,7 +74,13 @@ class Reading(NamedTuple):
                     yield from compactor.close()
                 horizons = np.array(self.horizons, dtype=np.int64)
                 compactor = Compactor(
-                    self.run, file.session, task, horizons, self.zones, self.packing
+                    self.run,
+                    file.session,
+                    task,
+                    horizons,
+                    self.zones,
+                    self.packing,
+                    self.numbers.get(file.session, {}),
                 )
             damage: list[Damage] = []
             columns = columns_of(file.role, placed=self.placed)
@@ -114,6 +122,7 @@ def reading(plan: Plan, cores: int, *, placed: bool, parts: int | None = None) -
         tuple(sorted({0, *plan.horizons.values()})),
         placed,
         _parts(plan, cores) if parts is None else parts,
+        plan.renumbered,
     )
 
 

@@ -2,8 +2,9 @@
 
 Any missing number may stand in an unread range that was not sent too late for it. A number that was
 seen behind all unread ranges of its partition, and was to be sent after these were found missing,
-bounds what of its stream may stand there. (A log may show what is in offsets that it does not say
-it read: that proves nothing.)
+bounds what of its stream may stand there; not so where one of its stream arrived long before it was
+to be sent, as a clock is far off then. (A log may show what is in offsets that it does not say it
+read: that proves nothing.)
 """
 
 from __future__ import annotations
@@ -13,7 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirrortest.model.findings import Finding
+from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, highest_before
+from mirrortest.seqlog.rows import EARLY
 from mirrortest.seqlog.schema import ENDLESS, Kind
 from mirrortest.verify.placement import homes_of
 
@@ -67,7 +71,10 @@ class _Places(NamedTuple):
 
 
 class _Pieces(NamedTuple):
-    """What was seen in these partitions, by minute of intended time."""
+    """What was seen in these partitions, by minute of intended time.
+
+    `timed`: no message of its stream arrived there so early that a clock is far off.
+    """
 
     place: Longs
     held: Longs
@@ -77,10 +84,11 @@ class _Pieces(NamedTuple):
     lo: Longs
     hi: Longs
     minute: Longs
+    timed: Flags
 
     def take(self, which: Flags) -> _Pieces:
         """Some of them."""
-        return _Pieces(*(each[which] for each in self))
+        return _Pieces._make(each[which] for each in self)
 
     def behind(self, identity: Longs, offset: Longs) -> Flags:
         """Which begin at, or behind, a place for each."""
@@ -127,6 +135,8 @@ def _pieces(rows: StreamRows, seen: Longs, copies: Copies, places: _Places) -> _
     by_row = np.full(len(rows.kind), -1, dtype=np.int64)
     by_row[seen] = np.arange(len(seen))
     at = by_row[row]
+    early = np.zeros(len(copies.stream_of), dtype=bool)
+    early[copies.of_rows[rows.outcome[seen] == EARLY]] = True
     return _Pieces(
         place[at],
         copies.of_rows[at],
@@ -136,6 +146,7 @@ def _pieces(rows: StreamRows, seen: Longs, copies: Copies, places: _Places) -> _
         spans.lo,
         spans.hi,
         minute,
+        ~early[copies.of_rows[at]],
     )
 
 
@@ -143,7 +154,7 @@ def _certain(pieces: _Pieces, places: _Places, copies: Copies) -> Longs:
     """By stream and partition: from which number on it cannot stand unread; `ENDLESS`: none."""
     last = np.array([max((b.identity, b.hi) for b in ranges) for ranges in places.ranges])
     minute = np.array([max(b.minute for b in ranges) for ranges in places.ranges])
-    proven = pieces.findings & _UNPROVEN == 0
+    proven = (pieces.findings & _UNPROVEN == 0) & pieces.timed
     proven &= pieces.minute > minute[pieces.place]
     proven &= pieces.behind(last[pieces.place, 0], last[pieces.place, 1])
     certain = np.full(len(copies.stream_of), ENDLESS)
@@ -166,7 +177,8 @@ def _doubt(
         logged[rows.stream[rows.of(kind)]] = True
     logged[copies.stream_of] = True
     held_at = places.of(streams.topic[copies.stream_of], copies.partition_of)
-    homes = lane_homes(rows, given)
+    homes = homes_by_stream(rows, given)
+    unknown = ~homes.known
     for number, ranges in enumerate(places.ranges):
         partition = int(places.partition[number])
         mine = logged & (streams.topic == places.topic[number])
@@ -174,35 +186,54 @@ def _doubt(
         bound = np.full(len(streams), ENDLESS)
         bound[copies.stream_of[here]] = certain[here]
         if not any(blind.lo == 0 and blind.hi == ENDLESS for blind in ranges):
-            may = np.array([not known or partition in known for known in homes])[streams.group]
+            may = unknown | homes.has(partition)
             may[copies.stream_of[here]] = True
             mine &= may
         np.maximum(up_to, np.where(mine, bound, 0), out=up_to)
 
 
-def lane_homes(rows: StreamRows, given: Given) -> list[frozenset[int]]:
-    """By lane (`Streams.group`): the partitions where it belongs, or did; none: unknown."""
+class Homes(NamedTuple):
+    """Where streams belong in the destination, or did: `of` is each one's place in `each`."""
+
+    each: Sequence[frozenset[int]]
+    of: Longs
+
+    @property
+    def known(self) -> Flags:
+        """Which streams have one."""
+        return np.array([bool(homes) for homes in self.each], dtype=bool)[self.of]
+
+    def has(self, partition: int) -> Flags:
+        """Which streams belong in a partition."""
+        return np.array([partition in homes for homes in self.each], dtype=bool)[self.of]
+
+
+def homes_by_stream(rows: StreamRows, given: Given) -> Homes:
+    """Where streams belong, by their producers' rows; where there are none, nobody knows.
+
+    A lane's number is another partition's where the source had another number of them.
+    """
     streams = rows.streams
-    groups = int(streams.group.max(initial=-1)) + 1
-    if given.policy is None:
-        return [frozenset()] * groups
-    source = np.full(groups, -2, dtype=np.int64)
+    source = np.full(len(streams), NONE - 1, dtype=np.int64)
     for kind in (Kind.RESERVED, Kind.SENT):
         at = rows.of(kind)
-        np.maximum.at(source, streams.group[rows.stream[at]], rows.partition[at])
-    first = np.zeros(groups, dtype=np.int64)
-    first[streams.group] = np.arange(len(streams))
-    return [
-        frozenset()
-        if where < -1  # no producer's row names this lane
-        else homes_of(given.policy, lane, None if where < 0 else where, given.counts.get(topic, ()))
-        for where, lane, topic in zip(
-            source.tolist(),
-            streams.lane[first].tolist(),
-            streams.names(streams.topic[first]),
-            strict=True,
-        )
-    ]
+        np.maximum.at(source, rows.stream[at], rows.partition[at])
+    group = codes(streams.group, source).astype(np.int64)
+    _, first = np.unique(group, return_index=True)
+    return Homes(
+        [
+            frozenset()
+            if given.policy is None or where < NONE  # no producer's row names this stream
+            else homes_of(given.policy, lane, where, given.counts.get(streams.topics[topic], ()))
+            for where, lane, topic in zip(
+                source[first].tolist(),
+                streams.lane[first].tolist(),
+                streams.topic[first].tolist(),
+                strict=True,
+            )
+        ],
+        group,
+    )
 
 
 def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flags]:
@@ -239,4 +270,4 @@ def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flag
     behind = (latest > 0) & (pieces.hi > top[pieces.held])
     found = pieces.take(behind)
     spans = Spans(found.held, np.maximum(found.lo, top[found.held]), found.hi)
-    return spans, latest[behind] - 1 < found.minute
+    return spans, (latest[behind] - 1 < found.minute) & found.timed

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Kind
+from mirrortest.verify.fragment import arrived_early
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 Times = tuple[int, int]
 """The first and the last time of an interval's messages, ns since the epoch."""
 
+EARLY = 1
+"""The `outcome` of a `seen` row whose messages arrived long before they were to be sent."""
 RESERVED_ONLY = 0
 """The `outcome` of a `vouched` row whose numbers the ledger has as reserved only."""
 
@@ -147,7 +150,7 @@ def seen(
             row.offset_lo,
             row.offset_hi,
             topic_identity,
-            None,
+            EARLY if arrived_early(row) else None,
             int(row.findings),
             row.intended_first or None,
             row.intended_last or None,

@@ -9,7 +9,8 @@ epoch, UTC. What does not apply to a row's kind is null.
 | reserved | producer | these numbers may be sent: durable before the first send |
 | sent | producer | how the sends of these numbers ended (`outcome`), and at which source offsets |
 | end | producer | the lane is closed: `seq_hi` numbers were used in all |
-| seen | consumer | these messages were at these offsets (`findings`: of each of them) |
+| seen | consumer | these messages were at these offsets (`findings`: of each of them; \
+`outcome` 1: they arrived over five minutes before they were to be sent) |
 | read | consumer | these offsets were read, with records there or not (`findings` compacted: at \
 one of them, or before, there was none) |
 | backlog | consumer | these offsets were there when it took the partition: no latencies |
@@ -24,6 +25,9 @@ an intended time after the minute of `intended_first` |
 In a `seen` row with findings foreign, other run, or corrupted with its id unknown, the stream's
 columns are null (topic apart) and seq_lo = seq_hi = null; `lane` is the one whose key the messages
 have, null where no lane has it.
+
+`topic_identity` counts the incarnations of a partition, from 0, as consumers of one group do; of
+which topic each is stands in session.json (`incarnations`).
 
 A reader skips rows of a kind that it does not have: a new kind needs no new
 `SCHEMA_VERSION` as long as the other rows mean the same without it.

@@ -93,6 +93,23 @@ def session_id(now_ns: int, tag: str) -> str:
     return f"{at:%Y%m%dT%H%M%SZ}-{tag}"
 
 
+class Incarnation(DocumentPart):
+    """An incarnation of partitions that a session read or saw the state of.
+
+    Attributes:
+        number: as rows have it in `topic_identity`, counted by the consumers of one group.
+        topic_id: Kafka's id of the topic, the same for all.
+        cuts: how often that topic's partitions had been cut back before.
+        since_ns: when the session met it first.
+    """
+
+    number: int
+    topic_id: str
+    cuts: int = 0
+    since_ns: int
+    partitions: tuple[int, ...]
+
+
 class Topic(DocumentPart):
     """A source topic as this session saw it; None is unknown (yet).
 
@@ -103,6 +120,8 @@ class Topic(DocumentPart):
         uncommitted: messages of the run were read whose transactions may have been aborted.
         stamped: messages were read that brokers have stamped (LogAppendTime).
         stamped_at_source: the source's brokers stamp the topic's records.
+        incarnations: of its partitions, where the cluster has topic ids; empty in logs of older
+            versions.
     """
 
     destination: str | None = None
@@ -114,6 +133,7 @@ class Topic(DocumentPart):
     policy_hidden: bool = False
     stamped: bool = False
     stamped_at_source: bool = False
+    incarnations: tuple[Incarnation, ...] = ()
 
 
 class Note(DocumentPart):

@@ -4,7 +4,8 @@ An unread range may contain any missing number: one above those seen before it, 
 contained any number of messages, and one below them, since a mirror replays and reorders. Only time
 bounds the doubt: what was sent after the range was found deleted cannot have been in it. Seqs and
 intended times ascend together. So the first message seen after the range that is late enough ends
-the doubt for itself and all numbers above.
+the doubt for itself and all numbers above. Two hosts' clocks are compared for that: of a stream of
+which a message arrived long before it was to be sent, time proves nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from mirrortest.verify.row import SeenRow
 
 CLOCK_TOLERANCE_NS = 300_000_000_000
-"""The most that clocks of producers and consumers may differ: Kerberos assumes the same."""
+"""The most that clocks of producers and consumers may differ, where nothing shows that they differ
+by more: Kerberos assumes the same."""
 ALWAYS = 1 << 62
 """Above all minutes and all seqs."""
 _UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
@@ -49,6 +51,12 @@ def last_minute(found_ns: int | None) -> int:
     return ALWAYS if latest is None else latest // MINUTE_NS
 
 
+def arrived_early(row: SeenRow) -> bool:
+    """Whether messages arrived so long before they were to be sent that a clock is far off."""
+    ahead_ns = row.intended_first - row.arrived_first
+    return ahead_ns > CLOCK_TOLERANCE_NS and not row.findings & _UNPROVEN
+
+
 @dataclass(slots=True)
 class Fragment:
     """A stream as one destination partition shows it, exact until it is collapsed.
@@ -71,6 +79,8 @@ class Fragment:
     """The last minute of intended time from which messages may be in the unread ranges."""
     certain_from: int | None = None
     """The least number seen after the unread ranges that was sent too late to be in them."""
+    clock_off: bool = False
+    """Whether some messages have `arrived_early`."""
     last_place: int = -1
     """Where the stream was last seen (`PartitionChecker.before`, and the offset); -1: never."""
     intended_first: int = 0
@@ -104,6 +114,8 @@ class Fragment:
         """
         lo, hi = row.seq_lo, row.seq_hi
         self._note_times(row)
+        if not self.clock_off and arrived_early(row):
+            self.clock_off, self.certain_from = True, None
         self.last_place = before + row.offset_hi - 1
         if self.summary is not None:
             self._count(self.summary, hi - lo, row.findings)
@@ -118,7 +130,7 @@ class Fragment:
         return self.size - before
 
     def _apply_out_of_order(self, row: SeenRow, lo: int, hi: int) -> None:
-        too_late = row.intended_first // MINUTE_NS > self.unread_minute
+        too_late = row.intended_first // MINUTE_NS > self.unread_minute and not self.clock_off
         if self.read_below is not None and too_late and not row.findings & _UNPROVEN:
             self.certain_from = min(lo, self.doubtful_below)
         again = self.seen.within(lo, hi)
@@ -224,6 +236,8 @@ class Fragment:
             state["copies"] = self.copies
         if self.read_below is not None:
             state["unread"] = [self.read_below, self.unread_minute, self.certain_from]
+        if self.clock_off:
+            state["clock_off"] = True
         if self.summary is not None:
             state["summary"] = dict(self.summary)
         return state
@@ -239,6 +253,7 @@ class Fragment:
         summary = fields.get("summary")
         made = cls(
             copies=untrusted.number(fields.get("copies", 0)),
+            clock_off=untrusted.flag(fields.get("clock_off", False)),
             last_place=untrusted.number(untrusted.entry(fields, "at")),
             summary=None if summary is None else untrusted.counts(summary, _COUNTED),
         )

@@ -39,12 +39,21 @@ def incarnation_of(place: int) -> int:
 
 
 class Message(NamedTuple):
-    """What stands at an offset; without a stream `findings` say what it is, and `key` its lane."""
+    """What stands at an offset; without a stream `findings` say what it is, and `key` its lane.
+
+    An `early` one arrived long before it was to be sent, by the clocks of those concerned.
+    """
 
     stream: StreamId | None
     seq: int = 0
     findings: frozenset[Finding] = frozenset()
     key: int = -1
+    early: bool = False
+
+    @property
+    def shows_clock(self) -> bool:
+        """Whether it proves that a clock is far off."""
+        return self.early and not self.findings & {Finding.UNPROVEN, Finding.CORRUPTED}
 
     @property
     def lane(self) -> int:
@@ -92,10 +101,17 @@ class Fragment:
     In doubt, at offsets that nobody read, is every number, up to the least of those seen after all
     of them that were sent too late to stand there. Nor is a number reordered that was seen first
     behind such offsets, unless it was sent too late, or a number above it was seen before them all.
+    Nothing was sent too late once a clock is known to be far off: from that message on, with
+    `known_before` from the first one on. No number is certain then.
     """
 
     def __init__(
-        self, stream: StreamId, stood: Mapping[int, Message], passed: Iterable[Passed]
+        self,
+        stream: StreamId,
+        stood: Mapping[int, Message],
+        passed: Iterable[Passed],
+        *,
+        known_before: bool = False,
     ) -> None:
         self.seqs: list[int] = []
         """In the order of their offsets, copies included."""
@@ -107,7 +123,9 @@ class Fragment:
         in_order = HORIZON
         minute = -1
         certain: list[int] | None = None
-        for stretch in sorted(passed, key=lambda s: s.lo):
+        in_place_order = sorted(passed, key=lambda s: s.lo)
+        clock_off = known_before and shows_clock(stream, stood, in_place_order)
+        for stretch in in_place_order:
             if stretch.blind:
                 if certain is None:
                     in_order = max(self.seqs, default=-1) + 1
@@ -116,8 +134,10 @@ class Fragment:
                 message = stood.get(offset)
                 if message is None or message.stream != stream:
                     continue
+                if message.shows_clock and not clock_off:
+                    clock_off, certain = True, None if certain is None else []
                 if certain is not None:
-                    late = minute_of(message.seq) > minute
+                    late = minute_of(message.seq) > minute and not clock_off
                     proven = not message.findings & {Finding.UNPROVEN, Finding.CORRUPTED}
                     if late and proven and not stretch.glimpsed:
                         certain.append(message.seq)
@@ -156,6 +176,12 @@ class Fragment:
             for seq in first.keys() - self._excused
             if any(later > seq and first[later] < first[seq] for later in first)
         }
+
+
+def shows_clock(stream: StreamId, stood: Mapping[int, Message], passed: Iterable[Passed]) -> bool:
+    """Whether some message of a stream, at offsets that were passed, shows that a clock is off."""
+    shown = (stood[at] for stretch in passed for at in _shown(stretch) if at in stood)
+    return any(each.stream == stream and each.shows_clock for each in shown)
 
 
 def judge(

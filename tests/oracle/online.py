@@ -367,7 +367,9 @@ def arrays(truth: Truth, partition: int, messages: list[tuple[int, Message]]) ->
     intended = START + seqs * STEP
     offsets = np.array([at for at, _ in messages], np.int64)
     keys = np.array([-1 if m.stream else m.key for _, m in messages], np.int64)
-    columns = (streams, stream, seqs, offsets, intended, intended, findings, START + STEP, keys)
+    early = np.array([m.early for _, m in messages], dtype=bool)
+    arrived = intended + np.where(early, -2 * CLOCK_TOLERANCE_NS, STEP)
+    columns = (streams, stream, seqs, offsets, intended, intended, findings, arrived, keys)
     return Messages(*columns)
 
 

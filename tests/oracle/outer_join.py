@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.model.findings import STREAM_FINDINGS, Finding
 from mirrortest.wire.stream import StreamId
 
-from .judge import minute_of
+from .judge import minute_of, shows_clock
 from .truth import RUN
 
 if TYPE_CHECKING:
@@ -248,6 +248,8 @@ def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> Non
                 tables["keys"].append((truth.topic, partition, stretch.lo, hole, *key))
             if message and message.stream and (stretch.glimpsed or not stretch.blind):
                 shown = int(sum(message.findings))
+                # Where a clock is off, what comes behind was never sent too late.
+                off = shows_clock(message.stream, reference.stood[partition], passed)
                 tables["seen"].append(
                     (
                         *_columns(message.stream),
@@ -255,7 +257,7 @@ def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> Non
                         partition,
                         stretch.lo,
                         shown,
-                        minute_of(message.seq),
+                        -1 if off else minute_of(message.seq),
                     )
                 )
 

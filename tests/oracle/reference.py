@@ -404,7 +404,7 @@ class Reference:
         self.told_lost |= facts.claimed
         fragments = {
             stream: {
-                at: Fragment(stream, self.stood[at], passed)
+                at: Fragment(stream, self.stood[at], passed, known_before=True)
                 for at, passed in enumerate(facts.passed)
             }
             for stream in self._known

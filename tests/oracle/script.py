@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from .judge import ALWAYS, INCARNATION, incarnation_of, offset_of
+from .judge import ALWAYS, INCARNATION, incarnation_of, minute_of, offset_of
 from .truth import make_truth
 
 if TYPE_CHECKING:
@@ -131,6 +131,7 @@ class History:
             shown = [
                 f"{at}:{m.stream[2:] if m.stream else m.key}#{m.seq}"
                 + "".join(f"!{f.label}" for f in sorted(m.findings))
+                + "!early" * m.early
                 for at, m in sorted(stood.items())
             ]
             lines.append(f"partition {number} ({truth.ends[number]}): {' '.join(shown)}")
@@ -143,6 +144,7 @@ def make_history(
     """A history; see `truth.make_truth`."""
     stage = _Stage(tape, make_truth(tape, name=name, topic=topic, policy=policy))
     stage.play()
+    stage.set_clocks()
     return stage.history
 
 
@@ -265,6 +267,15 @@ class _Stage:
         self.judge(consumer, final=False)
         self.now += self.tape.pick((64, 1, 63, 65)) * (DEADLINE // 64)
         self.judge(consumer, final=False)
+
+    def set_clocks(self) -> None:
+        """Some streams' messages arrive long before they are to be sent, from a minute on."""
+        early = {sent.stream: self.tape.below(3) for sent in self.truth.sent if self.tape.one_in(8)}
+        for stood in self.truth.stood:
+            for place, message in stood.items():
+                if message.stream in early:
+                    off = minute_of(message.seq) >= early[message.stream]
+                    stood[place] = message._replace(early=off)
 
     # -- the end --------------------------------------------------------------------------------
 

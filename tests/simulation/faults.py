@@ -68,7 +68,8 @@ class Faults(TopicFaults):
         victim = self._victim(("consume", "produce")[strike.much % 2], strike.which)
         if victim is None:
             return False
-        victim.process.wall_offset_ns += (-75, -3, 3, 75)[strike.much // 2 % 4] * 1_000_000_000
+        seconds = (-75, -3, 3, 75)[strike.much // 2 % 4] * (48 if strike.much >= 192 else 1)
+        victim.process.wall_offset_ns += seconds * 1_000_000_000
         return True
 
     # -- the way to brokers -----------------------------------------------------------------------

@@ -101,6 +101,49 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     assert not any(topic.uncommitted for topic in old.topics.values())
 
 
+async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_rows(
+    tmp_path: Path,
+) -> None:
+    """Once it is proven; a session of the version before says nothing of it."""
+    options = consume_options(
+        mapping=TopicMapping.parse(source_alias="A"), topics=("A.t",), log_dir=str(tmp_path)
+    )
+    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set(), policy_hidden=set())
+    held = [
+        AssignedPartition.fresh(
+            TopicPartition("A.t", number), 1, source="t", run="r1", policy=ExpectPartition.ANY,
+            counts=[3], topic_id="old", read_from=0,
+        )
+        for number in (2, 0)
+    ]  # fmt: skip
+    raw: list[bytes] = []
+    async with await ConsumerLog.open(
+        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
+    ) as log:
+
+        async def noted() -> list[tuple[int, str, int, tuple[int, ...]]]:
+            for each in held:
+                each.read_from = 0
+                each.checker.next_offset += 1
+                log.read(each)
+            await log.sync()
+            raw.append((Path(log.where) / "session.json").read_bytes())
+            found = Session.decode(raw[-1], "here").topics["t"].incarnations
+            return [(each.number, each.topic_id, each.cuts, each.partitions) for each in found]
+
+        held[0].resumed = True
+        assert await noted() == [(0, "old", 0, (0,))]
+        held[0].resumed = False
+        assert await noted() == [(0, "old", 0, (0, 2))]
+        held[0].start_over(1, "old", 0)
+        held[1].start_over(1, "new")
+        first = (0, "old", 0, (0, 2))
+        assert await noted() == [first, (1, "new", 0, (0,)), (1, "old", 1, (2,))]
+    before = json.loads(raw[-1])
+    del before["topics"]["t"]["incarnations"]
+    assert not Session.decode(json.dumps(before).encode(), "here").topics["t"].incarnations
+
+
 def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
     """Whoever takes a partition over with nothing left to read vouches for all of it."""
     written: list[Row] = []

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
+from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.row import SeenRow
 from mirrortest.verify.untrusted import RecordError
@@ -29,6 +30,7 @@ STEPS = st.lists(
             st.integers(0, 20),
             st.integers(1, 8),
             st.sampled_from([(), (), ("corrupted",), ("misrouted", "altered_key"), ("unproven",)]),
+            st.sampled_from([False, False, False, True]),
         ),
         st.tuples(st.just("unread"), st.integers(1, 3), st.sampled_from([-1, 0, 1, 2, ALWAYS])),
         st.tuples(st.just("gap"), st.integers(1, 3)),
@@ -44,11 +46,11 @@ def row(
     count: int,
     findings: int | Finding = 0,
     at: int = 0,
+    arrived: int | None = None,
 ) -> SeenRow:
     seq_hi = seq + count if stream else 0
-    return SeenRow(
-        stream, seq, seq_hi, offset, offset + count, int(findings), at, at, at, at, at, at
-    )
+    times = (at, at, at, at, *(at if arrived is None else arrived,) * 2)
+    return SeenRow(stream, seq, seq_hi, offset, offset + count, int(findings), *times)
 
 
 def bits(labels: tuple[str, ...]) -> int:
@@ -65,13 +67,15 @@ def script(
     offset = 0
     for kind, *of in steps:
         if kind == "seen":
-            which, seq, count, labels = of
+            which, seq, count, labels, early = of
             stream = STREAMS[which]
             shown = frozenset(Finding[label.upper()] for label in labels)
             for k in range(count):
                 at = START + (seq + k) * STEP
-                calls.append(("apply", row(stream, seq + k, offset + k, 1, bits(labels), at)))
-            stood |= {offset + k: Message(stream, seq + k, shown) for k in range(count)}
+                arrived = at - (CLOCK_TOLERANCE_NS + 1) * early
+                one = row(stream, seq + k, offset + k, 1, bits(labels), at, arrived)
+                calls.append(("apply", one))
+            stood |= {offset + k: Message(stream, seq + k, shown, -1, early) for k in range(count)}
             passed.append(Passed(offset, offset + count))
         elif kind == "unread":
             count, minute = of

@@ -23,7 +23,14 @@ from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.parquet import write_parquet
 from mirrortest.seqlog.rows import end, reserved, sent
 from mirrortest.seqlog.schema import ENDLESS, ROWS, SCHEMA_VERSION, Kind
-from mirrortest.seqlog.session import SESSION_FILE, FileNote, Session, Topic, session_id
+from mirrortest.seqlog.session import (
+    SESSION_FILE,
+    FileNote,
+    Incarnation,
+    Session,
+    Topic,
+    session_id,
+)
 from mirrortest.timing.histogram import Sparse
 from mirrortest.wire.stream import StreamId
 
@@ -134,6 +141,15 @@ def _session() -> dict[str, Any]:
                 policy_hidden=True,
                 stamped=True,
                 stamped_at_source=True,
+                incarnations=(
+                    Incarnation(
+                        number=1,
+                        topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
+                        cuts=1,
+                        since_ns=START,
+                        partitions=(0, 3),
+                    ),
+                ),
             ),
             "other": Topic(),
         },

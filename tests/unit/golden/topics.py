@@ -121,6 +121,7 @@ def _assigned() -> AssignedPartition:
         topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
         left_ids=["AAAAAAAAAAAAAAAAAAAAAg"],
         begins_at=3,
+        cuts=1,
         epochs=[(1, 3), (4, 20)],
         claimed={STREAM: IntervalSet([(30, 31)])},
         notes=["a note"],

@@ -1,0 +1,111 @@
+"""Logs that number a partition's incarnations differently get one numbering, by topic id."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.reconcile.incarnations import applied, renumbered
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.session import Incarnation, Session, Topic
+
+_PLACE = ("t", 3)
+
+
+class _Seen(NamedTuple):
+    """What a session met: its own numbers of incarnations, and these by their true place."""
+
+    numbers: list[int]
+    true: list[int]
+
+
+def _session(seen: _Seen, skew: int = 0) -> Session:
+    met = tuple(
+        Incarnation(number=own, topic_id=f"id{at}", since_ns=at + skew, partitions=(3,))
+        for own, at in zip(seen.numbers, seen.true, strict=True)
+    )
+    return Session(
+        run="r", role=Role.CONSUMER, name="c", session="s", started_ns=1,
+        topics={"t": Topic(incarnations=met)},
+    )  # fmt: skip
+
+
+def _numbers(sessions: list[Session], at: int) -> dict[int, int]:
+    """The numbers of one session's own, changed or not."""
+    changed = renumbered(sessions).get(at, {}).get(_PLACE, {})
+    own = [each.number for each in sessions[at].topics["t"].incarnations]
+    return {number: changed.get(number, number) for number in own}
+
+
+@st.composite
+def _sessions(draw: st.DrawFn) -> list[_Seen]:
+    """Each counts from a number of its own on, and may have missed any incarnation."""
+    found = []
+    for _ in range(draw(st.integers(1, 4))):
+        true = sorted(draw(st.sets(st.integers(0, 6), min_size=1)))
+        first = draw(st.integers(0, true[0]))
+        found.append(_Seen([first + place for place in range(len(true))], true))
+    return found
+
+
+@given(_sessions())
+def test_one_topic_has_one_number_and_a_later_one_a_greater(seen: list[_Seen]) -> None:
+    """Whoever read it; no number is below a session's own, which counts what no log has."""
+    sessions = [_session(each) for each in seen]
+    by_topic: dict[int, int] = {}
+    for at, each in enumerate(seen):
+        numbers = _numbers(sessions, at)
+        for own, true in zip(each.numbers, each.true, strict=True):
+            assert numbers[own] >= own
+            assert by_topic.setdefault(true, numbers[own]) == numbers[own]
+    in_order = [by_topic[true] for true in sorted(by_topic)]
+    assert in_order == sorted(set(in_order))
+
+
+@given(_sessions(), st.lists(st.integers(-9, 9), min_size=4, max_size=4))
+def test_a_session_decides_the_order_of_what_it_met_whatever_clocks_say(
+    seen: list[_Seen], skews: list[int]
+) -> None:
+    """Clocks order only topics that no session has met both of, directly or by others."""
+    sessions = [_session(each, skew) for each, skew in zip(seen, skews, strict=False)]
+    for at in range(len(seen)):
+        numbers = list(_numbers(sessions, at).values())
+        assert numbers == sorted(set(numbers))
+
+
+@given(_sessions())
+def test_numbers_stay_where_all_count_alike(seen: list[_Seen]) -> None:
+    """Also where some incarnation stands in no log."""
+    assert not renumbered([_session(each._replace(numbers=each.true)) for each in seen])
+
+
+def test_each_cut_of_a_topic_is_an_incarnation() -> None:
+    """And comes before the topic that follows, whoever knows of it."""
+
+    def met(*each: tuple[int, str, int, int]) -> Session:
+        found = tuple(
+            Incarnation(number=number, topic_id=of, cuts=cuts, since_ns=at, partitions=(3,))
+            for number, of, cuts, at in each
+        )
+        base = _session(_Seen([], []))
+        return base.model_copy(update={"topics": {"t": Topic(incarnations=found)}})
+
+    sessions = [met((0, "x", 0, 1)), met((1, "x", 1, 3), (2, "y", 0, 5)), met((0, "y", 0, 4))]
+    assert [_numbers(sessions, at) for at in range(3)] == [{0: 0}, {1: 1, 2: 2}, {0: 2}]
+
+
+def test_rows_carry_the_numbers_that_their_own_stand_for() -> None:
+    """Those of other partitions and topics keep theirs, and null stays null."""
+    rows = pa.record_batch(
+        {
+            "topic": ["t", "t", "t", "u", "t"],
+            "partition": pa.array([3, 3, 4, 3, 3], pa.int32()),
+            "topic_identity": ["0", "1", "0", "0", None],
+        }
+    )
+    found = applied(rows, {_PLACE: {0: 1, 1: 3}})
+    assert found["topic_identity"].to_pylist() == ["1", "3", "0", "0", None]
+    assert applied(rows, {}) is rows

@@ -1,0 +1,115 @@
+"""Consumers that count a topic's incarnations differently: their logs are matched by topic id.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import STATES, Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from tests.simulation.history import Stage
+
+_PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
+
+
+def test_what_two_groups_read_of_a_recreated_topic_is_no_duplicate() -> None:
+    """The second group has not seen the topic of before; message 12 is there twice indeed."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced("p0")
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=40.0)
+        await asyncio.sleep(2)
+        script.write(range(10))
+        await script.read(10)
+        await asyncio.sleep(3)
+        script.recreate()
+        script.write((*range(10, 15), 12))
+        await asyncio.sleep(8)
+        stage.supervise("consume", "c1", group="b")
+
+    logs = reconciled(played(_PLAN, script))
+    assert logs.counts["duplicated"] == 1
+    assert (logs.counts["seen"], logs.counts["surplus"], logs.counts["lost"]) == (15, 1, 0)
+    assert logs.online is not None
+    assert not logs.online.disagreements
+
+
+def test_what_one_group_read_before_does_not_cover_what_another_did_not_read() -> None:
+    """Offsets 0 to 1 were read in the topic of before, and deleted unread in the next one."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced("p0")
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=4.0)
+        await asyncio.sleep(2)
+        script.write(range(10))
+        await script.read(10)
+        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        script.recreate()
+        script.write((*range(10, 15), 13))
+        script.copy.retain_from(2, script.world.now_ns)
+        stage.supervise("consume", "c1", group="b", until_complete=False, duration=15.0)
+
+    logs = reconciled(played(_PLAN, script))
+    assert (logs.counts["lost"], logs.counts["inconclusive"]) == (0, 2)
+    assert logs.counts["duplicated"] == 1
+
+
+def test_what_was_read_again_after_a_state_was_lost_is_no_duplicate() -> None:
+    """The next consumer of the same group counts anew; message 11 is there twice indeed."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced("p0")
+        session = asyncio.ensure_future(stage.session("consume", "c0"))
+        await asyncio.sleep(2)
+        script.write(range(10))
+        await script.read(10)
+        await asyncio.sleep(3)
+        script.recreate()
+        script.write((*range(10, 14), 11))
+        await asyncio.sleep(4)
+        script.recreate(STATES)
+        stage.current["c0"].process.kill()
+        await session
+        script.write([14])
+        stage.supervise("consume", "c0")
+
+    logs = reconciled(played(replace(_PLAN, deadline=30.0), script))
+    assert logs.counts["duplicated"] == 1
+    assert (logs.counts["seen"], logs.counts["surplus"], logs.counts["lost"]) == (15, 1, 0)
+
+
+def test_a_log_that_was_cut_back_twice_has_three_incarnations_of_one_topic() -> None:
+    """What is written again after an unclean election is there twice, whoever read it."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced("p0")
+        stage.supervise("consume", "c0", until_complete=False, duration=15.0)
+        await asyncio.sleep(2)
+        script.write(range(10))
+        for _ in range(2):
+            await asyncio.sleep(3)
+            script.copy.elect_unclean(6, script.world.now_ns)
+            script.write((6, 7, 8, 9))
+            script.write_others(1)
+        await asyncio.sleep(3)
+        stage.current["c0"].process.kill()
+        script.write(range(10, 15))
+
+    logs = reconciled(played(_PLAN, script))
+    assert (logs.counts["duplicated"], logs.counts["surplus"]) == (4, 8)
+    assert logs.counts["seen"] == 15

@@ -1,0 +1,47 @@
+"""What may have been in offsets that nobody read, and what cannot: online and from the logs.
+
+The real applications on the simulated clusters.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.simulation.batch import MessageId
+from tests.simulation.mirror import grow
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import RUN, Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from tests.simulation.history import Stage
+
+
+def test_a_lane_of_one_producer_is_not_at_home_where_anothers_lane_of_that_number_is() -> None:
+    """Lane 0 goes to partition 0 of two, and to partition 2 of three; partition 0 was not read."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        world, mirror = stage.world, stage.mirror
+        lost = MessageId("t0", f"p1@{RUN}.1", 0, 1)
+        mirror.habits = replace(mirror.habits, drops=frozenset({lost}))
+        await script.produced("p0")
+        await asyncio.sleep(3)
+        grow(world.source.topics["t0"], 3)
+        await asyncio.sleep(2)
+        await script.produced("p1")
+        await asyncio.sleep(3)
+        script.copy.retain_from(script.copy.end, world.now_ns)
+        stage.supervise("consume", "c0")
+        await asyncio.sleep(1)
+        await script.produced("p2")
+
+    stage = played(Plan(partitions=2, producers=3, messages=20, rate=2.0, deadline=5.0), script)
+    (consumer,) = stage.outcome.consumers
+    logs = reconciled(stage)
+    assert (consumer.report.counts["lost"], consumer.report.counts["inconclusive"]) == (1, 17)
+    assert (logs.counts["lost"], logs.counts["inconclusive"]) == (1, 17)
+    assert logs.online is not None
+    assert not logs.online.disagreements

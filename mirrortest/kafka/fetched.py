@@ -57,6 +57,9 @@ class FetchedBatches:
         topic_id: of the topic that was read; None where the cluster reports none.
         transactional: whether they were written in transactions; never where the client
             does not report it.
+        markers_from: from this offset on up to `next_offset` there are transactions' markers, or
+            records of aborted ones, alone; None where that is not so, or the client does not
+            report it.
         unread: why there are records at these offsets that cannot be read, however often they are
             fetched; None where it is not so.
     """
@@ -72,6 +75,7 @@ class FetchedBatches:
     topic_id: str | None = None
     transactional: bool = False
     unread: str | None = None
+    markers_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +231,10 @@ def batches(
             upto, count = following, count + records
             continue
         raw = data[at:stop]
-        skipped = attributes & CONTROL or not records
+        marker = bool(attributes & CONTROL)
         if transactions is not None:
-            skipped = transactions.leave_out(raw, base, attributes, producer) or skipped
+            marker = transactions.leave_out(raw, base, attributes, producer) or marker
+        skipped = marker or not records
         buffer: memoryview | bytearray | None = None
         unread: str | None = None
         if not skipped:
@@ -250,6 +255,7 @@ def batches(
             topic_id,
             bool(transactional),
             unread,
+            base if marker else None,
         )
         reached = upto = following
     if count:

@@ -14,6 +14,7 @@ from mirrortest.verify.placement import ExpectPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from mirrortest.verify.compaction import Explained
     from mirrortest.verify.fragment import Fragment
     from mirrortest.verify.ledger_record import LaneRecord
     from mirrortest.verify.partition import PartitionChecker
@@ -75,7 +76,7 @@ def judge(
     ledger_complete: bool = False,
     policy: ExpectPartition = ExpectPartition.ANY,
     homes: Collection[int] = (),
-    explained_below: int = 0,
+    explained: Explained | None = None,
 ) -> StreamVerdict:
     """Judge one stream over all partitions of its destination topic.
 
@@ -91,7 +92,7 @@ def judge(
         ledger_complete: whether a lane without a ledger record cannot exist.
         policy: how `MISROUTED` is judged.
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
-        explained_below: the bound below which compaction explains what is missing.
+        explained: what compaction explains of what is missing; None: nothing.
     """
     verdict = StreamVerdict(stream)
     claimed = claimed or NOTHING
@@ -121,10 +122,10 @@ def judge(
             # Any of it may have been seen.
             verdict.add(Finding.INCONCLUSIVE, missing)
             missing = NOTHING
-        if explained_below and missing:
-            explained = missing.below(explained_below)
-            verdict.add(Finding.COMPACTED, explained)
-            missing -= explained
+        if explained and missing:
+            removed = missing & explained.removed
+            verdict.add(Finding.COMPACTED, removed)
+            missing -= removed
         if missing and claimed:
             lost = missing & claimed
             verdict.add(Finding.LOST, lost)
@@ -132,6 +133,8 @@ def judge(
         if missing:
             below = ALWAYS if seen_before is not None else doubtful_below(fragments, homes=homes)
             doubts = missing.below(below)
+            if explained:
+                doubts |= missing & explained.doubtful
             verdict.add(Finding.INCONCLUSIVE, doubts)
             missing -= doubts
         verdict.add(Finding.IN_FLIGHT, missing)

@@ -124,6 +124,7 @@ class BatchJudge:
                 # They may be the first that were mirrored since partitions were added.
                 arrived_ns = max(batch.arrived_ns for _, batch in full)
                 await until_answered(context.topics.recount, topic, arrived_ns)
+            self._expect_markers(assigned, batches)
             judged = assigned.judge(decoded)
             self._source_names.check(topic, assigned.source, records, judged.rows)
             if self._uncommitted and (note := in_transactions(topic, judged.rows, batches)):
@@ -132,8 +133,20 @@ class BatchJudge:
                     assigned.notes.append(note)
             context.log.seen(assigned, judged)
             context.metrics.count(assigned.source, judged)
+        else:
+            self._expect_markers(assigned, batches)
         assigned.passed(batches)
         assigned.checker.advance(batches[-1].next_offset)
+
+    def _expect_markers(self, assigned: AssignedPartition, batches: list[FetchedBatches]) -> None:
+        """Have the checker know which offsets without a record compaction did not empty."""
+        topics, topic = self._context.topics, assigned.at.topic
+        markers = [(each.markers_from, each.next_offset) for each in batches]
+        expected = [(begin, end) for begin, end in markers if begin is not None]
+        if not (self._context.reader.sees_markers or topics.may_compact(topic)):
+            expected = [(batches[0].fetched_from, batches[-1].next_offset)]
+        if expected:
+            assigned.checker.expect_markers(expected)
 
     def _pass_over(self, assigned: AssignedPartition, batch: FetchedBatches, why: str) -> None:
         """Go on behind records that cannot be read: their offsets are an unread range."""

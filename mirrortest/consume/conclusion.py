@@ -326,9 +326,14 @@ class _Conclusion:
                     f"(grant DescribeConfigs on it): that may be why {missing_here:,} messages are "
                     "missing"
                 )
+        holes = any(checker.holes for view in self.views.values() for checker in view.values())
+        emptied = ", or that compaction emptied" if holes else ""
         for finding, why in (
             (Finding.IN_FLIGHT, "acknowledged, not seen, and not overdue"),
-            (Finding.INCONCLUSIVE, "may have been in offsets that no consumer could read"),
+            (
+                Finding.INCONCLUSIVE,
+                f"may have been in offsets that no consumer could read{emptied}",
+            ),
         ):
             if total.counts[finding]:
                 doubts.append(f"{total.counts[finding]:,} messages {why}")

@@ -179,16 +179,12 @@ class ConsumerLog:
         """Log the offsets read since this was last called."""
         start, end = mine.read_from, mine.checker.next_offset
         if start is not None and start < end:
+            place, identity = (mine.source, mine.at.partition), str(mine.identity)
+            holes = mine.checker.take_new_holes()
             self._log.append(
                 [
-                    rows.read(
-                        mine.source,
-                        mine.at.partition,
-                        start,
-                        end,
-                        topic_identity=self._numbered(mine.reached),
-                        holed=mine.checker.holed,
-                    )
+                    *(rows.hole(*place, *hole, topic_identity=identity) for hole in holes),
+                    rows.read(*place, start, end, topic_identity=identity, holed=bool(holes)),
                 ]
             )
         mine.read_from = end

@@ -47,8 +47,6 @@ class JudgedTopics:
         self.counts: dict[str, int] = {}
         """Destination topic -> its partitions; only those that exist."""
         self.judges: dict[str, TopicJudge] = {}
-        self.compacted: set[str] = set()
-        """Destination topics whose `cleanup.policy` was seen to compact them."""
         self.policy_hidden: set[str] = set()
         """Destination topics of which the cluster does not say whether it compacts them."""
         self.stamped: set[str] = set()
@@ -91,16 +89,22 @@ class JudgedTopics:
                     _log.warning(
                         "the topic does not exist yet: the mirror has not created it", topic=topic
                     )
-            judge = self.judges[topic]
             if topic in self.counts:
                 await self._ask_policy(topic)
-            judge.compact = topic in self.compacted
-            judge.policy_hidden = topic in self.policy_hidden
         for topic, count in self.counts.items():
             self.in_force(topic, (count,))
         back = self._missing & self.counts.keys()
         self._missing = (self._missing | before.keys()) - self.counts.keys()
         self._returned |= back
+
+    @property
+    def compacted(self) -> set[str]:
+        """Destination topics that some consumer of the run saw to be compacted, at any time."""
+        return {topic for topic, judge in self.judges.items() if judge.compact}
+
+    def may_compact(self, topic: str) -> bool:
+        """Whether a destination topic is, or was, or for all that is known may be compacted."""
+        return self.judges[topic].compact or topic in self.policy_hidden
 
     async def _warn_of_no_match(self) -> None:
         """Log what the cluster has, since the pattern may be wrong; the mirror may also be late."""
@@ -127,7 +131,7 @@ class JudgedTopics:
         """See whether a topic is compacted, now and then: what was so once may have left gaps."""
         now = time.monotonic()
         asked = self._policy_asked.get(topic)
-        if topic in self.compacted or (asked is not None and now - asked < _POLICY_SECONDS):
+        if self.judges[topic].compact or (asked is not None and now - asked < _POLICY_SECONDS):
             return
         try:
             policy = await self._admin.cleanup_policy(topic)
@@ -143,7 +147,7 @@ class JudgedTopics:
             self.policy_hidden.discard(topic)
         self._policy_asked[topic] = now
         if "compact" in policy:
-            self.compacted.add(topic)
+            self.judges[topic].compact = True
 
     async def recount(self, topic: str, since_ns: int) -> None:
         """Ask how many partitions a topic has, unless that was done after `since_ns`.

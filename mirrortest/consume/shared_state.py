@@ -1,8 +1,9 @@
 """What the consumers of a run share of a topic, besides each partition's state.
 
-Claims of loss, since when a number has been awaited, up to where to read before a run is over, and
-which topics of this name there were: one who begins after it was recreated would not know. The last
-is known across groups: another group that judges the same run need not have begun in time.
+Claims of loss, since when a number has been awaited, up to where to read before a run is over,
+which topics of this name there were, and that it was compacted at some time: one who begins after
+it was recreated, or is compacted no more, would not know. The topics are known across groups:
+another group that judges the same run need not have begun in time.
 It is kept for a topic as a whole, so that it outlives its consumers also where the mirror has not
 made the topic: what comes after all is then late for whoever sees it, and no restart sets a
 deadline back.
@@ -94,7 +95,9 @@ class SharedState:
                 # From here on nothing is waited for before all is written.
                 self.merge_written()
                 before = claims = _packed_claims(judge)
-                if not claims or not (deadlines or judge.losses.claimed or judge.closing):
+                if not claims or not (
+                    deadlines or judge.losses.claimed or judge.closing or judge.compact
+                ):
                     break
                 # What is too much for a record: deadlines start anew then, and claims so scattered
                 # there are only where much was seen: partitions' states, cut to size, have them.
@@ -125,6 +128,7 @@ class SharedState:
         """
         state, behind = _content(raw)
         claims, topic_ids = claims_of(state, judge.source, judge.run), _topic_ids(state)
+        compact = untrusted.flag(state.get("compacted", False))
         # Under another deadline other numbers would be overdue.
         if untrusted.number(untrusted.entry(state, "deadline")) != judge.losses.deadline_ns:
             deadlines = False
@@ -141,6 +145,7 @@ class SharedState:
             )
         judge.losses.merge(claims)
         judge.topic_ids |= topic_ids
+        judge.compact |= compact
         if (closing := state.get("closing")) is not None:
             judge.close(ClosingSnapshot.from_state(closing))
 
@@ -166,6 +171,7 @@ def _packed_claims(judge: TopicJudge) -> bytes:
         "deadlines": [],  # they were here once, and are read from here
         "closing": judge.closing and judge.closing.to_state(),
         "topic_ids": sorted(judge.topic_ids)[:MOST_LEFT],
+        "compacted": judge.compact,
     }
     content = _json(state)
     return zlib.compress(content, 1) if len(content) <= MOST_UNPACKED_BYTES else b""

@@ -6,17 +6,20 @@ When a missing message is claimed lost is specified in `verify.loss`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
+from mirrortest.verify.compaction import Explained, Missing, explained, removed_from_source
+from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.fragment_index import FragmentIndex
-from mirrortest.verify.judge import StreamVerdict, judge
+from mirrortest.verify.judge import StreamVerdict, doubtful_below, judge
 from mirrortest.verify.placement import ExpectPartition, homes_of
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from mirrortest.consume.closing import ClosingSnapshot, LedgerSize
     from mirrortest.verify.ledger import Ledger
@@ -37,9 +40,8 @@ class TopicJudge:
     counts: list[int] = field(default_factory=list)
     """Every partition count that the destination is known to have had: `JudgedTopics.in_force`."""
     compact: bool = False
-    """Whether the destination compacts the topic: a later message of a key explains a gap."""
-    policy_hidden: bool = False
-    """Whether that cannot be seen: what compaction would explain, if it is, is not known."""
+    """Whether any consumer ever saw that the destination compacts the topic; else nobody knows
+    what made the holes in its offsets."""
     first_id: str | None = None
     """Kafka's id of the topic that this consumer first saw under this name."""
     closing: ClosingSnapshot | None = None
@@ -90,10 +92,13 @@ class TopicJudge:
         index: FragmentIndex,
         *,
         ledger_complete: bool,
+        explained: Explained | None = None,
+        source_compacted: bool = False,
     ) -> StreamVerdict:
         """The verdict on a stream as of now.
 
-        `ledger_complete`: a lane of its producer that the ledger does not know cannot exist.
+        `ledger_complete`: a lane of its producer that the ledger does not know cannot exist;
+        `explained` is what compaction explains of it, in the source, too, if that is compacted.
         """
         fragments, claimed = index.fragments(stream), self.losses.claimed.get(stream)
         seen_before = self._seen_before(stream)
@@ -109,9 +114,8 @@ class TopicJudge:
         )
         known = self._known.get(stream)
         # Most streams are those of producers that have ended. Under compaction others count, too.
-        if known is not None and known[0] == rests_on and not self._compacted(lane):
+        if known is not None and known[0] == rests_on and not explained:
             return known[1]
-        homes = self.homes(lane)
         verdict = judge(
             stream,
             fragments,
@@ -120,12 +124,12 @@ class TopicJudge:
             seen_before=seen_before,
             ledger_complete=ledger_complete,
             policy=self.policy,
-            homes=homes,
+            homes=self.homes(lane),
             counts=self._possible_counts(lane),
-            explained_below=self._explained_below(stream, lane, index, homes),
+            explained=explained,
             stamped=self.stamped_at_source,
         )
-        if not (self.compact or (lane and lane.compacted)):
+        if not (self.compact or source_compacted):
             verdict.add(Finding.INCONCLUSIVE, verdict.found.pop(Finding.COMPACTED, NOTHING))
         self._known[stream] = rests_on, verdict
         return verdict
@@ -140,10 +144,6 @@ class TopicJudge:
                 seen.update(checker.fragments[stream].seen)
         return seen
 
-    @property
-    def _may_compact(self) -> bool:
-        return self.compact or self.policy_hidden
-
     def awaits_ledger(self, topic_round: TopicRound, elapsed_ns: int) -> bool:
         """Whether streams were seen, for less than a deadline, of which the ledger does not know.
 
@@ -156,24 +156,20 @@ class TopicJudge:
         grace = self.losses.deadline_ns
         return any(elapsed_ns - since < grace for since in self._unrecorded_since.values())
 
-    def _compacted(self, lane: LaneRecord | None) -> bool:
-        """Whether compaction, of the destination or of the source, may explain a gap."""
-        return lane is not None and (self._may_compact or lane.compacted)
-
-    def _explained_below(
-        self,
-        stream: StreamId,
-        lane: LaneRecord | None,
-        index: FragmentIndex,
-        homes: Collection[int],
-    ) -> int:
-        """The bound below which compaction explains what is missing; looked into where some is."""
-        if lane is None or not self._compacted(lane):
-            return 0
-        missing = lane.acked
-        for fragment in index.fragments(stream).values():
-            missing -= fragment.seen
-        return index.explained_below(stream, homes, at_source=lane.compacted) if missing else 0
+    def missing(
+        self, stream: StreamId, lane: LaneRecord, index: FragmentIndex, elapsed_ns: int
+    ) -> Missing:
+        """What is missing of a stream, for `verify.compaction`."""
+        fragments, seen_before = index.fragments(stream), self._seen_before(stream)
+        numbers = lane.acked - (seen_before or NOTHING)
+        for fragment in fragments.values():
+            numbers -= fragment.seen
+        homes = self.homes(lane)
+        if not numbers:
+            return Missing(numbers, numbers, homes)
+        below = ALWAYS if seen_before is not None else doubtful_below(fragments, homes=homes)
+        due = numbers.below(below) | numbers & self.losses.expired(stream, elapsed_ns)
+        return Missing(numbers, due | numbers & self.losses.claimed.get(stream, NOTHING), homes)
 
     def homes(self, lane: LaneRecord | None) -> frozenset[int]:
         """The destination partitions to which a lane belongs, or did; none where nobody knows."""
@@ -226,6 +222,8 @@ class TopicRound:
         self._closed = {(claim.producer, claim.incarnation) for claim in claims}
         """The incarnations of which everything is recorded and judged."""
         self._index = FragmentIndex()
+        self._explained: dict[StreamId, Explained] = {}
+        """What compaction explains of streams, of those lanes that were asked for."""
 
     def steps(self) -> Iterator[None]:
         """Judge stream by stream, each a small step: who waits for the next one may rest before."""
@@ -288,4 +286,47 @@ class TopicRound:
             self._lanes.get(stream),
             self._index,
             ledger_complete=(stream.producer, stream.incarnation) in self._closed,
+            explained=self._explanation(stream),
+            source_compacted=self._source_compacted,
         )
+
+    def _explanation(self, stream: StreamId) -> Explained | None:
+        """What compaction explains of a stream; None: nothing, or nothing of it is missing."""
+        lane = self._lanes.get(stream)
+        if lane is None or not (self._source_compacted or self._holed):
+            return None
+        if stream not in self._explained:
+            self._explain(stream.lane)
+        found = self._explained[stream]
+        return found if found.removed or found.doubtful else None
+
+    @cached_property
+    def _holed(self) -> bool:
+        return any(checker.holes for checker in self._checkers.values())
+
+    @cached_property
+    def _source_compacted(self) -> bool:
+        """Whether any producer saw that: one that ended before it was so cannot say it."""
+        return any(lane.compacted for lane in self._lanes.values())
+
+    @cached_property
+    def _of_lane(self) -> dict[int, list[LaneRecord]]:
+        """The ledger's records of all streams of each lane."""
+        found: dict[int, list[LaneRecord]] = {}
+        for lane in self._lanes.values():
+            found.setdefault(lane.stream.lane, []).append(lane)
+        return found
+
+    def _explain(self, number: int) -> None:
+        """Find out what compaction explains of a lane's streams, which compete for its holes."""
+        missing = {
+            lane.stream: self._judge.missing(lane.stream, lane, self._index, self._elapsed_ns)
+            for lane in self._of_lane[number]
+        }
+        self._explained |= explained(number, missing, self._index)
+        for stream, its in missing.items():
+            if self._source_compacted and its.numbers:
+                bound = removed_from_source(stream, its.homes, self._index)
+                found = self._explained[stream]
+                removed = found.removed | its.numbers.below(bound)
+                self._explained[stream] = found._replace(removed=removed)

@@ -59,6 +59,9 @@ class FetchedBatches:
         transactional: whether they were written in transactions; never where the client
             does not report it.
         stamped: whether a broker stamped their records (`message.timestamp.type=LogAppendTime`).
+        markers_from: from this offset on up to `next_offset` there are transactions' markers, or
+            records of aborted ones, alone; None where that is not so, or the client does not
+            report it.
         unread: why there are records at these offsets that cannot be read, however often they are
             fetched; None where it is not so.
     """
@@ -75,6 +78,7 @@ class FetchedBatches:
     transactional: bool = False
     stamped: bool = False
     unread: str | None = None
+    markers_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +203,11 @@ def batches(
         epoch: int,
         kind: int,
         unread: str | None = None,
+        markers_from: int | None = None,
     ) -> FetchedBatches:
         return FetchedBatches(
             topic, partition, reached, upto, arrived_ns, buffer, count, epoch, topic_id,
-            *_kinds(kind), unread,
+            *_kinds(kind), unread, markers_from,
         )  # fmt: skip
 
     epoch = _epoch(data, found[0][0]) if found else -1
@@ -233,9 +238,10 @@ def batches(
             upto, count = following, count + records
             continue
         raw = data[at:stop]
-        skipped = attributes & CONTROL or not records
+        marker = bool(attributes & CONTROL)
         if transactions is not None:
-            skipped = transactions.leave_out(raw, base, attributes, producer) or skipped
+            marker = transactions.leave_out(raw, base, attributes, producer) or marker
+        skipped = marker or not records
         buffer: memoryview | bytearray | None = None
         unread: str | None = None
         if not skipped:
@@ -244,7 +250,15 @@ def batches(
             except ValueError as error:
                 # Its CRC is right: it was written like that, and reading goes on behind it.
                 skipped, unread = True, str(error)
-        yield joined(following, buffer, 0 if skipped else records, epoch, kind, unread)
+        yield joined(
+            following,
+            buffer,
+            0 if skipped else records,
+            epoch,
+            kind,
+            unread,
+            base if marker else None,
+        )
         reached = upto = following
     if count:
         yield joined(upto, data[begin:end], count, epoch, kind)

@@ -120,6 +120,10 @@ class ConsumerPort(ClientPort, Protocol):
     def sees_topic_ids(self) -> bool:
         """Whether everything was fetched by topic id so far: then no re-creation goes unnoticed."""
 
+    @property
+    def sees_markers(self) -> bool:
+        """Whether fetched batches tell markers and aborted records from what compaction removed."""
+
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener) -> None:
         """Join the group for topics by name."""
 

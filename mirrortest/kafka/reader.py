@@ -368,6 +368,11 @@ class Reader:
         return await self._offsets(partitions, self._started().end_offsets)
 
     @property
+    def sees_markers(self) -> bool:
+        """Whether batches tell markers and aborted records from what compaction removed."""
+        return self._started().sees_markers
+
+    @property
     def sees_topic_ids(self) -> bool:
         """Whether everything was fetched by topic id so far: no re-creation goes unnoticed then."""
         return self._started().sees_topic_ids

@@ -179,7 +179,8 @@ DEFINITIONS: Final = (
         Scope.MISSING,
         Weight.DOUBT,
         Fails.NEVER,
-        "acknowledged, not seen, and possibly in a range that no consumer read",
+        "acknowledged, not seen, and possibly in a range that no consumer read, or removed "
+        "by compaction",
         predicate="could not be judged",
     ),
     Definition(

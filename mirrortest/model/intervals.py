@@ -161,6 +161,12 @@ class IntervalSet:
         starts, ends = (inside[1::2], inside[0::2]) if left % 2 else (inside[0::2], inside[1::2])
         return sum(ends) - sum(starts) + hi * (right % 2) - lo * (left % 2)
 
+    def around(self, number: int) -> tuple[int, int | None]:
+        """The bounds [lo, hi) of the numbers missing around a missing one; None: no end."""
+        at = bisect_right(self._bounds, number)
+        lo = self._bounds[at - 1] if at else 0
+        return lo, self._bounds[at] if at < len(self._bounds) else None
+
     @property
     def count(self) -> int:
         """How many numbers are in the set."""

@@ -25,7 +25,7 @@ from mirrortest.produce.pace import last_tick
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
     from typing import Any
 
     from mirrortest.produce.clock import Clock
@@ -82,6 +82,10 @@ class Backlog:
         self.in_flight += other.in_flight
         self.due += other.due
         self.lag_ns = max(self.lag_ns, other.lag_ns)
+
+
+async def _nothing() -> None:
+    """By itself an incarnation has nothing to do before its end."""
 
 
 async def end_marks(
@@ -148,6 +152,8 @@ class Incarnation:
         """What should not have happened when an outcome was recorded."""
         self.died: str | None = None
         """Why the sender ended by itself."""
+        self.before_end: Callable[[], Awaitable[None]] = _nothing
+        """What is done before the end marks are written."""
 
     @property
     def lanes(self) -> list[Lane]:
@@ -274,6 +280,7 @@ class Incarnation:
 
     async def _finish(self, stop: asyncio.Event) -> None:
         if self.died is None:
+            await self.before_end()
             await end_marks([self.ledger_writer], stop, grace_seconds=self._rules.drain_seconds)
         elif not await before_stop(
             self.ledger_writer.finish(ended=False), stop, grace_seconds=self._rules.drain_seconds

@@ -221,6 +221,10 @@ class Lane:
         self._numbers[outcome].add(flight.seq_lo, flight.seq_hi)
         self.dirty = True
 
+    def source_is_compacted(self) -> None:
+        """The source's topic is compacted by now: what is not mirrored yet may be removed."""
+        self._compacted = self.dirty = True
+
     def close(self) -> None:
         """Nothing more will be sent, and everything sent has its outcome."""
         if self.flights:

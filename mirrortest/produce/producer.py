@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import json
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,7 @@ from mirrortest.produce.pace import pace_of, topic_rate
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
-from mirrortest.produce.topic_plan import TopicPlan, plan_topics
+from mirrortest.produce.topic_plan import TopicPlan, become_compacted, plan_topics
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
@@ -57,6 +59,8 @@ _RETRY_SECONDS = 1.0
 _HOPELESS = 3
 """So many incarnations in a row that ended soon and without any acknowledgement end the run."""
 _SOON_NS = 10_000_000_000
+_POLICY_SECONDS = 30.0
+"""How often it is asked whether a topic has become compacted."""
 _ADMIT_SECONDS = 5.0
 """How long the ledger may take to hear that the run is given up."""
 
@@ -124,6 +128,7 @@ class Producer:
             tasks = [
                 asyncio.create_task(view.follow()),
                 asyncio.create_task(self._housekeeping.run()),
+                asyncio.create_task(self._watch_policies(log)),
             ]
             for task in tasks:
                 task.add_done_callback(_log_failure)
@@ -178,15 +183,7 @@ class Producer:
             detail=options.log_detail,
             started_ns=now,
             clock_error_ns=known_clock_error_ns(),
-            topics={
-                plan.topic: Topic(
-                    source_partitions=plan.source_partitions,
-                    destination_partitions=plan.destination_partitions,
-                    compacted=plan.compacted,
-                    stamped_at_source=plan.stamped,
-                )
-                for plan in self._plans
-            },
+            topics=self._topics(),
             clusters={"source": cluster},
             settings=options.settings,
             client=options.client.recorded,
@@ -284,6 +281,7 @@ class Producer:
         await log.revise(_with_incarnation(registration.incarnation))
         incarnation = build_incarnation(self._context, self._plans, registration, log, view, sender)
         self._lanes += incarnation.lanes
+        incarnation.before_end = partial(self._ask_policies, log)
         await incarnation.ledger_writer.round()
         # The registration is in the ledger, in front of them: nobody takes the run for over.
         while self._ended:
@@ -291,6 +289,40 @@ class Producer:
             del self._ended[0]
         await publish_closed(view, registration)
         return incarnation
+
+    async def _watch_policies(self, log: SequenceLog) -> None:
+        """Ask whether topics have become compacted, from time to time, for ever."""
+        while True:
+            await asyncio.sleep(_POLICY_SECONDS)
+            await self._ask_policies(log)
+
+    async def _ask_policies(self, log: SequenceLog) -> None:
+        """Note topics that have become compacted, in the ledger and in the log.
+
+        Raises SequenceLogError.
+        """
+        asked = [plan.topic for plan in self._plans if not plan.compacted]
+        new = await become_compacted(lambda: Admin(self._options.client), asked) if asked else []
+        if not new:
+            return
+        self._plans = [
+            replace(plan, compacted=plan.compacted or plan.topic in new) for plan in self._plans
+        ]
+        for lane in self._lanes:
+            if lane.stream.topic in new:
+                lane.source_is_compacted()
+        topics = self._topics()
+        await log.revise(lambda session: session.model_copy(update={"topics": topics}))
+
+    def _topics(self) -> dict[str, Topic]:
+        return {
+            plan.topic: Topic(
+                source_partitions=plan.source_partitions,
+                destination_partitions=plan.destination_partitions,
+                compacted=plan.compacted,
+            )
+            for plan in self._plans
+        }
 
     async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:
         """Connect; once the run has begun try until it works, None if it is stopped meanwhile."""

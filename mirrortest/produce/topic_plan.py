@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -11,9 +13,13 @@ from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES, stamps_records
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from contextlib import AbstractAsyncContextManager
 
     from mirrortest.produce.options import ProduceOptions
+
+
+_ASKING_SECONDS = 3.0
 
 
 class TopicAdmin(Protocol):
@@ -129,6 +135,19 @@ def _why_no_lane(plan: TopicPlan, where: str) -> str:
         f"--only-partition {only}: topic {topic!r} at {where} has partitions 0 to "
         f"{plan.source_partitions - 1}"
     )
+
+
+async def become_compacted(
+    connect: Callable[[], AbstractAsyncContextManager[TopicAdmin]], topics: Collection[str]
+) -> list[str]:
+    """The topics among these that are compacted by now; none if nobody answers within seconds."""
+    found = []
+    with contextlib.suppress(ClusterError, TimeoutError):
+        async with asyncio.timeout(_ASKING_SECONDS), connect() as admin:
+            for topic in topics:
+                _, compacted, _ = await _configured(admin, topic)
+                found += [topic] if compacted else []
+    return found
 
 
 async def _configured(admin: TopicAdmin, topic: str) -> tuple[int, bool, bool]:

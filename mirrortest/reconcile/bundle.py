@@ -40,7 +40,8 @@ DRIVER = -1
 SCANNED = "scanned"
 """The name of bundles of rows of intervals."""
 _FOR_DRIVER = (
-    Kind.READ.value, Kind.UNREAD.value, Kind.TAIL.value, RANGE, DAMAGE, LATENCY, ACKED,
+    Kind.READ.value, Kind.HOLE.value, Kind.UNREAD.value, Kind.TAIL.value, RANGE, DAMAGE, LATENCY,
+    ACKED,
 )  # fmt: skip
 _BYTES = 16 << 20
 """A bundle's size, at most, about."""

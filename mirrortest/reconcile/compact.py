@@ -19,7 +19,14 @@ from mirrortest.model.findings import Outcome
 from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, firsts, ranges
 from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
 from mirrortest.reconcile.incarnations import applied
-from mirrortest.reconcile.interval_rows import ACKED, LATENCY, RANGE, interval_batch, merged
+from mirrortest.reconcile.interval_rows import (
+    ACKED,
+    LATENCY,
+    RANGE,
+    fewer_holes,
+    interval_batch,
+    merged,
+)
 from mirrortest.reconcile.latency import LatencySums
 from mirrortest.reconcile.stretch import (
     NONE,
@@ -162,7 +169,7 @@ class Compactor:
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
         if self._others:
-            yield merged(self._others, self.session, self.task)
+            yield fewer_holes(merged(self._others, self.session, self.task))
         claims = self._claims.flush()
         if claims is not None:
             yield self._batch(**claims)

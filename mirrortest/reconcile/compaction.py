@@ -1,28 +1,27 @@
-"""What compaction explains: missing, and a later message of its key was seen.
+"""What compaction explains of what is missing, and where it leaves a doubt.
 
-A lane is a key. In a compacted topic a message may be removed once one of the same key follows
-it: of its own stream; or of any other, this run's or not, behind what was seen of its stream in the
-same partition; or of a later incarnation of its producer in a partition where the stream was seen
-or belongs; where nothing was seen of it, any but an earlier incarnation's. The last message of a
-key stays, so that it is lost if it is missing. What compaction took from the destination left holes
-in the offsets that were read; what it took from the source did not. (As
-`verify.fragment_index.FragmentIndex.explained_below` has it online.)
+`verify.compaction` states the rule; this carries it out on rows, without its code. A missing number
+is in its place in a partition between the first copies of its neighbours. As many are explained
+there as there are holes; and a hole that is left anywhere in the partition leaves a doubt.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.stream_rows import coded
 from mirrortest.reconcile.stretch import NONE
-from mirrortest.reconcile.unread import homes_by_stream
+from mirrortest.reconcile.sweep import highest_before, united
+from mirrortest.reconcile.unread import Homes, homes_by_stream
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from mirrortest.reconcile.judgement import Copies, Given, Judged
@@ -34,47 +33,257 @@ if TYPE_CHECKING:
 _EXPLAINED = int(Finding.LOST | Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
 
 
-class _Stored(NamedTuple):
-    """What was stored in partitions where compaction may have taken messages, by lane and stream.
+HoleRange = tuple[int, int, int, int]
+"""The incarnation of a partition, offsets [lo, hi), and how many of them are holes."""
 
-    `stream` is `NONE` of what is of no stream of the run; `last` orders the places of the last
-    messages.
+
+class Holes(NamedTuple):
+    """The holes of a partition: disjoint ranges of offsets by place, and how many each has.
+
+    A range may have fewer holes than offsets: there it is unknown which ones they are.
+    """
+
+    identity: Longs
+    lo: Longs
+    hi: Longs
+    number: Longs
+
+    @classmethod
+    def of(cls, ranges: Iterable[HoleRange]) -> Self:
+        """Of ranges that may overlap, as several sessions read them."""
+        found: list[list[int]] = []
+        for identity, lo, hi, count in sorted(ranges):
+            last = found[-1] if found else [NONE] * 4
+            if last[0] == identity and lo <= last[2]:
+                last[2] = max(last[2], hi)
+                last[3] = min(last[3] + count, last[2] - last[1])
+            else:
+                found.append([identity, lo, hi, count])
+        return cls(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return int(self.number.sum())
+
+    def within(self, identity: int, lo: int, hi: int) -> int:
+        """How many there are among these offsets, at most."""
+        first, last = self.before(np.array([identity] * 2), np.array([lo, hi])).tolist()
+        return int(last - first)
+
+    def before(self, identity: Longs, offset: Longs) -> Longs:
+        """How many there are before each of these places, at most."""
+        sums = np.append(0, np.cumsum(self.number))
+        found = np.zeros(len(offset), dtype=np.int64)
+        for number in np.unique(identity).tolist():
+            mine = identity == number
+            begin, end = np.searchsorted(self.identity, [number, number + 1])
+            at = begin + np.searchsorted(self.lo[begin:end], offset[mine])
+            last = np.maximum(at - 1, 0)
+            # Of the range in which a place is, only the offsets before it.
+            inside = np.minimum(self.number[last], offset[mine] - self.lo[last])
+            found[mine] = np.where(at > begin, sums[last] + inside, sums[at])
+        return found
+
+
+class _Seen(NamedTuple):
+    """What was seen with keys of lanes in a partition; `stream` is `NONE` of what is of none.
+
+    `before_first` and `before_last` are the holes before the first and the last message of each.
+    """
+
+    group: Longs
+    stream: Longs
+    seq_lo: Longs
+    seq_hi: Longs
+    before_first: Longs
+    before_last: Longs
+
+
+class _Lane(NamedTuple):
+    """What a partition shows of lanes: of a stream and of a group, by their codes.
+
+    `begin`: the holes before what was seen last of its producer's earlier incarnations; `last`:
+    those before the key's last.
+    """
+
+    begin: Longs
+    last: Longs
+
+
+def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) -> Judged:
+    """The judgement with what compaction explains."""
+    topics = rows.streams.topics
+    as_what = np.array([int(given.explaining.get(topic, 0)) for topic in topics], dtype=np.int64)
+    missing = judged.is_acked & ~judged.seen
+    if not as_what.any() or not missing.any():
+        return judged
+    removed = missing & _removed_from_source(rows, copies, judged, given)
+    doubtful = np.zeros(len(removed), dtype=bool)
+    homes = homes_by_stream(rows, given)
+    for topic, partitions in given.holes.items():
+        for partition, holes in partitions.items() if topic in topics else ():
+            places = _places(rows, copies, topics.index(topic), partition, homes)
+            concerned = missing & places[judged.spans.key]
+            if concerned.any():
+                seen = _seen(rows, topics.index(topic), partition, holes)
+                taken, left = _in_partition(rows, judged, seen, holes.total, concerned)
+                removed |= taken
+                doubtful |= left
+    what = as_what[rows.streams.topic[judged.spans.key]]
+    findings = np.where(removed, (judged.findings & ~_EXPLAINED) | what, judged.findings)
+    doubtful &= ~removed & ~judged.claimed & judged.has(Finding.LOST)
+    doubt = (findings & ~_EXPLAINED) | int(Finding.INCONCLUSIVE)
+    return replace(judged, findings=np.where(doubtful, doubt, findings))
+
+
+def _places(
+    rows: StreamRows,
+    copies: Copies,
+    topic: int,
+    partition: int,
+    homes: Homes,
+) -> Flags:
+    """The streams of a topic that a partition may have held: seen in it, or at home there."""
+    streams = rows.streams
+    here, anywhere = np.zeros(len(streams), dtype=bool), np.zeros(len(streams), dtype=bool)
+    here[copies.stream_of[copies.partition_of == partition]] = True
+    anywhere[copies.stream_of] = True
+    nowhere = ~(homes.known | anywhere)
+    found: Flags = (streams.topic == topic) & (here | homes.has(partition) | nowhere)
+    return found
+
+
+def _in_partition(
+    rows: StreamRows, judged: Judged, seen: _Seen, holes: int, missing: Flags
+) -> tuple[Flags, Flags]:
+    """Which of the missing segments a partition's holes explain, and which they leave in doubt."""
+    streams = rows.streams
+    lane = _lane(rows, seen)
+    mine = seen.stream != NONE
+    at, lo, hi = united(seen.stream[mine], seen.seq_lo[mine], seen.seq_hi[mine])
+    of = seen.stream[mine][at]
+    before_lo = _least(of, lo, seen.stream[mine], seen.seq_lo[mine], seen.before_first[mine])
+    before_hi = _least(of, hi, seen.stream[mine], seen.seq_hi[mine], seen.before_last[mine])
+    # The place of each missing segment: behind which of these, and before the next one.
+    some = np.flatnonzero(missing)
+    key, first, after = judged.spans.take(some)
+    numbers, rank = np.unique(np.append(lo, first), return_inverse=True)
+    width = len(numbers)
+    place = np.searchsorted(of * width + rank[: len(of)], key * width + rank[len(of) :])
+    has_lower = place > np.searchsorted(of, key)
+    has_higher = place < np.searchsorted(of, key, "right")
+    begin, end = lane.begin[key], lane.last[streams.group[key]]
+    begin[has_lower] = before_hi[place[has_lower] - 1]
+    end[has_higher] = before_lo[place[has_higher]]
+    # Behind all that was seen of its stream only what is not in flight competes for holes.
+    counts = has_higher | ~judged.has(Finding.IN_FLIGHT)[some]
+    _, of_place = np.unique(key * (len(of) + 1) + place, return_inverse=True)
+    wanted = _sums(of_place, np.where(counts, after - first, 0))
+    taken = counts & (wanted[of_place] <= end - begin)
+    group = streams.group[key]
+    by_lane = _sums(group, np.where(taken, after - first, 0), len(lane.last))
+    fits = by_lane <= lane.last
+    removed, doubtful = np.zeros(len(missing), dtype=bool), np.zeros(len(missing), dtype=bool)
+    removed[some] = taken & fits[group]
+    doubtful[some] = (np.where(fits, by_lane, 0) < holes)[group]
+    return removed, doubtful
+
+
+def _seen(rows: StreamRows, topic: int, partition: int, holes: Holes) -> _Seen:
+    streams, strangers = rows.streams, rows.strangers
+    at = rows.of(Kind.SEEN)
+    at = at[(rows.partition[at] == partition) & (streams.topic[rows.stream[at]] == topic)]
+    here = strangers.partition == partition
+    here &= np.isin(strangers.group, streams.group[streams.topic == topic])
+    identity = np.append(rows.identity[at], strangers.identity[here])
+    first = np.append(rows.offset_lo[at], strangers.offset_hi[here] - 1)
+    last = np.append(rows.offset_hi[at], strangers.offset_hi[here]) - 1
+    stranger = np.full(int(here.sum()), NONE, dtype=np.int64)
+    return _Seen(
+        np.append(streams.group[rows.stream[at]], strangers.group[here]),
+        np.append(rows.stream[at], stranger),
+        np.append(rows.seq_lo[at], stranger),
+        np.append(rows.seq_hi[at], stranger),
+        holes.before(identity, first),
+        holes.before(identity, last),
+    )
+
+
+def _lane(rows: StreamRows, seen: _Seen) -> _Lane:
+    streams = rows.streams
+    last = np.zeros(int(streams.group.max()) + 1, dtype=np.int64)
+    np.maximum.at(last, seen.group, seen.before_last)
+    mine = seen.stream != NONE
+    of_stream = np.zeros(len(streams), dtype=np.int64)
+    np.maximum.at(of_stream, seen.stream[mine], seen.before_last[mine])
+    producer = coded(streams.table["producer"]).astype(np.int64)
+    line = streams.group * (int(producer.max()) + 1) + producer
+    order = np.lexsort((streams.incarnation, line))
+    begin = np.zeros(len(streams), dtype=np.int64)
+    begin[order] = highest_before(line[order], of_stream[order])
+    return _Lane(begin, last)
+
+
+def _least(of: Longs, bound: Longs, stream: Longs, at: Longs, values: Longs) -> Longs:
+    """The least of the values at each of these bounds of streams."""
+    numbers, rank = np.unique(np.append(bound, at), return_inverse=True)
+    width = len(numbers)
+    wanted, there = of * width + rank[: len(of)], stream * width + rank[len(of) :]
+    place = np.searchsorted(wanted, there)
+    at_bound = place < len(wanted)
+    at_bound[at_bound] = wanted[place[at_bound]] == there[at_bound]
+    found = np.full(len(of), np.iinfo(np.int64).max)
+    np.minimum.at(found, place[at_bound], values[at_bound])
+    return found
+
+
+def _sums(group: Longs, values: Longs, groups: int = 0) -> Longs:
+    found = np.zeros(max(groups, int(group.max(initial=-1)) + 1), dtype=np.int64)
+    np.add.at(found, group, values)
+    return found
+
+
+# -- compaction of the source ---------------------------------------------------------------------
+
+
+class _Stood(NamedTuple):
+    """What was seen with keys of lanes, by lane and stream (`NONE`: of none).
+
+    `last` orders the places of the last messages.
     """
 
     group: Longs
     partition: Longs
     stream: Longs
     last: Longs
-    seq_hi: Longs
 
 
-def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) -> Judged:
-    """The judgement with what compaction explains."""
-    streams = rows.streams
-    as_what = np.zeros(len(streams.topics), dtype=np.int64)
-    for code, topic in enumerate(streams.topics):
-        if topic in given.explaining:
-            as_what[code] = int(given.explaining[topic][0])
-    if not as_what.any():
-        return judged
-    stored = _stored(rows, given)
-    seen_hi = np.zeros(len(streams), dtype=np.int64)
-    of_run = stored.stream != NONE
-    np.maximum.at(seen_hi, stored.stream[of_run], stored.seq_hi[of_run])
-    superseded = _superseded(rows, copies, given, stored)
-    key = judged.spans.key
-    finding = as_what[streams.topic[key]]
-    holds = judged.is_acked & ~judged.seen & (finding != 0)
-    holds &= superseded[key] | (judged.spans.hi <= seen_hi[key])
-    findings = np.where(holds, (judged.findings & ~_EXPLAINED) | finding, judged.findings)
-    return replace(judged, findings=findings)
+def _removed_from_source(rows: StreamRows, copies: Copies, judged: Judged, given: Given) -> Flags:
+    """What was removed before it was mirrored, as a later message of its key shows."""
+    streams, key = rows.streams, judged.spans.key
+    removed = np.zeros(len(key), dtype=bool)
+    for topic, partitions in given.source_compacted.items():
+        if topic not in streams.topics:
+            continue
+        code = streams.topics.index(topic)
+        stood, homes = _stood(rows, code), homes_by_stream(rows, given)
+        superseded = np.zeros(len(streams), dtype=bool)
+        for partition in partitions:
+            there = np.flatnonzero(stood.partition == partition)
+            superseded |= _places(rows, copies, code, partition, homes) & _behind(
+                rows, stood, there
+            )
+        seen_hi = np.zeros(len(streams), dtype=np.int64)
+        np.maximum.at(seen_hi, copies.stream_of[copies.spans.key], copies.spans.hi)
+        mine = streams.topic[key] == code
+        removed |= mine & (superseded[key] | (judged.spans.hi <= seen_hi[key]))
+    return removed
 
 
-def _stored(rows: StreamRows, given: Given) -> _Stored:
+def _stood(rows: StreamRows, topic: int) -> _Stood:
     streams, strangers = rows.streams, rows.strangers
     seen = rows.of(Kind.SEEN)
-    group = np.append(streams.group[rows.stream[seen]], strangers.group)
-    partition = np.append(rows.partition[seen], strangers.partition)
     identity = np.append(rows.identity[seen], strangers.identity)
     offset = np.append(rows.offset_hi[seen], strangers.offset_hi)
     order = np.lexsort((offset, identity))
@@ -84,49 +293,23 @@ def _stored(rows: StreamRows, given: Given) -> _Stored:
     )[: len(order)]
     last = np.empty(len(order), dtype=np.int64)
     last[order] = np.cumsum(new)
-    topic_of = np.full(int(streams.group.max(initial=0)) + 1, NONE, dtype=np.int64)
-    topic_of[streams.group] = streams.topic
-    explaining = np.zeros(len(group), dtype=bool)
-    for code, name in enumerate(streams.topics):
-        partitions = given.explaining.get(name, (0, ()))[1]
-        mine = np.isin(partition, np.array([*partitions], dtype=np.int64))
-        explaining |= (topic_of[group] == code) & mine
     stranger = np.full(len(strangers.group), NONE, dtype=np.int64)
-    found = _Stored(
-        group,
-        partition,
+    found = _Stood(
+        np.append(streams.group[rows.stream[seen]], strangers.group),
+        np.append(rows.partition[seen], strangers.partition),
         np.append(rows.stream[seen], stranger),
         last,
-        np.append(rows.seq_hi[seen], stranger),
     )
-    return _Stored(*(each[explaining] for each in found))
+    mine = np.isin(found.group, streams.group[streams.topic == topic])
+    return _Stood(*(each[mine] for each in found))
 
 
-def _superseded(rows: StreamRows, copies: Copies, given: Given, stored: _Stored) -> Flags:
-    """Streams of which a message of another stream with their key stands behind."""
-    streams = rows.streams
-    superseded = np.zeros(len(streams), dtype=bool)
-    producer = coded(streams.table["producer"]).astype(np.int64)
-    homes = homes_by_stream(rows, given)
-    nowhere = ~homes.known
-    nowhere[copies.stream_of] = False
-    for topic, (_, partitions) in given.explaining.items():
-        of_topic = streams.topic == (streams.topics.index(topic) if topic in streams.topics else -1)
-        for partition in partitions if of_topic.any() else ():
-            there = np.flatnonzero(stored.partition == partition)
-            there = there[np.isin(stored.group[there], streams.group[of_topic])]
-            here = np.zeros(len(streams), dtype=bool)
-            here[copies.stream_of[copies.partition_of == partition]] = True
-            mine = of_topic & (here | homes.has(partition) | nowhere)
-            superseded |= mine & _behind(rows, producer, stored, there)
-    return superseded
-
-
-def _behind(rows: StreamRows, producer: Longs, stored: _Stored, there: Longs) -> Flags:
+def _behind(rows: StreamRows, stood: _Stood, there: Longs) -> Flags:
     """Which streams, of all, others supersede in one partition."""
     streams = rows.streams
+    producer = coded(streams.table["producer"]).astype(np.int64)
     groups = len(set(streams.group.tolist()))
-    group, stream, last = stored.group[there], stored.stream[there], stored.last[there]
+    group, stream, last = stood.group[there], stood.stream[there], stood.last[there]
     of_run = stream != NONE
     greatest = np.zeros(groups, dtype=np.int64)
     np.maximum.at(greatest, group, last)

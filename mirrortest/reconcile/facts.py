@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
+from mirrortest.reconcile.compaction import HoleRange, Holes
 from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from mirrortest.reconcile.plan import Plan
+
+Place = tuple[str, int]
+"""A topic and a partition."""
 
 
 @dataclass
@@ -41,8 +45,11 @@ class Facts:
     consumer_damaged: bool
     ranges: list[SeenRange]
     cuts: list[Cut]
-    holed: set[tuple[str, int]]
-    """Partitions in which offsets that were read hold no record."""
+    holes: dict[Place, list[HoleRange]]
+    """What consumers found empty."""
+    unnamed_holes: dict[Place, list[HoleRange]]
+    """Of logs of the version before, which do not name them: they are among these offsets, if they
+    are no transactions' markers."""
     last_words: dict[str, int]
     """topic -> the session whose online verdict on it is the last."""
     counts: dict[str, set[int]]
@@ -132,11 +139,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
         ranges,
         online_cuts(found, tails, left_out=alone | known_beside(spans["unread"], ranges)),
-        {
-            (row["topic"], row["partition"])
-            for row in overview
-            if row["kind"] == "read" and row["findings"] != 0
-        },
+        *_holes(overview),
         _last_words(plan, overview),
         _counts(plan),
         reasons,
@@ -161,7 +164,7 @@ def _overview(table: pa.Table) -> list[dict[str, Any]]:
     """The rows, those of an overview under the kinds that they stand for."""
     names = (
         "kind", "topic", "producer", "incarnation", "session", "task", "turn", "partition",
-        "identity", "text", "offset_lo", "offset_hi", "minute", "outcome", "findings",
+        "identity", "text", "offset_lo", "offset_hi", "minute", "outcome", "findings", "messages",
     )  # fmt: skip
     sums = pa.array([LATENCY, ACKED])
     table = table.filter(pc.invert(pc.is_in(table["kind"], sums)))
@@ -186,14 +189,18 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
     policies = policies_of(plan)
     policy = ExpectPartition(policies[-1]) if policies else None
     compacted = compacted_topics(plan)
-    touched = {(each.topic, each.partition) for each in facts.ranges}
-    touched |= {(each.topic, each.partition) for each in facts.observed.read}
-    explaining = {
-        topic: (Finding.COMPACTED, touched if at_source else facts.holed)
-        for topic, at_source in compacted.items()
-    }
-    unsure = (topic for topic in hidden_topics(plan) if topic not in compacted)
-    explaining |= dict.fromkeys(unsure, (Finding.INCONCLUSIVE, facts.holed))
+    found = dict(facts.holes)
+    for place, unnamed in facts.unnamed_holes.items():
+        if place[0] in compacted or place[0] in hidden_topics(plan):
+            found[place] = [*found.get(place, ()), *unnamed]
+    holes: dict[str, dict[int, Holes]] = {}
+    for (topic, partition), some in found.items():
+        holes.setdefault(topic, {})[partition] = Holes.of(some)
+    at_source = [topic for topic, source in compacted.items() if source]
+    touched: dict[str, set[int]] = {}
+    every: Sequence[SeenRange | Span] = [*facts.ranges, *facts.observed.read]
+    for each in every:
+        touched.setdefault(each.topic, set()).add(each.partition)
     return Given(
         known=frozenset(facts.known),
         horizons=facts.horizons,
@@ -210,10 +217,32 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         stamped=frozenset(stamped_at_source(plan)),
         overlapping=overlapping,
         explaining={
-            topic: (finding, frozenset(number for name, number in places if name == topic))
-            for topic, (finding, places) in explaining.items()
+            topic: Finding.COMPACTED if topic in compacted else Finding.INCONCLUSIVE
+            for topic in (*holes, *at_source)
         },
+        holes=holes,
+        source_compacted={topic: frozenset(touched.get(topic, ())) for topic in at_source},
     )
+
+
+def _holes(
+    overview: Sequence[Mapping[str, Any]],
+) -> tuple[dict[Place, list[HoleRange]], dict[Place, list[HoleRange]]]:
+    """`Facts.holes` and `Facts.unnamed_holes`."""
+    found: dict[Place, list[HoleRange]] = {}
+    for row in overview:
+        if row["kind"] == "hole":
+            hole = (row["identity"], row["lo"], row["hi"], row["messages"])
+            found.setdefault((row["topic"], row["partition"]), []).append(hole)
+    named = {place: Holes.of(ranges) for place, ranges in found.items()}
+    unnamed: dict[Place, list[HoleRange]] = {}
+    for row in overview:
+        if row["kind"] == "read" and row["findings"] != 0:
+            place, identity = (row["topic"], row["partition"]), row["identity"]
+            lo, hi = row["lo"], row["hi"]
+            if place not in named or not named[place].within(identity, lo, hi):
+                unnamed.setdefault(place, []).append((identity, lo, hi, hi - lo))
+    return found, unnamed
 
 
 def policies_of(plan: Plan) -> list[str]:

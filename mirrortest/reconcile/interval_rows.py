@@ -73,6 +73,8 @@ offsets the last one from which messages may have stood there. Where there are
 `holes`, the row stands for a `seen` chain without them, or for as many claims (`holes.Packed`).
 """
 
+MOST_HOLES = 1 << 16
+"""Rows of holes that a task gives at once, beyond one for each partition."""
 _KEPT_APART = (Kind.END.value, Kind.TAIL.value, Kind.UNREAD.value)
 """What is unread for ever, of a topic made again, is not what retention took before it."""
 _NULL = -(1 << 62)
@@ -128,6 +130,34 @@ def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.Rec
             "minute": _minutes(taken),
         },
     )
+
+
+def fewer_holes(rows: pa.RecordBatch, most: int = MOST_HOLES) -> pa.RecordBatch:
+    """Rows of which not too many are of kind `hole`: the driver takes them all.
+
+    Neighbours become one, those first that are next to each other; `messages` is how many holes
+    are there.
+    """
+    is_hole = pc.equal(rows["kind"], Kind.HOLE.value)
+    holes, others = rows.filter(is_hole), rows.filter(pc.invert(is_hole))
+    if not holes.num_rows:
+        return rows
+    lo, hi = _ints(holes["offset_lo"]), _ints(holes["offset_hi"])
+    keys = [_codes(holes["topic"]), _ints(holes["partition"]), _ints(holes["identity"])]
+    order = np.lexsort([lo, *keys])
+    first = np.ones(len(order), dtype=bool)
+    first[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    between = np.zeros(len(order), dtype=np.int64)
+    between[1:] = lo[order][1:] - hi[order][:-1]
+    kept = np.argsort(np.where(first, -1, between), kind="stable")[::-1][:most]
+    first[kept] = True
+    at = np.flatnonzero(first)
+    taken = holes.take(pa.array(order[at]))
+    columns = {name: taken[name] for name in taken.schema.names}
+    columns["offset_hi"] = _highest(hi, order, at)
+    columns["messages"] = np.add.reduceat((hi - lo)[order], at)
+    made = interval_batch(len(at), columns)
+    return pa.Table.from_batches([made, others]).combine_chunks().to_batches()[0]
 
 
 def _minutes(rows: pa.RecordBatch) -> pa.Array:

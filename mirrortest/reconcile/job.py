@@ -213,7 +213,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         _rests_on(plan, known),
     )
     result.counts["negative_latency"] = result.latency.negative
-    _explain(result)
+    _explain(result, emptied=bool(given.holes))
     return result
 
 
@@ -285,8 +285,8 @@ def _counts(by_run: Mapping[str, int], partitions: Sequence[Partition]) -> dict[
     return totals
 
 
-def _explain(result: _Result) -> None:
-    """Say in words why the run is inconclusive, from its counts."""
+def _explain(result: _Result, *, emptied: bool) -> None:
+    """Say in words why the run is inconclusive, from its counts; `emptied`: there are holes."""
     counts, reasons = result.counts, result.reasons
     unlogged, unaccounted = counts.pop("unlogged"), counts.pop("unaccounted")
     if not counts["acked"]:
@@ -309,6 +309,7 @@ def _explain(result: _Result) -> None:
     if counts["inconclusive"]:
         reasons.append(
             f"{counts['inconclusive']:,} acknowledged messages may be in offsets that nobody read"
+            + (", or that compaction emptied" if emptied else "")
         )
     if counts["in_flight"]:
         reasons.append(

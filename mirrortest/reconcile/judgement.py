@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from mirrortest.reconcile.compaction import Holes
     from mirrortest.reconcile.coverage import UnreadRange
     from mirrortest.reconcile.overlap import Cut
     from mirrortest.reconcile.stream_rows import StreamRows
@@ -77,8 +78,9 @@ class Given:
         stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
-        explaining: by compacted topic, the partitions where compaction may have taken messages,
-            and as what such messages count.
+        explaining: by topic, as what those messages count that compaction explains.
+        holes: by topic and partition, the offsets that compaction may have emptied.
+        source_compacted: by topic that is compacted in the source, the partitions that were read.
     """
 
     known: frozenset[tuple[str, int]] = frozenset()
@@ -91,7 +93,9 @@ class Given:
     stamped: frozenset[str] = frozenset()
     counts: Mapping[str, Collection[int]] = field(default_factory=dict)
     overlapping: bool = False
-    explaining: Mapping[str, tuple[Finding, Collection[int]]] = field(default_factory=dict)
+    explaining: Mapping[str, Finding] = field(default_factory=dict)
+    holes: Mapping[str, Mapping[int, Holes]] = field(default_factory=dict)
+    source_compacted: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     def can_be_cut(self, topic: str) -> bool:
         """Whether numbers of a stream can be judged apart from its others (`slices`)."""
@@ -128,9 +132,9 @@ class Held:
 class Judged:
     """Segments of streams, with their verdict; all arrays have one value each.
 
-    `findings` are the bits of what was found. `accounted`: the log of its producer is here and
-    whole; `unlogged`: only a ledger says that it was acknowledged; `acked_rows` are how many rows
-    of the log say so.
+    `findings` are the bits of what was found; `claimed`: lost, by a consumer. `accounted`: the log
+    of its producer is here and whole; `unlogged`: only a ledger says that it was acknowledged;
+    `acked_rows` are how many rows of the log say so.
     """
 
     spans: Spans
@@ -142,6 +146,7 @@ class Judged:
     unlogged: Flags
     acked_rows: Longs
     findings: Longs
+    claimed: Flags
 
     @property
     def messages(self) -> Longs:
@@ -378,6 +383,7 @@ def _segments(
         (accounted & (acked_rows == 0) & acked_in_ledger)[some],
         acked_rows[some],
         found[some],
+        claimed[some],
     )
 
 

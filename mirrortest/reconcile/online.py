@@ -212,8 +212,8 @@ def _lost(judgement: Judgement, given: Given) -> pa.Table:
         rows.of(Kind.CLAIMED), reports[rows.findings[reports] & int(Finding.LOST) != 0]
     )
     lost = judged.has(Finding.LOST)
-    # A claim that came too early: the message is explained, or may be.
-    explained = judged.seen | judged.has(Finding.COMPACTED) | judged.has(Finding.INCONCLUSIVE)
+    # A claim that came too early: the message is there, or may be.
+    explained = judged.seen | judged.has(Finding.INCONCLUSIVE)
     sweep = Sweep(
         lost=judged.spans.take(lost),
         explained=judged.spans.take(explained),

@@ -174,11 +174,18 @@ def read(
 ) -> Row:
     """These destination offsets were read, with records there or not.
 
-    `holed`: at one of them, or before, there was no record; None: unknown.
+    `holed`: some of them are holes, of which each is to have a row; None: unknown.
     """
     row = _of_offsets(Kind.READ, topic, partition, offset_lo, offset_hi, topic_identity)
     findings = None if holed is None else int(Finding.COMPACTED) if holed else 0
     return row._replace(findings=findings)
+
+
+def hole(
+    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
+) -> Row:
+    """At these destination offsets, which were read, there was nothing."""
+    return _of_offsets(Kind.HOLE, topic, partition, offset_lo, offset_hi, topic_identity)
 
 
 def backlog(

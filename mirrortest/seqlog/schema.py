@@ -11,8 +11,10 @@ epoch, UTC. What does not apply to a row's kind is null.
 | end | producer | the lane is closed: `seq_hi` numbers were used in all |
 | seen | consumer | these messages were at these offsets (`findings`: of each of them; \
 `outcome` 1: they arrived over five minutes before they were to be sent) |
-| read | consumer | these offsets were read, with records there or not (`findings` compacted: at \
-one of them, or before, there was none) |
+| read | consumer | these offsets were read, with records there or not (`findings` compacted: \
+some are holes) |
+| hole | consumer | these offsets were read, and had no record, nor a transaction's marker or \
+aborted message: compaction leaves such |
 | backlog | consumer | these offsets were there when it took the partition: no latencies |
 | unread | consumer | these offsets were deleted before they were read; they had no message with \
 an intended time after the minute of `intended_first` |
@@ -48,6 +50,7 @@ class Kind(StrEnum):
     END = "end"
     SEEN = "seen"
     READ = "read"
+    HOLE = "hole"
     BACKLOG = "backlog"
     UNREAD = "unread"
     TAIL = "tail"

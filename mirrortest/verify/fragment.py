@@ -10,6 +10,7 @@ which a message arrived long before it was to be sent, time proves nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,52 @@ def arrived_early(row: SeenRow) -> bool:
 
 
 @dataclass(slots=True)
+class HoleCounts:
+    """How many holes lie before the first copy of each number that was seen.
+
+    Kept where it changes, as numbers come.
+    """
+
+    _from: list[int] = field(default_factory=list)
+    _counts: list[int] = field(default_factory=list)
+
+    def at(self, number: int) -> int:
+        """The count of a number that was seen."""
+        at = bisect_right(self._from, number)
+        return self._counts[at - 1] if at else 0
+
+    def put(self, lo: int, hi: int | None, count: int) -> None:
+        """Give [lo, hi), which is seen for the first time, its count; None: all before is below."""
+        begin = bisect_left(self._from, lo)
+        if hi is None:
+            if count != (self._counts[-1] if begin else 0):
+                self._from.append(lo)
+                self._counts.append(count)
+            return
+        behind, end = self.at(hi), bisect_right(self._from, hi)
+        if begin < end or count != behind:
+            self._from[begin:end] = [lo, hi]
+            self._counts[begin:end] = [count, behind]
+
+    def to_list(self) -> list[int]:
+        """Numbers, each followed by the count from there on."""
+        return [each for step in zip(self._from, self._counts, strict=True) for each in step]
+
+    @classmethod
+    def from_list(cls, steps: object) -> HoleCounts:
+        """Read what `to_list` wrote. Raises RecordError."""
+        flat = [untrusted.number(each) for each in untrusted.listed(steps)]
+        numbers, counts = flat[::2], flat[1::2]
+        if len(numbers) != len(counts) or sorted(set(numbers)) != numbers:
+            raise RecordError("numbers without a count, or not in order")
+        return cls(numbers, counts)
+
+    def __len__(self) -> int:
+        """What it costs, in steps."""
+        return len(self._from)
+
+
+@dataclass(slots=True)
 class Fragment:
     """A stream as one destination partition shows it, exact until it is collapsed.
 
@@ -83,6 +130,10 @@ class Fragment:
     """Whether some messages have `arrived_early`."""
     last_place: int = -1
     """Where the stream was last seen (`PartitionChecker.before`, and the offset); -1: never."""
+    holes: int = 0
+    """How many holes (`PartitionChecker.holes`) lie before where the stream was last seen."""
+    holes_before: HoleCounts | None = None
+    """None: none lie before any number."""
     intended_first: int = 0
     intended_last: int = 0
     arrived_first: int = 0
@@ -105,29 +156,40 @@ class Fragment:
     def size(self) -> int:
         """What it costs: one, and one for each interval."""
         sets = (self.seen, self.duplicated, self.reordered, *self.by_finding.values())
-        return 1 + sum(map(len, sets))
+        return 1 + sum(map(len, sets)) + len(self.holes_before or ())
 
-    def apply(self, row: SeenRow, before: int = 0) -> int:
+    def apply(self, row: SeenRow, before: int = 0, holes: int = 0) -> int:
         """Take in the row's messages; it lies at places after all those before.
 
-        `before` and an offset are a place. Returns by how much the size has grown.
+        `before` and an offset are a place; so many `holes` lie before it. Returns by how much the
+        size has grown.
         """
         lo, hi = row.seq_lo, row.seq_hi
         self._note_times(row)
         if not self.clock_off and arrived_early(row):
             self.clock_off, self.certain_from = True, None
         self.last_place = before + row.offset_hi - 1
+        self.holes = holes
         if self.summary is not None:
             self._count(self.summary, hi - lo, row.findings)
             return 0
         end = self.seen.end
+        steps = self._count_holes(lo, hi, holes) if holes else 0
         if lo >= end and not self._in_doubt and not row.findings:
             # What comes in order, as nearly everything does.
             self.seen.add(lo, hi)
-            return 0 if lo == end and end else 1
+            return steps + (0 if lo == end and end else 1)
         before = self.size
         self._apply_out_of_order(row, lo, hi)
-        return self.size - before
+        return steps + self.size - before
+
+    def _count_holes(self, lo: int, hi: int, holes: int) -> int:
+        """Note how many holes lie before numbers that come now; by how much the size has grown."""
+        counts = self.holes_before = self.holes_before or HoleCounts()
+        before, end = len(counts), self.seen.end
+        for first, last in self.seen.missing(lo, hi).intervals():
+            counts.put(first, last if first < end else None, holes)
+        return len(counts) - before
 
     def _apply_out_of_order(self, row: SeenRow, lo: int, hi: int) -> None:
         too_late = row.intended_first // MINUTE_NS > self.unread_minute and not self.clock_off
@@ -190,6 +252,7 @@ class Fragment:
         for name in _SETS:
             setattr(self, name, IntervalSet())
         self.by_finding = {}
+        self.holes_before = None
 
     def forget(self, finding: Finding) -> int:
         """Forget a finding of `STREAM_FINDINGS`; by how much the size has grown (not at all)."""
@@ -238,6 +301,9 @@ class Fragment:
             state["unread"] = [self.read_below, self.unread_minute, self.certain_from]
         if self.clock_off:
             state["clock_off"] = True
+        if self.holes:
+            counts = self.holes_before
+            state["holes"] = [self.holes, *(counts.to_list() if counts else ())]
         if self.summary is not None:
             state["summary"] = dict(self.summary)
         return state
@@ -262,6 +328,10 @@ class Fragment:
             setattr(made, name, untrusted.number(value, -untrusted.NUMBERS_END))
         for name in _SETS:
             setattr(made, name, untrusted.intervals(fields.get(name, [])))
+        if "holes" in fields:
+            holes, *steps = untrusted.listed(fields["holes"])
+            made.holes = untrusted.number(holes)
+            made.holes_before = HoleCounts.from_list(steps)
         if "unread" in fields:
             made._restore_unread(untrusted.listed(fields["unread"], 3))
         for label, ids in untrusted.mapped(fields.get("findings", {})).items():

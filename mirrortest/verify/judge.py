@@ -14,6 +14,7 @@ from mirrortest.verify.placement import ExpectPartition, counts_in_force
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from mirrortest.verify.compaction import Explained
     from mirrortest.verify.fragment import Fragment
     from mirrortest.verify.ledger_record import LaneRecord
     from mirrortest.verify.partition import PartitionChecker
@@ -76,7 +77,7 @@ def judge(
     policy: ExpectPartition = ExpectPartition.ANY,
     homes: Collection[int] = (),
     counts: Iterable[int] = (),
-    explained_below: int = 0,
+    explained: Explained | None = None,
     stamped: bool = False,
 ) -> StreamVerdict:
     """Judge one stream over all partitions of its destination topic.
@@ -94,7 +95,7 @@ def judge(
         policy: how `MISROUTED` is judged.
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
         counts: the partition counts that the destination is known to have had.
-        explained_below: the bound below which compaction explains what is missing.
+        explained: what compaction explains of what is missing; None: nothing.
         stamped: whether the source's brokers stamp the records: no timestamp is altered then.
     """
     verdict = StreamVerdict(stream)
@@ -131,10 +132,10 @@ def judge(
             # Any of it may have been seen.
             verdict.add(Finding.INCONCLUSIVE, missing)
             missing = NOTHING
-        if explained_below and missing:
-            explained = missing.below(explained_below)
-            verdict.add(Finding.COMPACTED, explained)
-            missing -= explained
+        if explained and missing:
+            removed = missing & explained.removed
+            verdict.add(Finding.COMPACTED, removed)
+            missing -= removed
         if missing and claimed:
             lost = missing & claimed
             verdict.add(Finding.LOST, lost)
@@ -142,6 +143,8 @@ def judge(
         if missing:
             below = ALWAYS if seen_before is not None else doubtful_below(fragments, homes=homes)
             doubts = missing.below(below)
+            if explained:
+                doubts |= missing & explained.doubtful
             verdict.add(Finding.INCONCLUSIVE, doubts)
             missing -= doubts
         verdict.add(Finding.IN_FLIGHT, missing)

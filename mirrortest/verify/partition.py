@@ -7,7 +7,7 @@ whatever restarts lie between: that is what makes the online verdict equal the o
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.model.findings import STREAM_FINDINGS, Finding
 from mirrortest.model.intervals import IntervalSet
@@ -17,6 +17,8 @@ from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirrortest.verify.row import SeenRow
 
 MAX_INTERVALS = 1_000_000
@@ -28,6 +30,16 @@ _STREAMLESS = {
     finding.label: finding for finding in (Finding.FOREIGN, Finding.OTHER_RUN, Finding.CORRUPTED)
 }
 _UNTRACKED = {"seen", *(finding.label for finding in STREAM_FINDINGS)}
+
+
+class KeySeen(NamedTuple):
+    """Where a key was seen, as a place, and how many holes lie before it."""
+
+    place: int
+    holes: int
+
+
+NEVER_SEEN = KeySeen(-1, 0)
 
 
 class PartitionChecker:
@@ -60,12 +72,17 @@ class PartitionChecker:
         """The last minute of intended time from which messages may be there."""
         self.streamless: Counter[Finding] = Counter()
         """Messages that enter no stream: foreign, other run, corrupted with the id unknown."""
-        self.keys: dict[int, int] = {}
-        """Lane -> where its key was last seen on a message that enters no stream, as a place."""
-        self.keys_beyond = -1
+        self.keys: dict[int, KeySeen] = {}
+        """Lane -> where its key was last seen on a message that enters no stream."""
+        self.keys_beyond = NEVER_SEEN
         """The same of all lanes that are in `keys` no more, as there are too many."""
-        self.holed = False
-        """Whether some offsets that were read had no record: compaction leaves such holes."""
+        self.holes = 0
+        """How many offsets that were read had no record, nor a transaction's marker or aborted
+        message: compaction leaves such holes."""
+        self._new_holes = IntervalSet()
+        """Those that `take_new_holes` is still to give."""
+        self._markers = IntervalSet()
+        """Offsets ahead that are no holes, though no record will come of them."""
         self.untracked: Counter[str] = Counter()
         """Past the memory bound: messages (`seen`, and by finding's label) of further streams."""
         self._max_intervals = max_intervals
@@ -105,18 +122,36 @@ class PartitionChecker:
                 seq_lo=row.seq_lo + skip if row.stream is not None else 0,
             )
         elif skip < 0:
-            self.holed = True
+            self._pass_gap(row.offset_lo)
         self.next_offset = row.offset_hi
         if row.stream is None:
             self._count_streamless(row)
         else:
             self._apply_to_stream(row.stream, row)
 
+    def expect_markers(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Know of offsets ahead that they have markers, or records of aborted transactions.
+
+        Up to the next call of `advance`.
+        """
+        self._markers = IntervalSet(ranges)
+
     def advance(self, next_offset: int) -> None:
         """Pass offsets without records: markers, aborted or compacted ones."""
         if next_offset > self.next_offset:
-            self.holed = True
+            self._pass_gap(next_offset)
             self.next_offset = next_offset
+        self._markers = IntervalSet()
+
+    def _pass_gap(self, to: int) -> None:
+        holes = self._markers.missing(self.next_offset, to)
+        self.holes += holes.count
+        self._new_holes.update(holes)
+
+    def take_new_holes(self) -> list[tuple[int, int]]:
+        """The offsets of this incarnation, as ranges, that became `holes` since the last call."""
+        taken, self._new_holes = self._new_holes, IntervalSet()
+        return list(taken.intervals())
 
     def unread(self, lo: int, hi: int, found_ns: int | None = None) -> None:
         """Pass offsets [lo, hi) that were deleted before they could be read.
@@ -143,6 +178,7 @@ class PartitionChecker:
         self.unread(self.next_offset, self.next_offset + 1, found_ns)
         self.before += self.next_offset
         self.next_offset = offset
+        self._new_holes = IntervalSet()
 
     def fragment(self, stream: StreamId) -> Fragment | None:
         """What was found here of a stream, seen or not; None: certainly nothing was here.
@@ -161,10 +197,10 @@ class PartitionChecker:
         for fragment in self.fragments.values():
             self._size += fragment.forget(finding)
 
-    def key_seen(self, lane: int) -> int:
-        """Where a lane's key was last seen on a message that enters no stream, as a place.
+    def key_seen(self, lane: int) -> KeySeen:
+        """Where a lane's key was last seen on a message that enters no stream.
 
-        -1: never. With very many keys it may be another's place, which is later.
+        With very many keys it may be another's place, which is later.
         """
         return self.keys.get(lane, self.keys_beyond)
 
@@ -180,10 +216,11 @@ class PartitionChecker:
         self.streamless[Finding.FOREIGN] += count
 
     def _note_key(self, lane: int, place: int) -> None:
+        seen = KeySeen(place, self.holes)
         if lane in self.keys or len(self.keys) < _MOST_KEYS:
-            self.keys[lane] = place
+            self.keys[lane] = seen
         else:
-            self.keys_beyond = place
+            self.keys_beyond = seen
 
     def _apply_to_stream(self, stream: StreamId, row: SeenRow) -> None:
         fragment = self.fragments.get(stream)
@@ -193,7 +230,7 @@ class PartitionChecker:
                 return
             fragment = self.fragments[stream] = self._new_fragment()
             self._size += fragment.size
-        self._size += fragment.apply(row, self.before)
+        self._size += fragment.apply(row, self.before, self.holes)
         if self._size > self._max_intervals:
             self._make_room()
 
@@ -241,9 +278,10 @@ class PartitionChecker:
             "unread_minute": self.unread_minute,
             "streamless": {finding.label: n for finding, n in self.streamless.items()},
             "untracked": dict(self.untracked),
-            "keys": [[lane, place] for lane, place in self.keys.items()],
-            "keys_beyond": self.keys_beyond,
-            "holed": self.holed,
+            "keys": [[lane, seen.place] for lane, seen in self.keys.items()],
+            "keys_beyond": self.keys_beyond.place,
+            "holed": self.holes > 0,
+            "holes": [self.holes, self.keys_beyond.holes, *(k.holes for k in self.keys.values())],
             "streams": [
                 [*stream[1:], fragment.to_state()] for stream, fragment in self.fragments.items()
             ],
@@ -271,7 +309,6 @@ class PartitionChecker:
         for label, count in untrusted.mapped(untrusted.entry(fields, "streamless")).items():
             made.streamless[untrusted.entry(_STREAMLESS, label)] = untrusted.number(count)
         made.untracked.update(untrusted.counts(untrusted.entry(fields, "untracked"), _UNTRACKED))
-        made._restore_places(fields, places)
         streams = untrusted.listed(untrusted.entry(fields, "streams"))
         for run, producer, incarnation, lane, saved in (untrusted.listed(s, 5) for s in streams):
             stream = StreamId(
@@ -287,6 +324,7 @@ class PartitionChecker:
             if made.unread_offsets and fragment.read_below is None:
                 # Of the version before, which did not note when they were found deleted.
                 fragment.read_below, fragment.unread_minute = 0, ALWAYS
+        made._restore_places(fields, places)
         made._size = sum(fragment.size for fragment in made.fragments.values())
         made._check(len(streams), places)
         return made
@@ -298,14 +336,31 @@ class PartitionChecker:
         keys = untrusted.listed(fields.get("keys", []))
         if len(keys) > _MOST_KEYS:
             raise RecordError(f"{len(keys):,} keys")
-        for lane, place in (untrusted.listed(key, 2) for key in keys):
-            self.keys[untrusted.lane(lane)] = untrusted.number(place, 0, places)
+        seen = [
+            (untrusted.lane(lane), untrusted.number(place, 0, places))
+            for lane, place in (untrusted.listed(key, 2) for key in keys)
+        ]
         beyond = fields.get("keys_beyond", places - 1 if self.streamless else -1)
-        self.keys_beyond = untrusted.number(beyond, -1, max(places, 0))
-        self.holed = untrusted.flag(fields.get("holed", True))
+        beyond = untrusted.number(beyond, -1, max(places, 0))
+        if "holes" in fields:
+            holes = untrusted.listed(fields["holes"], 2 + len(seen))
+            self.holes, of_beyond, *of_keys = (untrusted.number(n, 0, places + 1) for n in holes)
+        else:
+            # Any offset without a message that the version before met may have been one.
+            holed = untrusted.flag(fields.get("holed", True))
+            self.holes = max(places - self._filled, 0) if holed else 0
+            of_beyond, of_keys = self.holes, [self.holes] * len(seen)
+            self._new_holes.add(0, self.next_offset if self.holes else 0)
+        self.keys_beyond = KeySeen(beyond, of_beyond)
+        for (lane, place), count in zip(seen, of_keys, strict=True):
+            self.keys[lane] = KeySeen(place, count)
+
+    @property
+    def _filled(self) -> int:
+        """How many offsets are known to have held a message, or were not read."""
+        return self.messages + self.streamless.total() + self.unread_offsets.count
 
     def _check(self, streams: int, places: int) -> None:
         """Raise RecordError where a state has a stream twice, or more messages than places."""
-        filled = self.messages + self.streamless.total() + self.unread_offsets.count
-        if len(self.fragments) != streams or filled > places:
+        if len(self.fragments) != streams or self._filled > places:
             raise RecordError("a stream that is there twice, or more messages than were read")

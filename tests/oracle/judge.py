@@ -193,7 +193,9 @@ def judge(
     nobody_else: bool = False,
     homes: Collection[int] = NOTHING,
     any_partition: int = 0,
-    explained: int = 0,
+    removed: Collection[int] = NOTHING,
+    doubted_holes: Collection[int] = NOTHING,
+    compacted: bool = False,
     unread: Collection[Finding] = (),
 ) -> dict[str, set[int]]:
     """Judge a stream over all partitions: name of a finding (or of an outcome) -> its numbers.
@@ -201,8 +203,8 @@ def judge(
     `due` are past their deadline, and if nothing is `unread` all was read since; what is missing
     is inconclusive if a partition was never read, in flight if one was not read to its end.
     `any_partition`: in how many partitions a stream may be, whichever; 0: in its homes.
-    `nobody_else`: a stream without a lane cannot have been sent. What is missing below `explained`
-    compaction may have taken.
+    `nobody_else`: a stream without a lane cannot have been sent. Compaction has `removed` some, if
+    the topic was `compacted`; others may be in `doubted_holes`.
     """
     at: dict[int, list[int]] = defaultdict(list)
     for partition, held in fragments.items():
@@ -211,6 +213,7 @@ def judge(
     seen = set(at)
     out: dict[str, set[int]] = defaultdict(set)
     doubtful = doubted(fragments, homes)
+    in_holes = NOTHING if unread else doubted_holes
     for held in fragments.values():
         out["reordered"] |= held.reordered
         for finding, seqs in held.by_finding.items():
@@ -226,11 +229,11 @@ def judge(
     for seq in lane.acked if lane else ():
         if seq in seen:
             out["delivered"].add(seq)
-        elif seq < explained:
-            out["compacted"].add(seq)
+        elif seq in removed:
+            out["compacted" if compacted else "inconclusive"].add(seq)
         elif seq in claimed:
             out["lost"].add(seq)
-        elif seq in doubtful or Finding.INCONCLUSIVE in unread:
+        elif seq in doubtful or Finding.INCONCLUSIVE in unread or seq in in_holes:
             out["inconclusive"].add(seq)
         elif seq in due and not unread:
             out["lost"].add(seq)
@@ -264,41 +267,123 @@ def doubted(fragments: Mapping[int, Fragment], homes: Collection[int]) -> set[in
 
 
 class Partition(NamedTuple):
-    """All that was seen of a partition: the lane's key and the stream at each place in order.
+    """All that was seen of a partition by place, and the places of its holes."""
 
-    `holed`: at some offset that was read there was no record.
-    """
-
-    seen: list[tuple[int, StreamId | None]]
-    holed: bool
+    seen: dict[int, Message]
+    holes: frozenset[int]
 
     @classmethod
-    def of(cls, stood: Mapping[int, Message], passed: Iterable[Passed]) -> Partition:
-        """As far as it was passed."""
-        shown = sorted({at for stretch in passed for at in _shown(stretch)})
+    def of(
+        cls, stood: Mapping[int, Message], passed: Iterable[Passed], markers: Collection[int] = ()
+    ) -> Partition:
+        """As far as it was passed; where it was read, and nothing stood, are markers or holes."""
+        shown = {at for stretch in passed for at in _shown(stretch)}
         read = {at for stretch in passed if not stretch.blind for at in range(*stretch[:2])}
-        seen = [(stood[at].lane, stood[at].stream) for at in shown if at in stood]
-        return cls(seen, bool(read - stood.keys()))
+        seen = {at: stood[at] for at in sorted(shown) if at in stood}
+        return cls(seen, frozenset(read - stood.keys() - set(markers)))
+
+    def holes_before(self, place: int) -> int:
+        """How many of them lie before a place."""
+        return sum(at < place for at in self.holes)
+
+    def of_stream(self, stream: StreamId) -> dict[int, int]:
+        """Its numbers, each with the place of its first copy."""
+        first: dict[int, int] = {}
+        for at, message in self.seen.items():
+            if message.stream == stream:
+                first.setdefault(message.seq, at)
+        return first
+
+
+Gone = dict["StreamId", tuple[set[int], set[int]]]
+"""Stream -> its numbers, and those of them that are not in flight."""
+
+
+def concerned(
+    stream: StreamId, partitions: Mapping[int, Partition], homes: Collection[int]
+) -> set[int]:
+    """The partitions that may have held a stream."""
+    seen_in = {n for n, each in partitions.items() if each.of_stream(stream)}
+    return {*seen_in, *homes} or set(partitions)
 
 
 def explained(
-    stream: StreamId,
-    partitions: Mapping[int, Partition],
-    homes: Collection[int],
-    *,
-    compact: bool,
-    at_source: bool,
-) -> int:
-    """Below which number compaction, of the destination or of the source, may have taken any."""
-    usable = [n for n, each in partitions.items() if at_source or (compact and each.holed)]
-    seen_in = {n for n, each in partitions.items() if any(s == stream for _, s in each.seen)}
-    bound = 0
-    for number in usable:
-        seen = [(lane, of) for lane, of in partitions[number].seen if lane == stream.lane]
-        own = [at for at, (_, of) in enumerate(seen) if of == stream]
-        if not (own or number in homes or not (homes or seen_in)):
+    gone: Gone, partitions: Mapping[int, Partition], homes: Mapping[StreamId, Collection[int]]
+) -> dict[StreamId, tuple[set[int], set[int]]]:
+    """What compaction of the destination removed of what is missing, and what may be in a hole."""
+    found: dict[StreamId, tuple[set[int], set[int]]] = {s: (set(), set()) for s in gone}
+    for number, each in partitions.items():
+        if not each.holes:
             continue
-        for at, (_, of) in enumerate(seen):
+        for lane in {stream.lane for stream in gone}:
+            mine = {
+                s
+                for s in gone
+                if s.lane == lane and number in concerned(s, partitions, homes.get(s, ()))
+            }
+            last = each.holes_before(
+                max((at for at, message in each.seen.items() if message.lane == lane), default=0)
+            )
+            taken = {s: _in_place(s, gone[s], each, last) for s in mine}
+            count = sum(map(len, taken.values()))
+            if count > last:
+                taken, count = {}, 0
+            for stream in mine:
+                removed, doubtful = found[stream]
+                removed |= taken.get(stream, set())
+                if count < len(each.holes):
+                    doubtful |= gone[stream][1]
+    return found
+
+
+def _in_place(
+    stream: StreamId, gone: tuple[set[int], set[int]], partition: Partition, last: int
+) -> set[int]:
+    """Those numbers for which there are holes between their neighbours."""
+    places = partition.of_stream(stream)
+    between: dict[tuple[int | None, int | None], set[int]] = defaultdict(set)
+    for seq in gone[0]:
+        lower = max((n for n in places if n < seq), default=None)
+        higher = min((n for n in places if n > seq), default=None)
+        if higher is not None or seq in gone[1]:
+            between[lower, higher].add(seq)
+
+    def is_earlier(message: Message) -> bool:
+        of = message.stream
+        return (
+            of is not None
+            and (of[:3], of.lane) == (stream[:3], stream.lane)
+            and of.incarnation < stream.incarnation
+        )
+
+    earlier = [
+        at
+        for at, message in partition.seen.items()
+        if (of := message.stream) is not None
+        and (of[:3], of.lane) == (stream[:3], stream.lane)
+        and of.incarnation < stream.incarnation
+    ]
+    found: set[int] = set()
+    for (lower, higher), numbers in between.items():
+        begin = partition.holes_before(max(earlier, default=0) if lower is None else places[lower])
+        end = last if higher is None else partition.holes_before(places[higher])
+        if len(numbers) <= end - begin:
+            found |= numbers
+    return found
+
+
+def removed_from_source(
+    stream: StreamId, partitions: Mapping[int, Partition], homes: Collection[int]
+) -> int:
+    """Below which number a later message of the key shows that the source's compaction took any."""
+    bound = 0
+    for number in concerned(stream, partitions, homes):
+        if number not in partitions:
+            continue
+        of_lane = [m.stream for m in partitions[number].seen.values() if m.lane == stream.lane]
+        own = [at for at, of in enumerate(of_lane) if of == stream]
+        bound = max([bound, *(seq + 1 for seq in partitions[number].of_stream(stream))])
+        for at, of in enumerate(of_lane):
             if of == stream:
                 continue
             same = of is not None and of[:3] == stream[:3]

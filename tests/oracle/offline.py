@@ -248,8 +248,10 @@ def apart(reference: Reference, answer: Answer) -> list[str]:
     """
     lost = {(of, seq) for (of, name), ids in answer.items() if name == "lost" for seq in ids}
     late = {(of, seq) for (of, name), ids in answer.items() if name == "late" for seq in ids}
-    gone = {(of, seq) for (of, name), ids in answer.items() if name == "compacted" for seq in ids}
-    online = reference.told_lost - lost - late - gone
+    unsure = {
+        (o, seq) for (o, name), ids in answer.items() if name == "inconclusive" for seq in ids
+    }
+    online = reference.told_lost - lost - late - unsure
     offline = lost - reference.told_lost - reference.undecided
     if not (online or offline):
         return []

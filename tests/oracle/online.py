@@ -320,6 +320,12 @@ class Online:
         rows = judged = rows_of(arrays(self.truth, held.at.partition, messages))
         if len(fresh) < len(messages):
             rows = rows_of(arrays(self.truth, held.at.partition, fresh))
+        markers = self.truth.markers(event.partition)
+        held.checker.expect_markers(
+            (offset_of(at), offset_of(at) + 1)
+            for at in sorted(markers)
+            if event.lo <= at < event.hi
+        )
         for row in judged:
             held.checker.apply(row)
         starts = np.array([row.offset_lo for row in rows], np.int64)

@@ -89,18 +89,15 @@ WITH firsts AS (
             JOIN unread u ON u.topic = m.topic AND u.partition = m.partition
             WHERE m.topic = f.topic AND m.producer = f.producer AND m.incarnation = f.incarnation
             AND m.lane = f.lane AND m.partition = f.partition AND m.offset < u.begin), -1))
-), usable AS (
-    SELECT DISTINCT topic, partition FROM oracle_keys JOIN oracle_topics USING (topic)
-    WHERE at_source OR (compact AND topic || '/' || partition IN (
-        SELECT topic || '/' || partition FROM oracle_keys WHERE hole))
 ), own AS (
     SELECT topic, producer, incarnation, lane, partition, max(offset) AS last, max(seq) AS highest
     FROM oracle_seen GROUP BY ALL
 ), keys AS (
-    SELECT k.* FROM oracle_keys k JOIN usable USING (topic, partition) WHERE NOT hole
+    SELECT * FROM oracle_keys WHERE NOT hole AND lane IS NOT NULL
 ), overtaken AS (
     SELECT DISTINCT s.topic, s.producer, s.incarnation, s.lane
-    FROM streams s JOIN keys k ON k.topic = s.topic AND k.lane = s.lane
+    FROM streams s JOIN oracle_topics t ON t.topic = s.topic AND t.at_source
+    JOIN keys k ON k.topic = s.topic AND k.lane = s.lane
         AND NOT (k.producer <=> s.producer AND k.incarnation <=> s.incarnation)
     LEFT JOIN own ON own.topic = s.topic AND own.producer = s.producer
         AND own.incarnation = s.incarnation AND own.lane = s.lane AND own.partition = k.partition
@@ -112,7 +109,7 @@ WITH firsts AS (
             OR (own.last IS NULL AND NOT k.producer <=> s.producer))
 ), tops AS (
     SELECT topic, producer, incarnation, lane, max(highest) AS highest
-    FROM own JOIN usable USING (topic, partition) GROUP BY ALL
+    FROM own JOIN oracle_topics USING (topic) WHERE at_source GROUP BY ALL
 ), seen AS (
     SELECT topic, producer, incarnation, lane, seq, count(*) AS copies, bit_or(findings) AS shown,
         max(rank) AS rank
@@ -125,7 +122,7 @@ WITH firsts AS (
         copies IS NOT NULL AS is_seen, coalesce(copies, 0) AS copies, coalesce(shown, 0) AS shown,
         coalesce(rank, 0) AS rank,
         c.claimed IS NOT NULL AS claimed, k.known IS NOT NULL AS known,
-        d.seq IS NOT NULL AS disordered, t.open, t.many,
+        d.seq IS NOT NULL AS disordered, t.open, t.many, t.compact OR t.at_source AS compact,
         coalesce(x.highest > seq, false) OR o.lane IS NOT NULL AS explained,
         EXISTS (SELECT 1 FROM missing_doubts m WHERE m.topic = j.topic
             AND m.producer = j.producer AND m.incarnation = j.incarnation AND m.lane = j.lane
@@ -140,15 +137,77 @@ WITH firsts AS (
     LEFT JOIN disorder d USING (topic, producer, incarnation, lane, seq)
     LEFT JOIN tops x USING (topic, producer, incarnation, lane)
     LEFT JOIN overtaken o USING (topic, producer, incarnation, lane)
+), gone AS (
+    SELECT topic, producer, incarnation, lane, seq,
+        claimed OR doubtful OR open & {int(Finding.INCONCLUSIVE)} <> 0 OR (due AND open = 0) AS late
+    FROM joined WHERE acked AND NOT is_seen
+), holes AS (
+    SELECT topic, partition, offset,
+        row_number() OVER (PARTITION BY topic, partition ORDER BY offset) AS nth
+    FROM oracle_keys WHERE hole
+), totals AS (
+    SELECT topic, partition, count(*) AS holes FROM holes GROUP BY ALL
+), concerned AS (
+    SELECT g.*, p.partition, p.holes FROM gone g JOIN totals p USING (topic)
+    JOIN streams s USING (topic, producer, incarnation, lane)
+    LEFT JOIN most USING (topic, producer, incarnation, lane)
+    LEFT JOIN places h USING (topic, producer, incarnation, lane, partition)
+    WHERE h.messages IS NOT NULL OR array_contains(s.homes, p.partition)
+        OR (coalesce(size(s.homes), 0) = 0 AND most.at IS NULL)
+), neighbours AS (
+    SELECT c.*, max(CASE WHEN f.seq < c.seq THEN struct(f.seq AS seq, f.offset AS at) END) AS lower,
+        min(CASE WHEN f.seq > c.seq THEN struct(f.seq AS seq, f.offset AS at) END) AS higher
+    FROM (SELECT topic, producer, incarnation, lane, seq, late, partition, holes FROM concerned) c
+    LEFT JOIN firsts f ON f.topic = c.topic AND f.producer = c.producer
+        AND f.incarnation = c.incarnation AND f.lane = c.lane AND f.partition = c.partition
+    GROUP BY ALL
+), bounds AS (
+    SELECT n.*, coalesce(n.lower.at, e.at, 0) AS from_at, coalesce(n.higher.at, k.at, 0) AS to_at,
+        coalesce(k.at, 0) AS last_at
+    FROM neighbours n
+    LEFT JOIN (SELECT topic, partition, lane, max(offset) AS at FROM keys GROUP BY ALL) k
+        USING (topic, partition, lane)
+    LEFT JOIN (
+        SELECT o.topic, o.producer, o.incarnation, o.lane, o.partition, max(m.last) AS at
+        FROM (SELECT DISTINCT topic, producer, incarnation, lane, partition FROM neighbours) o
+        JOIN own m ON m.topic = o.topic AND m.producer = o.producer AND m.lane = o.lane
+            AND m.partition = o.partition AND m.incarnation < o.incarnation GROUP BY ALL
+    ) e USING (topic, producer, incarnation, lane, partition)
+    WHERE n.late OR n.higher IS NOT NULL
+), counted AS (
+    SELECT b.topic, b.producer, b.incarnation, b.lane, b.seq, b.partition, b.lower.seq AS below,
+        b.higher.seq AS above,
+        count_if(h.offset < b.to_at) - count_if(h.offset < b.from_at) AS room,
+        count_if(h.offset < b.last_at) AS most
+    FROM bounds b JOIN holes h USING (topic, partition) GROUP BY ALL
+), fitting AS (
+    SELECT * FROM (
+        SELECT *, count(*) OVER (PARTITION BY topic, partition, producer, incarnation, lane, below,
+            above) AS wanted FROM counted
+    ) WHERE wanted <= room
+), removed AS (
+    SELECT * FROM (
+        SELECT *, count(*) OVER (PARTITION BY topic, partition, lane) AS together FROM fitting
+    ) WHERE together <= most
+), taken AS (
+    SELECT topic, partition, lane, count(*) AS taken FROM removed GROUP BY ALL
+), left_over AS (
+    SELECT DISTINCT c.topic, c.producer, c.incarnation, c.lane, c.seq
+    FROM concerned c LEFT JOIN taken t USING (topic, partition, lane)
+    WHERE coalesce(t.taken, 0) < c.holes
 ), verdicts AS (
-    SELECT *, CASE
+    SELECT j.*, CASE
         WHEN NOT acked OR is_seen THEN ''
-        WHEN explained THEN 'compacted'
+        WHEN explained OR r.seq IS NOT NULL
+            THEN CASE WHEN compact THEN 'compacted' ELSE 'inconclusive' END
         WHEN claimed THEN 'lost'
         WHEN doubtful OR open & {int(Finding.INCONCLUSIVE)} <> 0 THEN 'inconclusive'
-        WHEN due AND open = 0 THEN 'lost'
+        WHEN due AND open = 0 THEN CASE WHEN l.seq IS NULL THEN 'lost' ELSE 'inconclusive' END
         ELSE 'in_flight' END AS missing
-    FROM joined
+    FROM joined j
+    LEFT JOIN (SELECT DISTINCT topic, producer, incarnation, lane, seq FROM removed) r
+        USING (topic, producer, incarnation, lane, seq)
+    LEFT JOIN left_over l USING (topic, producer, incarnation, lane, seq)
 )
 SELECT topic, producer, incarnation, lane, seq, missing, is_seen AND claimed AS late, shown,
     copies > 1 AS duplicated, disordered AS reordered, many > 0 AND rank > many AS misrouted,
@@ -244,7 +303,7 @@ def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> Non
                 stream = message.stream
                 key = (message.lane, *(stream[2:4] if stream else (None, None)))
             if not stretch.blind or (message and stretch.glimpsed):
-                hole = message is None
+                hole = message is None and stretch.lo not in truth.markers(partition)
                 tables["keys"].append((truth.topic, partition, stretch.lo, hole, *key))
             if message and message.stream and (stretch.glimpsed or not stretch.blind):
                 shown = int(sum(message.findings))

@@ -11,6 +11,7 @@ from .coverage import Facts, covered
 from .judge import (
     INCARNATION,
     Fragment,
+    Gone,
     Message,
     Partition,
     Passed,
@@ -20,6 +21,7 @@ from .judge import (
     judge,
     misrouted,
     offset_of,
+    removed_from_source,
     streamless,
 )
 from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
@@ -174,7 +176,7 @@ class Reference:
             if not event.zombie:
                 self._newest[event.partition] = event.number
             self._take_over(me)
-            if me.noted or me.claimed or me.lowest:
+            if me.noted or me.claimed or me.lowest or self.truth.compact:
                 ages = {an_id: self._now - at for an_id, at in me.noted.items()}
                 self._shared = (set(me.claimed), ages, me.lowest)
         elif isinstance(event, Drop):
@@ -248,10 +250,7 @@ class Reference:
         fragments = self._fragments(view)
         told = all(offset_of(s.next_offset) <= event.ends.get(at, -1) for at, s in view.items())
         homes = self._homes(event)
-        partitions = self._seen(view)
-        gone = {
-            s: self._explained(s, fragments[s], partitions, homes.get(s, ())) for s in fragments
-        }
+        gone = self._explained(self._gone(event, fragments), self._seen(view), homes)
         doubts = {s: doubted(fragments[s], homes.get(s, ())) for s in fragments}
 
         def missing(ids: Iterable[Id]) -> set[Id]:
@@ -261,7 +260,7 @@ class Reference:
                 if (stream, seq) not in me.claimed
                 and all(seq not in held.seqs for held in fragments[stream].values())
                 and seq not in doubts[stream]
-                and seq >= gone[stream]
+                and all(seq not in numbers for numbers in gone.get(stream, ()))
             }
 
         def read(ends: Mapping[int, int]) -> bool:
@@ -324,7 +323,8 @@ class Reference:
         claims = claims_of(self.truth.ledger[: event.ledger])
         claimed = {(claim.producer, claim.incarnation) for claim in claims}
         view = self.view(event)
-        fragments, homes, partitions = self._fragments(view), self._homes(event), self._seen(view)
+        fragments, homes = self._fragments(view), self._homes(event)
+        gone = self._explained(self._gone(event, fragments), self._seen(view), homes)
         answer = {
             (stream, name): numbers
             for stream in self._known
@@ -335,9 +335,9 @@ class Reference:
                 nobody_else=closed and stream[2:4] in claimed,
                 homes=homes.get(stream, ()),
                 any_partition=self.truth.many(told=bool(homes)),
-                explained=self._explained(
-                    stream, fragments[stream], partitions, homes.get(stream, ())
-                ),
+                removed=gone.get(stream, (set(), set()))[0],
+                doubted_holes=gone.get(stream, (set(), set()))[1],
+                compacted=self.truth.compact or self.truth.source_compact,
             ).items()
         }
         for (stream, name), numbers in answer.items():
@@ -359,24 +359,45 @@ class Reference:
         }
 
     def _seen(self, view: Mapping[int, _State]) -> dict[int, Partition]:
-        return {at: Partition.of(self.stood[at], state.passed) for at, state in view.items()}
+        return {
+            at: Partition.of(self.stood[at], state.passed, self.truth.markers(at))
+            for at, state in view.items()
+        }
 
     def _explained(
         self,
-        stream: StreamId,
-        fragments: Mapping[int, Fragment],
+        gone: Gone,
         partitions: Mapping[int, Partition],
-        homes: Collection[int],
-    ) -> int:
-        """Below which number compaction may have taken what is missing."""
-        compact, at_source = self.truth.compact, self.truth.source_compact
-        later = [
-            max(held.seqs) + 1
-            for at, held in fragments.items()
-            if held.seqs and (at_source or (compact and partitions[at].holed))
-        ]
-        others = explained(stream, partitions, homes, compact=compact, at_source=at_source)
-        return max([others, *later])
+        homes: Mapping[StreamId, Collection[int]],
+    ) -> dict[StreamId, tuple[set[int], set[int]]]:
+        """What compaction removed of what is missing, and what may be in a hole of it."""
+        found = explained(gone, partitions, homes)
+        for stream, (removed, _) in found.items() if self.truth.source_compact else ():
+            bound = removed_from_source(stream, partitions, homes.get(stream, ()))
+            removed |= {seq for seq in gone[stream][0] if seq < bound}
+        return found
+
+    def _gone(self, event: Round, fragments: Mapping[StreamId, Mapping[int, Fragment]]) -> Gone:
+        """What is missing in a round, and which of it is overdue, claimed or in doubt."""
+        me, (lanes, _), homes = (
+            self.consumer(event.consumer),
+            self._lanes(event),
+            self._homes(event),
+        )
+        gone: Gone = {}
+        for stream, lane in lanes.items():
+            seen = {seq for held in fragments[stream].values() for seq in held.seqs}
+            numbers = {seq for seq in lane.acked if seq not in seen}
+            doubts = doubted(fragments[stream], homes.get(stream, ()))
+            due = {
+                seq
+                for seq in numbers
+                if seq in doubts
+                or (stream, seq) in me.claimed
+                or me.noted.get((stream, seq), event.now) + DEADLINE <= event.now
+            }
+            gone[stream] = numbers, due
+        return gone
 
     def _lanes(self, event: Round) -> tuple[dict[StreamId, Lane], bool]:
         if event.ledger not in self._ledgers:
@@ -410,14 +431,16 @@ class Reference:
             for stream in self._known
         }
         partitions = {
-            at: Partition.of(self.stood[at], passed) for at, passed in enumerate(facts.passed)
+            at: Partition.of(self.stood[at], passed, self.truth.markers(at))
+            for at, passed in enumerate(facts.passed)
         }
         sent = {each.stream: each for each in self.truth.sent}
+        homes = {stream: self.truth.homes(stream) for stream in sent}
         producers = {each[2:4] for each in sent}
-        answer: Answer = {}
-        for stream in self._known:
+
+        def verdict(stream: StreamId, removed: set[int], doubted: set[int]) -> dict[str, set[int]]:
             log = sent.get(stream)
-            verdict = judge(
+            return judge(
                 fragments[stream],
                 log.lane if log else None,
                 claimed={seq for of, seq in facts.claimed if of == stream},
@@ -426,12 +449,19 @@ class Reference:
                 homes=self.truth.homes(stream) if log else (),
                 any_partition=self.truth.many(),
                 unread=unread,
-                explained=self._explained(
-                    stream,
-                    fragments[stream],
-                    partitions,
-                    self.truth.homes(stream) if log else (),
-                ),
+                removed=removed,
+                doubted_holes=doubted,
+                compacted=self.truth.compact or self.truth.source_compact,
             )
-            answer.update({(stream, name): numbers for name, numbers in verdict.items()})
+
+        gone: Gone = {}
+        for stream in sent:
+            told = verdict(stream, set(), set())
+            due = told.get("lost", set()) | told.get("inconclusive", set())
+            gone[stream] = due | told.get("in_flight", set()), due
+        removed = self._explained(gone, partitions, homes)
+        answer: Answer = {}
+        for stream in self._known:
+            told = verdict(stream, *removed.get(stream, (set(), set())))
+            answer.update({(stream, name): numbers for name, numbers in told.items()})
         return answer

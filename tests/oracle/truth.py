@@ -109,6 +109,17 @@ class Truth:
     ends: list[list[int]] = field(default_factory=list)
     """Of each destination partition, by incarnation of the topic: the place after its last."""
 
+    def markers(self, partition: int) -> frozenset[int]:
+        """The places that hold a transaction's marker; compaction leaves only holes."""
+        ends = () if self.compact else self.ends[partition]
+        begins = (n * INCARNATION for n in range(len(ends)))
+        return frozenset(
+            at
+            for begin, end in zip(begins, ends, strict=True)
+            for at in range(begin, end, 2)
+            if at not in self.stood[partition]
+        )
+
     @property
     def partitions(self) -> int:
         """The destination's partitions."""

@@ -92,6 +92,7 @@ class SimulatedConsumer(_Client):
     """See `ports.ConsumerPort`."""
 
     sees_topic_ids = True
+    sees_markers = True
 
     def __init__(self, config: ClientConfig, group: str | None) -> None:
         super().__init__(config)

@@ -184,8 +184,6 @@ class World:
             topic: TopicJudge(topic.removeprefix("A."), "r1", ExpectPartition.ANY, Losses(MINUTE))
             for topic in self.options.topics
         }
-        for topic, judge in judges.items():
-            judge.policy_hidden = topic in self.policy_hidden
         counts: dict[str, int] = {}
         for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)

@@ -35,6 +35,7 @@ class Played:
     """Admin, reader, store and log in one; `hold` keeps syncs waiting, `broken` lets them fail."""
 
     sees_topic_ids = True
+    sees_markers = True
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts

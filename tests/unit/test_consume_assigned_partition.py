@@ -84,11 +84,11 @@ def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes
     """F13: other runs' messages, foreign ones and tombstones supersede ours of their key."""
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(decode_records(write_records([(3, 1, key, value, ())])), START)
-    assert held.checker.key_seen(LANE) == (3 if key == b"%d" % LANE else -1)
+    assert held.checker.key_seen(LANE).place == (3 if key == b"%d" % LANE else -1)
     others = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about() | {"run": "r2"})
     taken = others.take(_records(0, 4, at=5), START)
     assert [(row.stream, row.key_lane) for row in taken.rows] == [(None, LANE)]
-    assert others.checker.key_seen(LANE) == 8
+    assert others.checker.key_seen(LANE).place == 8
 
 
 def test_the_state_remembers_the_counts_that_were_in_force() -> None:

@@ -26,12 +26,13 @@ DEADLINE = 1000
 
 
 def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
-    """A later message of the same key explains what is missing before it, and nothing else does."""
-    judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of(1)}
-    checkers[0].apply(row_of(3, 2, 1))
+    """A hole in its place explains what is missing, and nothing else does."""
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of()}
+    checkers[0].apply(row_of(1, 1, 1))
+    checkers[0].apply(row_of(3, 3, 1))
     judge.compact = True
     note_lanes(judge, ledger, 0)
-    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 3})
+    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 4})
     assert claimed_now(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     assert judged_round(judge, ledger, checkers).judged
     (verdict,) = judged_round(judge, ledger, checkers, closed=True).verdicts.values()
@@ -39,17 +40,31 @@ def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_l
     assert (verdict.having(Finding.LOST).count, verdict.delivered.count) == (1, 2)
 
 
-def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen() -> None:
-    """Without DescribeConfigs: it is neither lost nor compacted; the last message is lost."""
-    judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of(1, 3)}
-    checkers[0].holed = True
-    judge.policy_hidden = True
+def test_what_compaction_could_explain_is_inconclusive_where_nobody_saw_it() -> None:
+    """Without DescribeConfigs, or with another policy by now: neither lost nor compacted."""
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of()}
+    checkers[0].apply(row_of(1, 1, 1))
+    checkers[0].apply(row_of(3, 3, 1))
     note_lanes(judge, ledger, 0)
-    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2})
+    judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 4})
     assert claimed_now(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     (verdict,) = judged_round(judge, ledger, checkers, closed=True).verdicts.values()
     assert list(verdict.having(Finding.INCONCLUSIVE).intervals()) == [(0, 1), (2, 3)]
     assert (verdict.having(Finding.COMPACTED).count, verdict.having(Finding.LOST).count) == (0, 1)
+
+
+def test_what_may_have_been_in_a_hole_elsewhere_is_in_flight_until_its_deadline() -> None:
+    """Then it is inconclusive: a consumer must not end while it may still come."""
+    judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of(0, 1, 2)}
+    checkers[0].advance(5)
+    judge.compact = True
+    note_lanes(judge, ledger, 0)
+    before = judged_round(judge, ledger, checkers, DEADLINE // 2)
+    assert before.in_flight(STREAM) == IntervalSet([(3, 5)])
+    after = judged_round(judge, ledger, checkers, 2 * DEADLINE)
+    assert after.judged
+    assert not after.overdue
+    assert after.verdicts[STREAM].having(Finding.INCONCLUSIVE) == IntervalSet([(3, 5)])
 
 
 def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
@@ -68,7 +83,7 @@ def test_another_runs_message_of_the_key_explains_a_tail() -> None:
     note_lanes(judge, ledger, 0)
     other = SeenRow(None, 0, 0, 5, 6, int(Finding.OTHER_RUN), 0, 0, 0, 0, 2, 2)
     for key_lane, compacted in ((-1, 0), (STREAM.lane + 1, 0), (STREAM.lane, 2)):
-        offset = checker.next_offset + 1
+        offset = checker.next_offset + (2 if compacted else 0)
         checker.apply(other._replace(offset_lo=offset, offset_hi=offset + 1, key_lane=key_lane))
         checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
         topic_round = judged_round(judge, ledger, {0: checker}, 2 * DEADLINE)
@@ -120,7 +135,8 @@ def test_under_compaction_other_streams_renew_a_verdict() -> None:
     """A later message of the key is another stream's."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
     judge.compact = True
-    assert judged_round(judge, ledger, {0: checker}).in_flight(STREAM)
+    note_lanes(judge, ledger, 0)
+    assert judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).in_flight(STREAM)
     later = STREAM._replace(producer="q")
     checker.apply(SeenRow(later, 0, 1, 5, 6, 0, 1, 1, 1, 1, 2, 2))
-    assert not judged_round(judge, ledger, {0: checker}).in_flight(STREAM)
+    assert not judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).in_flight(STREAM)

@@ -174,8 +174,12 @@ async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_i
     report = await world.report()
     assert report.verdict == "passed"
     assert any("no permission to see whether" in note for note in report.notes)
-    world = World(0, 2).vouch((0, 3), end=3)
-    world.held.checker.holed = True
+    world = World(ends={("A.t", 0): 3}).vouch((0, 3), end=3)
+    world.held.checker = PartitionChecker("t", 0)
+    for offset, seq in ((0, 0), (2, 2)):
+        world.held.checker.apply(
+            SeenRow(STREAM, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2)
+        )
     world.policy_hidden = {"A.t"}
     report = await world.report()
     assert (report.counts["inconclusive"], report.counts["lost"]) == (1, 0)

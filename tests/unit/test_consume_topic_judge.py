@@ -59,6 +59,7 @@ def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read() -> Non
     assert judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
     judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 4})
     assert claimed_now(judge, ledger, {0: checker}) == {}
+    checker.expect_markers([(2, 4)])
     checker.advance(4)
     assert claimed_now(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
     assert judged_round(judge, ledger, {0: checker}).judged
@@ -291,8 +292,8 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
         lambda: judge.losses.merge({STREAM: IntervalSet([(1, 2)])}),
         lambda: judge.counts.append(7),
         lambda: checker.unread(3, 4, DEADLINE),
-        lambda: checker.apply(SeenRow(STREAM, 8, 9, 5, 6, 0, *[1 << 60] * 6)),
-        lambda: checker.unread(6, 7, 1 << 60),
+        lambda: checker.apply(SeenRow(STREAM, 8, 9, 4, 5, 0, *[1 << 60] * 6)),
+        lambda: checker.unread(5, 6, 1 << 60),
         checker.fragments[STREAM].collapse,
     ]
     for change in changes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from mirrortest.model.findings import MISSING, OF_STREAM, Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.compaction import Explained
 from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.judge import RunVerdict, doubtful_below, judge
 from mirrortest.verify.ledger_record import LaneRecord
@@ -22,7 +22,6 @@ from tests.oracle import judge as oracle
 from tests.oracle.online import ids
 from tests.oracle.online import intervals as of
 from tests.unit.settled import judge_settled
-from tests.unit.test_verify_fragment_index import index_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,7 +110,7 @@ def lanes(draw: Callable[..., Any]) -> Lane | None:
     st.frozensets(st.integers(0, 1)),
     st.tuples(st.booleans(), st.booleans(), st.booleans()),
     st.sampled_from([range(3, 4), range(3, 4), range(2, 4), range(2, 5)]),
-    st.sampled_from([0, 0, 0, 3, 9]),
+    st.none() | st.tuples(SEQS, SEQS),
 )
 def test_the_verdict_is_the_oracles(
     per_partition: list[list[tuple[Any, ...]]],
@@ -121,7 +120,7 @@ def test_the_verdict_is_the_oracles(
     homes: frozenset[int],
     flags: tuple[bool, bool, bool],
     counts: range,
-    explained: int,
+    explained: tuple[frozenset[int], frozenset[int]] | None,
 ) -> None:
     """Every set of the verdict is the oracle's, whatever the partitions and the ledger hold."""
     read_to_end, complete, any_partition = flags
@@ -139,8 +138,9 @@ def test_the_verdict_is_the_oracles(
         policy=ExpectPartition.ANY if any_partition else ExpectPartition.MURMUR2,
         homes=homes,
         counts=(counts[-1], counts[0], 0),
-        explained_below=explained,
+        explained=Explained(*map(of, explained)) if explained else None,
     )
+    removed, doubtful = explained or (frozenset(), frozenset())
     expected = oracle.judge(
         models,
         model,
@@ -149,7 +149,9 @@ def test_the_verdict_is_the_oracles(
         claimed=claimed,
         homes=homes,
         any_partition=len(counts) if any_partition else 0,
-        explained=explained,
+        removed=removed,
+        doubted_holes=doubtful,
+        compacted=True,
     )
     for finding in OF_STREAM:
         found = verdict.having(finding)
@@ -234,80 +236,23 @@ def test_totals_include_what_enters_no_stream() -> None:
     assert parts == total
 
 
-@pytest.mark.parametrize(
-    ("events", "answer"),
-    [
-        ([(STREAM, 0), (OTHER, 0)], True),
-        ([(OTHER, 0), (STREAM, 0)], False),
-        ([(OTHER, 0)], True),
-        ([(STREAM._replace(incarnation=2), 0)], True),
-        ([(STREAM._replace(incarnation=2), 0), (STREAM, 0)], True),
-        ([(STREAM._replace(lane=7), 0)], False),
-    ],
-)
-def test_what_supersedes_a_stream(events: list[tuple[StreamId, int]], answer: bool) -> None:
-    """A later message of the key does; an earlier one or another key's does not.
-
-    Where nothing was seen of a stream, anything of its key may have come later; without a hole in
-    the offsets nothing was compacted at all.
-    """
-    for holed in (False, True):
-        checker = PartitionChecker("t", 0)
-        for offset, (stream, seq) in enumerate(events, start=int(holed)):
-            checker.apply(row(stream, seq, offset))
-        index = index_of({0: checker})
-        assert (index.explained_below(STREAM) == ALWAYS) is (answer and holed)
-        assert (index.explained_below(STREAM, at_source=True) == ALWAYS) is answer
-
-
-@pytest.mark.parametrize(
-    ("homes", "number", "answer"),
-    [((0,), 1, False), ((0,), 0, True), ((0, 1), 1, True), ((), 1, True)],
-)
-def test_a_later_incarnation_supersedes_only_where_the_tail_may_have_stood(
-    homes: tuple[int, ...], number: int, answer: bool
-) -> None:
-    """Elsewhere than where a stream was seen or belongs its messages explain nothing."""
-    checkers = {n: PartitionChecker("t", n) for n in range(2)}
-    checkers[number].apply(row(STREAM._replace(incarnation=2), 0, 1))
-    index = index_of(checkers)
-    assert (index.explained_below(STREAM, homes) == ALWAYS) is answer
-    checkers[0].apply(row(STREAM, 3, 5))
-    index = index_of(checkers)
-    # Seen in partition 0, it has no other place if none is known where it belongs.
-    assert (index.explained_below(STREAM, homes) == ALWAYS) is (number in {0, *homes})
-
-
-@pytest.mark.parametrize("mine_first", [True, False])
-def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
-    """Offsets begin anew with it; a message of the topic before explains nothing of the new."""
-    checker = PartitionChecker("t", 0)
-    for number, stream in enumerate((STREAM, OTHER) if mine_first else (OTHER, STREAM)):
-        if number:
-            checker.begin_anew()
-        offset = 3 - 3 * number
-        checker.advance(offset)
-        checker.apply(SeenRow(stream, 0, 1, offset, offset + 1, 0, 1, 1, 1, 1, 1, 1))
-        checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
-    assert (index_of({0: checker}).explained_below(STREAM) == ALWAYS) is mine_first
-    assert checker.unread_offsets.to_list() == IntervalSet([(4, 5)]).to_list()
-
-
-def test_compaction_explains_a_tail_only_if_superseded() -> None:
-    """The last message is lost under compaction, unless a later one of its key was seen."""
+def test_what_compaction_may_have_removed_is_claimed_by_nobody() -> None:
+    """It is compacted, or in doubt; the rest is lost."""
     checker, _ = played(0, [("seen", STREAM, 2, 1, ())])
-    lane = LaneRecord(STREAM, 4, IntervalSet([(0, 4)]), end=4)
-    found = {}
-    for bound in (0, 3, ALWAYS):
-        verdict = judge_settled(
-            STREAM,
-            {0: checker.fragments[STREAM]},
-            lane,
-            expired=lane.acked,
-            explained_below=bound,
-        )
-        found[bound] = (ids(verdict.having(Finding.COMPACTED)), ids(verdict.having(Finding.LOST)))
-    assert found == {0: (set(), {0, 1, 3}), 3: ({0, 1}, {3}), ALWAYS: ({0, 1, 3}, set())}
+    lane = LaneRecord(STREAM, 5, IntervalSet([(0, 5)]), end=5)
+    verdict = judge_settled(
+        STREAM,
+        {0: checker.fragments[STREAM]},
+        lane,
+        expired=lane.acked,
+        explained=Explained(IntervalSet([(0, 2)]), IntervalSet([(3, 4)])),
+    )
+    found = {finding: ids(numbers) for finding, numbers in verdict.found.items()}
+    assert found == {
+        Finding.COMPACTED: {0, 1},
+        Finding.INCONCLUSIVE: {3},
+        Finding.LOST: {4},
+    }
 
 
 @given(acked=SEQS, seen=SEQS, before=st.none() | SEQS, claimed=SEQS)

@@ -69,6 +69,11 @@ class FastConsumer(PublicConsumer):
         self._fetcher.start()
 
     @property
+    def sees_markers(self) -> bool:
+        """See `ports.ConsumerPort`."""
+        return True
+
+    @property
     def sees_topic_ids(self) -> bool:
         """See `ports.ConsumerPort`."""
         return self._fetcher.by_id

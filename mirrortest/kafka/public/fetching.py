@@ -75,6 +75,11 @@ class PublicConsumer:
         await stop(self.client, seconds)
 
     @property
+    def sees_markers(self) -> bool:
+        """See `ports.ConsumerPort`; records come without their batches."""
+        return False
+
+    @property
     def sees_topic_ids(self) -> bool:
         """See `ports.ConsumerPort`; nothing is fetched by topic id."""
         return False

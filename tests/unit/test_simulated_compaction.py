@@ -1,0 +1,196 @@
+"""Copies that were compacted, or only looked like that: what is compacted, lost, or in doubt.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.simulation.batch import MessageId, Record, encoded, thinned
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import RUN, Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from mirrortest.results.summary import Summary
+    from tests.simulation.history import Stage
+
+    Scripted = Callable[[Stage], Coroutine[Any, Any, None]]
+
+_PLAN = Plan(messages=40, rate=100.0, direct_ledger=True, deadline=5.0)
+_MISSING = ("lost", "compacted", "inconclusive")
+
+
+def _told(plan: Plan, script: Scripted) -> tuple[tuple[int, ...], Summary]:
+    """What online and offline say alike: the exit code, and how many are missing, and how."""
+    stage = played(plan, script)
+    reports = [each.report for each in stage.outcome.sessions if each.application == "consume"]
+    online = next(report for report in reversed(reports) if report is not None)
+    offline = reconciled(stage)
+    answers = [
+        (each.exit_code, *(each.counts.get(name, 0) for name in _MISSING))
+        for each in (online, offline)
+    ]
+    assert answers[0] == answers[1]
+    assert not offline.online or not offline.online.disagreements
+    return answers[0], offline
+
+
+def _copied(script: Script, numbers: Iterable[int], *, upto: int) -> None:
+    """Mirror these, and compact what is below an offset."""
+    script.write(numbers)
+    script.copy.compact(upto, script.world.now_ns)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_what_a_mirror_loses_in_a_compacted_copy_is_lost_though_it_writes_transactions(
+    transactional: bool,
+) -> None:
+    """The cleaner never ran: a transaction's marker is no hole of compaction."""
+
+    async def script(stage: Stage) -> None:
+        Script(stage)
+        stage.world.destination.topics["t0"].compacted = True
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0")
+
+    plan = replace(_PLAN, rate=20.0, transactional=transactional, read_committed=True, drop_every=7)
+    assert _told(plan, script)[0] == (99, 5, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("dropped", "told"),
+    [
+        ((), (0, 0, 2, 0)),
+        ((10, 20, 30), (99, 3, 2, 0)),  # where offsets have no hole
+        ((38, 39), (99, 2, 2, 0)),
+    ],
+)
+def test_a_hole_explains_no_loss_elsewhere(
+    dropped: tuple[int, ...], told: tuple[int, int, int, int]
+) -> None:
+    """Compaction has removed the first two; each hole explains one number, in its place."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.running = False
+        s = Script(stage)
+        stage.world.destination.topics["t0"].compacted = True
+        await s.produced()
+        _copied(s, range(3), upto=2)
+        s.write(n for n in range(3, 40) if n not in dropped)
+        stage.supervise("consume", "c0")
+
+    assert _told(_PLAN, script)[0] == told
+
+
+@pytest.mark.parametrize(("dropped", "told"), [((), (0, 0, 10, 0)), ((20,), (99, 1, 10, 0))])
+def test_who_takes_over_knows_that_the_copy_was_compacted(
+    dropped: tuple[int, ...], told: tuple[int, int, int, int]
+) -> None:
+    """Its policy is another one by then; the killed consumer had seen it."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.running = False
+        s = Script(stage)
+        topic = stage.world.destination.topics["t0"]
+        topic.compacted = True
+        await s.produced()
+        _copied(s, range(12), upto=10)
+        session = asyncio.ensure_future(stage.session("consume", "c0", until_complete=False))
+        await asyncio.sleep(4)
+        stage.current["c0"].process.kill()
+        await session
+        topic.compacted = False
+        s.write(n for n in range(12, 40) if n not in dropped)
+        stage.supervise("consume", "c0")
+
+    assert _told(_PLAN, script)[0] == told
+
+
+@pytest.mark.parametrize(("dropped", "told"), [((), (3, 0, 0, 10)), ((20,), (99, 1, 0, 10))])
+def test_holes_that_nobody_can_explain_are_a_doubt(
+    dropped: tuple[int, ...], told: tuple[int, int, int, int]
+) -> None:
+    """The copy was compacted before any consumer began, and its policy was set back."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.running = False
+        s = Script(stage)
+        await s.produced()
+        _copied(s, range(12), upto=10)
+        s.write(n for n in range(12, 40) if n not in dropped)
+        stage.supervise("consume", "c0")
+
+    told_now, summary = _told(_PLAN, script)
+    assert told_now == told
+    assert any("or that compaction emptied" in reason for reason in summary.inconclusive)
+
+
+def test_what_was_removed_out_of_order_is_a_doubt() -> None:
+    """The mirror wrote 39 before 38, and 38 is what is left of the key."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.running = False
+        s = Script(stage)
+        stage.world.destination.topics["t0"].compacted = True
+        await s.produced()
+        s.write([*range(38), 39, 38])
+        s.write_others(2)
+        _copied(s, (), upto=s.copy.end)
+        stage.supervise("consume", "c0")
+
+    assert _told(_PLAN, script)[0] == (3, 0, 38, 1)
+
+
+def test_what_a_tombstone_removed_is_a_doubt_once_that_is_removed_too() -> None:
+    """Nothing of the key is left, be it that all was lost: the holes are all that shows."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.running = False
+        s = Script(stage)
+        stage.world.destination.topics["t0"].compacted = True
+        await s.produced()
+        s.write(range(40))
+        key = s.copy.log[0].records[0].key
+        now = s.world.now_ns
+        s.copy.append(encoded([(0, key, None, ())]), [Record(0, key, None)], now)
+        s.write_others(2)
+        _copied(s, (), upto=s.copy.end)
+        for batch in s.copy.log:
+            for record in batch.records:
+                if record.key == key:
+                    record.removed_ns, record.removed_by = now, "compaction"
+        left = (thinned(batch, lambda record: record.removed_ns is None) for batch in s.copy.log)
+        s.copy.log = [batch for batch in left if batch is not None]
+        stage.supervise("consume", "c0")
+
+    assert _told(_PLAN, script)[0] == (3, 0, 0, 40)
+
+
+@pytest.mark.parametrize("dropped", [0, 1])
+def test_a_source_that_is_compacted_only_once_its_producer_runs(dropped: int) -> None:
+    """The mirror copies late; the last message of the key stays, and is lost if it is missing."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.running = False
+        stage.supervise("produce", "p0")
+        await asyncio.sleep(3)
+        topic = stage.world.source.topics["t0"]
+        topic.compacted = True
+        source = topic.partitions[0]
+        assert len(source.compact(source.end - 3, stage.world.now_ns)) > 10
+        last = MessageId("t0", f"p0@{RUN}.1", 0, 39)
+        stage.mirror.habits.drops = frozenset({last} if dropped else ())
+        stage.mirror.running = True
+        stage.supervise("consume", "c0")
+
+    (code, lost, compacted, doubtful), _ = _told(replace(_PLAN, rate=10.0), script)
+    assert (code, lost, doubtful) == (99 if dropped else 0, dropped, 0)
+    assert compacted > 10

@@ -1,0 +1,283 @@
+"""What compaction explains, held against the definition; and what a state keeps for that."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.model.findings import Finding
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.compaction import Explained, Missing, explained, removed_from_source
+from mirrortest.verify.fragment import ALWAYS, HoleCounts
+from mirrortest.verify.partition import KeySeen, PartitionChecker
+from mirrortest.verify.row import SeenRow
+from mirrortest.verify.untrusted import RecordError
+from mirrortest.wire.stream import StreamId
+from tests.oracle import judge as oracle
+from tests.oracle.online import ids
+from tests.oracle.online import intervals as of
+from tests.unit.test_verify_fragment_index import STREAMS, index_of
+
+STREAM = StreamId("t", "r", "a", 1, 0)
+OTHER = STREAM._replace(producer="b")
+MARKER = "marker"
+STEP = st.tuples(
+    st.integers(0, 2), st.sampled_from([None, None, MARKER, 0, 1, *STREAMS]), st.integers(0, 9)
+)
+"""Partition, stream (None: a hole; a number: another run's record with this lane's key), seq."""
+SEQS = st.frozensets(st.integers(0, 9))
+
+
+def _again(checker: PartitionChecker) -> PartitionChecker:
+    return PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
+
+
+def _keyed(lane: int, offset: int) -> SeenRow:
+    """Another run's message with this lane's key."""
+    return SeenRow(None, 0, 0, offset, offset + 1, int(Finding.OTHER_RUN), 0, 0, 0, 0, 1, 1, lane)
+
+
+def _seen(stream: StreamId, seq: int, offset: int, count: int = 1) -> SeenRow:
+    return SeenRow(stream, seq, seq + count, offset, offset + count, 0, 1, 1, 1, 1, 1, 1)
+
+
+@given(
+    st.lists(STEP, max_size=24),
+    st.dictionaries(st.sampled_from(STREAMS), st.tuples(SEQS, SEQS), min_size=1),
+    st.dictionaries(st.sampled_from(STREAMS), st.frozensets(st.integers(0, 2))),
+)
+def test_compaction_explains_what_the_oracle_says(
+    steps: list[tuple[int, StreamId | int | str | None, int]],
+    acked: dict[StreamId, tuple[frozenset[int], frozenset[int]]],
+    homes: dict[StreamId, frozenset[int]],
+) -> None:
+    """As one finds who goes through all messages; after a restart, too."""
+    checkers = {number: PartitionChecker("t", number) for number in range(3)}
+    stood: dict[int, dict[int, oracle.Message]] = {number: {} for number in checkers}
+    markers: dict[int, set[int]] = {number: set() for number in checkers}
+    for number, what, seq in steps:
+        checker = checkers[number]
+        at = checker.next_offset
+        if what is None or isinstance(what, str):
+            checker.expect_markers([(at, at + 1)] if what else [])
+            checker.advance(at + 1)
+            markers[number] |= {at} if what else set()
+        elif isinstance(what, int):
+            checker.apply(_keyed(what, at))
+            stood[number][at] = oracle.Message(None, 0, frozenset({Finding.OTHER_RUN}), what)
+        else:
+            checker.apply(_seen(what, seq, at))
+            stood[number][at] = oracle.Message(what, seq)
+        checkers[number] = _again(checker)
+    partitions = {
+        n: oracle.Partition.of(stood[n], [oracle.Passed(0, checker.next_offset)], markers[n])
+        for n, checker in checkers.items()
+    }
+    seen = {m.stream: set[int]() for here in stood.values() for m in here.values()}
+    for message in (m for here in stood.values() for m in here.values()):
+        seen[message.stream].add(message.seq)
+    gone: oracle.Gone = {}
+    for stream, (numbers, due) in acked.items():
+        missing = set(numbers - seen.get(stream, set()))
+        gone[stream] = missing, missing & due
+    index = index_of(checkers)
+    found: dict[StreamId, Explained] = {}
+    for lane in (0, 1):
+        its = {
+            s: Missing(of(numbers), of(due), homes.get(s, ()))
+            for s, (numbers, due) in gone.items()
+            if s.lane == lane
+        }
+        found |= explained(lane, its, index)
+    told = {s: (ids(each.removed), ids(each.doubtful)) for s, each in found.items()}
+    assert told == oracle.explained(gone, partitions, homes)
+    for stream in STREAMS:
+        bound = removed_from_source(stream, homes.get(stream, ()), index)
+        expected = oracle.removed_from_source(stream, partitions, homes.get(stream, ()))
+        assert min(bound, oracle.HORIZON) == expected
+
+
+@pytest.mark.parametrize(
+    ("offsets", "removed", "others"),
+    [
+        ({2: 2, 3: 3, 5: 4}, {0, 1}, "lost"),  # 4 is missing where offsets have no hole
+        ({2: 2, 3: 3, 5: 5}, {0, 1, 4}, "lost"),
+        ({2: 1, 3: 2, 5: 4}, {4}, "doubtful"),  # one hole, and two are missing
+        ({2: 3, 3: 4, 5: 5}, {0, 1}, "doubtful"),  # a hole is left, which may be 4's or another's
+        ({5: 4, 3: 5}, {0, 1, 2}, "doubtful"),  # out of order: 4 has no place
+    ],
+)
+def test_a_hole_explains_one_number_and_only_between_its_neighbours(
+    offsets: dict[int, int], removed: set[int], others: str
+) -> None:
+    """What is beyond the holes is lost, unless a hole elsewhere may have held it."""
+    checker = PartitionChecker("t", 0)
+    for seq, offset in offsets.items():
+        checker.apply(_seen(STREAM, seq, offset))
+    missing = of(set(range(7)) - offsets.keys())
+    found = explained(0, {STREAM: Missing(missing, missing)}, index_of({0: checker}))[STREAM]
+    assert ids(found.removed) == removed
+    assert found.doubtful == (missing if others == "doubtful" else IntervalSet())
+
+
+def test_two_streams_of_one_key_do_not_share_a_hole() -> None:
+    """Together they lack more than was removed before their key came last: which, nobody knows."""
+    checker = PartitionChecker("t", 0)
+    for offset, (stream, seq) in enumerate([(STREAM, 0), (OTHER, 0)]):
+        checker.apply(_seen(stream, seq, offset))
+    checker.apply(_seen(STREAM, 2, 3))
+    checker.apply(_seen(OTHER, 2, 4))
+    one = IntervalSet([(1, 2)])
+    both = explained(0, dict.fromkeys([STREAM, OTHER], Missing(one, one)), index_of({0: checker}))
+    assert set(map(ids_of, both.values())) == {(frozenset(), frozenset({1}))}
+    alone = explained(0, {STREAM: Missing(one, one)}, index_of({0: checker}))
+    assert ids_of(alone[STREAM])[0] == {1}
+
+
+def ids_of(found: Explained) -> tuple[frozenset[int], frozenset[int]]:
+    return frozenset(ids(found.removed)), frozenset(ids(found.doubtful))
+
+
+def test_markers_and_aborted_records_are_no_holes() -> None:
+    """They are where they are said to be, and nowhere else; nor behind the batch that has them."""
+    checker = PartitionChecker("t", 0)
+    checker.expect_markers([(1, 3)])
+    checker.apply(_seen(STREAM, 0, 0))
+    checker.apply(_seen(STREAM, 1, 5))
+    assert (checker.holes, checker.take_new_holes()) == (2, [(3, 5)])
+    checker.advance(6)
+    checker.expect_markers([(6, 7)])
+    checker.advance(7)
+    checker.advance(9)
+    assert (checker.holes, checker.take_new_holes()) == (4, [(7, 9)])
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5), st.integers(0, 3))))
+def test_the_holes_before_each_number_are_those_before_its_first_copy(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    """In whatever order numbers come, and after a restart."""
+    checker, offset = PartitionChecker("t", 0), 0
+    first: dict[int, int] = {}
+    holes = 0
+    for seq, count, skip in rows:
+        offset, holes = offset + skip, holes + skip
+        checker.apply(_seen(STREAM, seq, offset, count))
+        offset += count
+        for number in range(seq, seq + count):
+            first.setdefault(number, holes)
+        checker = _again(checker)
+    if rows:
+        counts = checker.fragments[STREAM].holes_before or HoleCounts()
+        assert {number: counts.at(number) for number in first} == first
+        assert checker._size == checker.fragments[STREAM].size
+
+
+@pytest.mark.parametrize("steps", [[1], [3, 1, 2, 1], [1, 1, 1, 2], [-1, 2], ["1", 2]])
+def test_counts_that_contradict_themselves_are_refused(steps: list[object]) -> None:
+    with pytest.raises(RecordError):
+        HoleCounts.from_list(steps)
+
+
+@pytest.mark.parametrize(
+    ("events", "answer"),
+    [
+        ([(STREAM, 0), (OTHER, 0)], True),
+        ([(OTHER, 0), (STREAM, 0)], False),
+        ([(OTHER, 0)], True),
+        ([(STREAM._replace(incarnation=2), 0)], True),
+        ([(STREAM._replace(incarnation=2), 0), (STREAM, 0)], True),
+        ([(STREAM._replace(lane=7), 0)], False),
+    ],
+)
+def test_what_supersedes_a_stream_in_a_compacted_source(
+    events: list[tuple[StreamId, int]], answer: bool
+) -> None:
+    """A later message of the key does; an earlier one or another key's does not.
+
+    Where nothing was seen of a stream, anything of its key may have come later.
+    """
+    checker = PartitionChecker("t", 0)
+    for offset, (stream, seq) in enumerate(events):
+        checker.apply(_seen(stream, seq, offset))
+    assert (removed_from_source(STREAM, (), index_of({0: checker})) == ALWAYS) is answer
+
+
+@pytest.mark.parametrize(
+    ("homes", "number", "answer"),
+    [((0,), 1, False), ((0,), 0, True), ((0, 1), 1, True), ((), 1, True)],
+)
+def test_a_later_incarnation_explains_only_where_the_tail_may_have_stood(
+    homes: tuple[int, ...], number: int, answer: bool
+) -> None:
+    """Elsewhere than where a stream was seen or belongs, holes and messages explain nothing."""
+    checkers = {n: PartitionChecker("t", n) for n in range(2)}
+    checkers[number].apply(_seen(STREAM._replace(incarnation=2), 0, 3))
+    tail = {STREAM: Missing(IntervalSet([(4, 6)]), IntervalSet([(4, 6)]), homes)}
+    index = index_of(checkers)
+    assert bool(explained(0, tail, index)[STREAM].removed) is answer
+    assert (removed_from_source(STREAM, homes, index) == ALWAYS) is answer
+    checkers[0].apply(_seen(STREAM, 3, 5))
+    index = index_of(checkers)
+    # Seen in partition 0, it has no other place if none is known where it belongs.
+    assert (removed_from_source(STREAM, homes, index) == ALWAYS) is (number in {0, *homes})
+
+
+@pytest.mark.parametrize("mine_first", [True, False])
+def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
+    """Offsets begin anew with it; a message of the topic before explains nothing of the new."""
+    checker = PartitionChecker("t", 0)
+    for number, stream in enumerate((STREAM, OTHER) if mine_first else (OTHER, STREAM)):
+        if number:
+            checker.begin_anew()
+        offset = 3 - 3 * number
+        checker.expect_markers([(0, offset)])
+        checker.advance(offset)
+        checker.apply(_seen(stream, 0, offset))
+        checker = _again(checker)
+    assert (removed_from_source(STREAM, (), index_of({0: checker})) == ALWAYS) is mine_first
+    assert checker.unread_offsets.to_list() == IntervalSet([(4, 5)]).to_list()
+
+
+def test_very_many_keys_of_others_take_no_more_memory_and_hide_no_compaction() -> None:
+    """Past the bound any lane's key may stand where the last of the others was seen."""
+    checker = PartitionChecker("t", 0)
+    for lane in range(2000):
+        checker.apply(_keyed(lane, 2 * lane + 1))
+    assert len(checker.keys) < 2000
+    assert checker.key_seen(7) == KeySeen(15, 8)
+    assert checker.key_seen(1999) == checker.key_seen(5000) == KeySeen(3999, 2000)
+    again = _again(checker)
+    assert again.to_state() == checker.to_state()
+    assert again.key_seen(1999) == KeySeen(3999, 2000)
+
+
+@pytest.mark.parametrize("absent", [("holes",), ("holes", "keys", "keys_beyond", "holed")])
+def test_a_state_of_before_may_have_met_any_key_and_any_hole(absent: tuple[str, ...]) -> None:
+    """It counted none: what compaction may explain is not lost."""
+    checker = PartitionChecker("t", 0)
+    checker.apply(_keyed(0, 0))
+    checker.apply(_seen(STREAM, 3, 5))
+    state = checker.to_state()
+    for name in absent:
+        del state[name]
+    old = PartitionChecker.from_state(state)
+    assert (old.holes, old.take_new_holes()) == (4, [(0, 6)])
+    assert old.key_seen(0).holes == 4
+    missing = IntervalSet([(0, 3), (4, 5)])
+    found = explained(0, {STREAM: Missing(missing, missing)}, index_of({0: old}))[STREAM]
+    assert found.removed | found.doubtful == missing
+
+
+def test_a_state_that_saw_no_hole_has_none() -> None:
+    checker = PartitionChecker("t", 0)
+    checker.apply(_seen(STREAM, 0, 0))
+    state = checker.to_state()
+    del state["holes"]
+    assert PartitionChecker.from_state(state).holes == 0
+    state["holes"] = [2, 0]
+    with pytest.raises(RecordError):
+        PartitionChecker.from_state(state)

@@ -320,6 +320,7 @@ class Producer:
                 source_partitions=plan.source_partitions,
                 destination_partitions=plan.destination_partitions,
                 compacted=plan.compacted,
+                stamped_at_source=plan.stamped,
             )
             for plan in self._plans
         }

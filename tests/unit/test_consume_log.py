@@ -108,7 +108,13 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t",), log_dir=str(tmp_path)
     )
-    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={"A.t": 3},
+        compacted=set(),
+        policy_hidden=set(),
+        stamped=set(),
+        stamped_at_source=set(),
+    )
     held = [
         AssignedPartition.fresh(
             TopicPartition("A.t", number), 1, source="t", run="r1", policy=ExpectPartition.ANY,

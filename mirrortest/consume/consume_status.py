@@ -90,6 +90,8 @@ class ConsumeStatus:
     thresholds: Sequence[Threshold] = ()
     complete: bool = False
     """Whether every acknowledged message has a verdict."""
+    settled: bool = False
+    """Whether it has been complete, and no message of the run has come, for the settle time."""
     ledger_silent: bool = False
     """Whether the ledger has no record of the run yet."""
     ledger_since: str = ""
@@ -258,6 +260,7 @@ def merged(
         read_per_second=sum(status.read_per_second for status in running),
         value_bytes=sum(status.value_bytes for status in each),
         rebalance_ns=max(status.rebalance_ns for status in each),
+        settled=all(status.settled for status in each),
         partitions=sum(status.partitions for status in running),
         unread=sum(status.unread for status in running),
         age_seconds=min(ages, default=None),

@@ -199,15 +199,17 @@ class Consumer:
                 if status is not None:
                     status = self._unchanged(status, now - started, outage=str(outage))
                 await set_within(enough, _ROUND_SECONDS)
+            complete_since = complete_since if complete and before else now
+            silent = now - max(metrics.last_of_run, complete_since)
+            settled = complete and silent >= options.settle_time
             if status is not None:
+                status = replace(status, settled=settled)
                 metrics.health.status = self._status = status
                 self._shown = now
                 on_progress(status)
-            complete_since = complete_since if complete and before else now
-            quiet = now - metrics.last_message
-            settled = now - max(metrics.last_of_run, complete_since) >= options.settle_time
-            if options.until_complete and complete and settled:
+            if options.until_complete and settled:
                 break
+            quiet = now - metrics.last_message
             if options.idle_timeout is not None and quiet >= options.idle_timeout:
                 break
         self.assignment.drop_fenced()

@@ -164,14 +164,14 @@ class LedgerView:
             await self.write(*random.sample(lost, min(len(lost), _MOST_OF_OTHERS)))
 
     def check_fence(self, registration: Registration) -> None:
-        """Raise FencedError if this one is over, or if its number is another process's.
+        """Raise FencedError if another process has a later registration, or one of its number.
 
         Where only earlier ones are known its registration went with the topic: it is written again.
         """
         latest = self.ledger.latest(registration.run, registration.producer)
-        if latest is None or latest.incarnation < registration.incarnation:
+        if latest is None or latest.session == registration.session:
             return
-        if (latest.incarnation, latest.session) != (registration.incarnation, registration.session):
+        if latest.incarnation >= registration.incarnation:
             raise FencedError(
                 f"another process has taken over as producer {registration.producer!r} of run "
                 f"{registration.run!r} (incarnation {latest.incarnation}): give each producer its "

@@ -272,6 +272,7 @@ class Producer:
             above=await asyncio.to_thread(
                 last_incarnation, options.log_dir, options.run, options.name
             ),
+            before=self._ended[-1].registration if self._ended else None,
         )
         _log.info(
             "incarnation registered",

@@ -39,16 +39,23 @@ async def register(
     session: str,
     lanes: Mapping[str, tuple[int, ...]],
     above: int = 0,
+    before: Registration | None = None,
 ) -> Registration:
-    """Registration the next free incarnation for these lanes (topic -> lanes).
+    """Register the next free incarnation for these lanes (topic -> lanes).
 
     It is greater than `above`, too, which the ledger need not know: its topic may be another one.
-    The view must be read up to the ledger's end, and be followed.
+    The view must be read up to the ledger's end, and be followed. `before` is the incarnation that
+    this process had before, if any: only a new process takes over from another one.
+
+    Raises:
+        FencedError: another process has taken over from the incarnation `before`.
     """
     incarnation = above
     while True:
         # In a topic that was created again registrations of before could be missing.
         await view.restore()
+        if before is not None:
+            view.check_fence(before)
         incarnation = max(incarnation, view.ledger.newest_incarnation(run, producer)) + 1
         registration = Registration(run, producer, incarnation, session, dict(lanes))
         registration = replace(registration, closes=closing(view.ledger, registration))

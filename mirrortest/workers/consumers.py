@@ -1,7 +1,8 @@
 """Several consumers behind one command.
 
 Each judges the run by the states of all, as it would alone. The first one's verdict counts, so it
-ends last, when the others have saved their states.
+ends last, when the others have saved their states. None ends by itself: what one of them has judged
+complete, another may still find something in.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mirrortest.consume.options import Shard
 from mirrortest.consume.statistics import merged as together
 from mirrortest.host.waiting import set_within
 from mirrortest.kafka.admin import Admin
+from mirrortest.model.findings import IN_PARTITION
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers.worker_metrics import serving
 from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_directory, worker_name
@@ -74,9 +76,9 @@ async def _ended(
     """Wait until the run is over, and end the first one last; returns all reports."""
     first, *others = pool.workers
     all_ended = [worker.ended for worker in pool.workers]
-    over = asyncio.ensure_future(_wait_until_over(options, view, stop))
+    over = asyncio.ensure_future(_wait_until_over(pool, options, view, stop))
     try:
-        # The others end by themselves only when they fail.
+        # They end by themselves only when they fail.
         await asyncio.wait({over, *all_ended}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         over.cancel()
@@ -89,8 +91,10 @@ async def _ended(
     return [ended.result() for ended in all_ended]
 
 
-async def _wait_until_over(options: ConsumeOptions, view: _View, stop: asyncio.Event) -> None:
-    """Wait for a signal, the duration, the messages or the idle timeout of all together."""
+async def _wait_until_over(
+    pool: WorkerPool, options: ConsumeOptions, view: _View, stop: asyncio.Event
+) -> None:
+    """Wait for a signal, or until all together have read enough, or for long enough."""
     started = time.monotonic()
     while not stop.is_set():
         now = time.monotonic()
@@ -100,20 +104,23 @@ async def _wait_until_over(options: ConsumeOptions, view: _View, stop: asyncio.E
             return
         if options.idle_timeout is not None and now - view.last_message >= options.idle_timeout:
             return
+        statuses = [worker.progress for worker in pool.workers]
+        if options.until_complete and all(status and status.settled for status in statuses):
+            return
         await set_within(stop, _LOOK_SECONDS)
 
 
 def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
     """The options of consumers NAME.1 to NAME.N: members of the group, or shards.
 
-    Only the first, whose verdict counts, may end by itself; the others read until they are stopped.
+    All read until they are stopped.
     """
     return [
         replace(
             options,
             name=worker_name(options.name, index),
             shard=None if options.group else shard_of(options.shard, index, workers),
-            until_complete=options.until_complete and index == 0,
+            until_complete=False,
             duration=None,
             idle_timeout=None,
             num_records=None,
@@ -147,8 +154,14 @@ def shard_of(shard: Shard | None, index: int, workers: int) -> Shard:
 
 
 def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> ConsumeReport:
-    """The first one's verdict, with the latencies of all."""
+    """The first one's verdict, with the latencies of all, and all that any found in what it read.
+
+    That is in the first one's counts, too, unless a last state had not reached it.
+    """
     first = reports[0]
+    counts = dict(first.counts)
+    for name in (finding.label for finding in IN_PARTITION):
+        counts[name] = max(report.counts.get(name, 0) for report in reports)
     latency: dict[str, tuple[Histogram, Histogram]] = {}
     backlog: Counter[str] = Counter()
     for report in reports:
@@ -164,8 +177,8 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         sent.merge(its_sent)
     results = evaluate(
         options.thresholds,
-        {**first.counts, "negative_latency": intended.negative},
-        total=first.counts.get("acked", 0),
+        {**counts, "negative_latency": intended.negative},
+        total=counts.get("acked", 0),
         latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
     )
     without = set(undecided(first.thresholds))
@@ -173,6 +186,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
     return replace(
         first,
         name=options.name,
+        counts=counts,
         latency=latency,
         backlog=backlog,
         thresholds=results,

@@ -54,6 +54,12 @@ class Session:
     error: BaseException | None = None
     killed: bool = False
 
+    @property
+    def why(self) -> BaseException | None:
+        """The error that ended it."""
+        error: BaseException | None = self.error or getattr(self.report, "error", None)
+        return error
+
     def __str__(self) -> str:
         """How it ended, in a line."""
         if self.error is not None:
@@ -157,6 +163,8 @@ class Stage:
                 self.supervise("consume", "d0", plan.consumer_starts + 4.0, group="h")
             if plan.stranger:
                 world.task(self._stranger(plan.stranger))
+            if plan.successor:
+                world.task(self._succession(plan.successor))
         else:
             self._busy += 1
             world.task(self._directed(direct))
@@ -178,6 +186,18 @@ class Stage:
             cluster.delete(STRANGER, world.now_ns)
         if befalls == "recreated":
             cluster.create(STRANGER, 1, now_ns=world.now_ns)
+
+    async def _succession(self, after: float) -> None:
+        await asyncio.sleep(after)
+        first, cluster = self.current.get("p0"), self.world.source
+        if first is None or first.ended_ns is not None:
+            return
+        first.process.name = "p0, cut off"  # its successor reaches its brokers
+        cluster.unreachable_for.add(first.process.name)
+        self.supervise("produce", "p0")
+        self.world.count("successor")
+        await asyncio.sleep(13.0)  # longer than `delivery.timeout.ms`
+        cluster.unreachable_for.discard(first.process.name)
 
     async def _directed(self, direct: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
         await direct(self)
@@ -209,7 +229,7 @@ class Stage:
             session = await self.session(application, name, **changes)
             if session.report is not None and not getattr(session.report, "error", None):
                 break
-            if isinstance(session.error, FencedError):
+            if isinstance(session.why, FencedError):
                 break
             await asyncio.sleep(_RESTART_SECONDS)
         self._one_less()

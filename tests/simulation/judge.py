@@ -58,6 +58,9 @@ class Judge:
         self.injected = {strike.kind for strike in self.plan.strikes}
         if stage.scripted:
             self.injected.add("script")
+        if self.outcome.world.faults["successor"]:
+            # What the first process had not recorded when the second registered is unknown.
+            self.injected.add("successor")
         self.copies: dict[MessageId, list[Copy]] = defaultdict(list)
         for topic in stage.read_cluster.all_topics:
             if topic.name in stage.topics:
@@ -183,7 +186,7 @@ class Judge:
     def _crashes(self) -> Iterator[str]:
         """No process ends by an error that nothing gave cause for, whenever that is."""
         for session in self.outcome.sessions:
-            error = session.error or getattr(session.report, "error", None)
+            error = session.why
             self.checked["sessions"] += 1
             if error is None:
                 continue
@@ -273,7 +276,7 @@ class Judge:
         if self.outcome.hang and not self._nothing_vouches():
             yield f"hang: {self.outcome.hang}"
         for session in self.outcome.sessions:
-            error = session.error or getattr(session.report, "error", None)
+            error = session.why
             if isinstance(error, ClusterError) and not self.injected:
                 yield f"{session.name}: ended by an error without any fault: {error}"
         if not self.injected <= HARMLESS:

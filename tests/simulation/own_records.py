@@ -28,11 +28,18 @@ _SILENT_NS = 10_000_000_000
 
 
 def taken_from(session: Session, stage: Stage) -> bool:
-    """Whether another consumer has claimed a partition of this session's, rightly.
+    """Whether another process has taken what was this session's, rightly.
 
-    Another of the same name was given the same share; one of another name may take what is read no
-    more. A partition's signs of life are its claims and states.
+    Of a producer: its name, as a later process. Of a consumer, a partition by a claim: another of
+    the same name was given the same share; one of another name may take what is read no more. A
+    partition's signs of life are its claims and states.
     """
+    if session.application == "produce":
+        return any(
+            (each.application, each.name) == ("produce", session.name)
+            and each.started_ns > session.started_ns
+            for each in stage.outcome.sessions
+        )
     names = {log.session.session: log.session.name for log in stage.world.logs}
     mine = {log.session.session for log in stage.world.logs if log.process is session.process}
     owners: dict[tuple[str, int, int], str] = {}

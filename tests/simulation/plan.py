@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 RUN = "sim"
 LEDGER, STATES = "mirrortest.ledger", "mirrortest.state"
 STRANGER = "t9"
-FEATURES = frozenset({"second_run", "second_group", "idle_share", "stranger"})
+FEATURES = frozenset({"second_run", "second_group", "idle_share", "stranger", "successor"})
 """What is no fault, and can be left out like one: another run in the same topics, a group that
-begins later, a share that no consumer has, and a topic that only matches the pattern."""
+begins later, a share that no consumer has, a topic that only matches the pattern, and another
+process of a producer's name while the first one is cut off."""
 LENGTH = 64
 """Bytes that a plan may use."""
 _MOST_STRIKES = 5
@@ -69,6 +70,8 @@ class Plan:
     """On which side brokers stamp records (LogAppendTime): `source`, `destination`, or neither."""
     any_every: int = 0
     """Each so-many-th session of consumers judges by `--expect-partition any`; 0: none."""
+    successor: float = 0.0
+    """When another process of the name p0 begins; 0: none does."""
     strikes: tuple[Strike, ...] = ()
 
 
@@ -99,6 +102,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
     stamps = (*[""] * 14, "source", "destination")[tape.below(16)]
     any_every = (*[0] * 12, 1, 1, 2, 2)[tape.below(16)]
     others = tape.below(256)
+    succeeded = tape.below(256)
     befalls = ("nothing", "deleted", "recreated", "leaderless")[others & 3]
     return Plan(
         partitions=partitions,
@@ -126,5 +130,6 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         stranger=befalls if "stranger" in kinds and others & 224 == 32 else "",
         stamps=stamps,
         any_every=0 if source_role else any_every,
+        successor=1.0 + (succeeded >> 5) if "successor" in kinds and succeeded & 31 == 16 else 0.0,
         strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.errors import ClusterError, FencedError, UnreachableError
 from mirrortest.model.findings import Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
@@ -20,7 +20,7 @@ from mirrortest.produce.registration import register
 from mirrortest.produce.topic_plan import TopicPlan
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import SESSION_FILE, Session
-from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger import Ledger, Registration, registration_key, registration_value
 from tests.unit.producing import MemoryLog, MemorySender, MemoryTopic, until
 
 if TYPE_CHECKING:
@@ -166,6 +166,50 @@ async def test_a_run_that_is_stopped_between_two_incarnations_is_over(
         stage.stop.set()
         await living
     assert stage.consumer.over == {stage.outcomes[Outcome.ACKED]}
+
+
+async def test_a_producer_whose_sender_died_leaves_the_name_to_who_has_taken_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It registers no incarnation above its successor's, and sends nothing more."""
+    cluster = Cluster(3)
+    async with stage_of(cluster, monkeypatch) as stage:
+        living = asyncio.create_task(stage.live())
+        await until(lambda: cluster.refused or living.done())
+        other = Registration("r", "p", 2, "other", {"t": (1,)})
+        await stage.topic.write(registration_key(other), registration_value(other))
+        cluster.away = False
+        with pytest.raises(FencedError, match="taken over"):
+            await living
+    assert stage.consumer.ledger.latest("r", "p") == other
+    assert not cluster.senders[1].sent
+
+
+async def test_of_a_dead_sender_and_another_process_the_first_to_register_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The other one's registration stands in front when this one's is read back."""
+    cluster = Cluster(3)
+    async with stage_of(cluster, monkeypatch) as stage:
+        living = asyncio.create_task(stage.live())
+        await until(lambda: cluster.refused or living.done())
+        other = Registration("r", "p", 2, "other", {"t": (1,)})
+        write = stage.topic.write
+
+        async def racing(key: bytes, value: bytes | None) -> int:
+            if b'"claim"' in key and value is not None:
+                monkeypatch.setattr(stage.topic, "write", write)
+                await write(registration_key(other), registration_value(other))
+            return await write(key, value)
+
+        monkeypatch.setattr(stage.topic, "write", racing)
+        cluster.away = False
+        with pytest.raises(FencedError, match="taken over"):
+            await living
+    assert stage.consumer.ledger.registrations("r") == [
+        stage.consumer.ledger.winner("r", "p", 1),
+        other,
+    ]
 
 
 async def test_a_run_that_is_killed_between_two_incarnations_stays_open(

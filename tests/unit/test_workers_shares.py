@@ -104,7 +104,7 @@ def test_consumers_share_a_group_or_the_partitions() -> None:
     assert [str(part.shard) for part in consumers.split(CONSUME, 3)] == ["1/3", "2/3", "3/3"]
     members = consumers.split(replace(CONSUME, group="g"), 2)
     assert [(part.group, part.shard) for part in members] == [("g", None)] * 2
-    assert [part.until_complete for part in members] == [True, False]
+    assert [part.until_complete for part in members] == [False, False]
     assert {(part.duration, part.idle_timeout, part.metrics_port) for part in members} == {
         (None, None, CONSUME.metrics_port)
     }
@@ -145,12 +145,13 @@ def read(
     *,
     conditions: list[Any],
     rests_on: dict[str, Basis] | None = None,
+    counts: dict[str, int] | None = None,
 ) -> ConsumeReport:
     """A consumer's report on 10 acknowledged messages."""
     histogram = Histogram()
     histogram.add(latencies)
     return ConsumeReport(
-        run="r", name=name, counts={"acked": 10, "lost": 0}, copies=0, verdicts={},
+        run="r", name=name, counts={"acked": 10, "lost": 0} | (counts or {}), copies=0, verdicts={},
         latency={"t": (histogram, Histogram())}, thresholds=conditions, inconclusive=["a doubt"],
         notes=[], reading=ReadFigures(messages=len(latencies)),
         log=f"/logs/{name}", partitions=partitions,
@@ -169,6 +170,18 @@ def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
     assert failed == ["max<1s"]
     assert whole.inconclusive[0] == "a doubt"
     assert whole.exit_code == 99
+
+
+def test_what_any_worker_found_in_what_it_read_fails_the_command() -> None:
+    """Also where the first one has not seen its state; what others yet missed does not count."""
+    first = read("c.1", [], ["t-0"], conditions=[], counts={"misrouted": 0, "delivered": 10})
+    second = read(
+        "c.2", [], ["t-1"], conditions=[], counts={"misrouted": 2, "delivered": 5, "in_flight": 5}
+    )
+    whole = consumers.merged(CONSUME, [first, second])
+    assert whole.exit_code == 99
+    assert whole.counts["misrouted"] == 2
+    assert (whole.counts["delivered"], whole.counts.get("in_flight", 0)) == (10, 0)
 
 
 def test_what_a_worker_read_is_read_by_the_command() -> None:

@@ -55,6 +55,19 @@ class Plan:
         return renumbered([found.session for found in self.sessions])
 
     @property
+    def last_ids(self) -> dict[tuple[str, int], str]:
+        """By source topic and partition of its copy, the id of the last topic that was read."""
+        anew = self.renumbered
+        last: dict[tuple[str, int], tuple[int, str]] = {}
+        for number, session in self.of(Role.CONSUMER):
+            for name, topic in session.topics.items():
+                for each in topic.incarnations:
+                    for at in ((name, partition) for partition in each.partitions):
+                        known = anew.get(number, {}).get(at, {}).get(each.number, each.number)
+                        last[at] = max(last.get(at, (known, "")), (known, each.topic_id))
+        return {at: topic_id for at, (_, topic_id) in last.items()}
+
+    @property
     def sources(self) -> set[str]:
         """The ids of the clusters that producers wrote to."""
         known = (session.clusters.get("source") for _, session in self.of(Role.PRODUCER))

@@ -10,7 +10,8 @@ A threshold is METRIC OPERATOR VALUE.
   with its unit for a latency. Percentiles are within 0.4 % (`timing.histogram`), extremes exact.
 
 A metric that was not measured, or a latency or percentage of no message, decides nothing: the
-threshold is *undecided*, which makes a run inconclusive, neither passed nor failed.
+threshold is *undecided*, which makes a run inconclusive, neither passed nor failed. So does one
+that messages decide which producers without idempotence may have sent twice themselves.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirrortest.config.suggestion import did_you_mean
@@ -68,6 +70,7 @@ _STATISTIC = re.compile(
 )
 _PERCENTILE = re.compile(r"([a-z_]+\.)?[pP]\(?([0-9]+(?:\.[0-9]+)?)\)?")
 """A percentile as other tools write it."""
+_NONE: Mapping[str, int] = MappingProxyType({})
 _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
 
 
@@ -127,13 +130,27 @@ class Threshold:
         return self.text
 
     def evaluate(
-        self, counts: Mapping[str, int], *, total: int, latencies: Mapping[str, Histogram]
+        self,
+        counts: Mapping[str, int],
+        *,
+        total: int,
+        latencies: Mapping[str, Histogram],
+        repeats: Mapping[str, int] = _NONE,
     ) -> ThresholdResult:
         """Compare the threshold with what was measured; see `evaluate`."""
         measured = self._measured(counts, total, latencies)
         if measured is None:
             return ThresholdResult(self, None, passed=True)
         passed = OPERATORS[self.comparison](measured, self.bound)
+        if own := repeats.get(self.metric, 0):
+            least = measured - Fraction(own, total if self.relative else 1)
+            others = (least, min(max(least, self.bound), measured))
+            if any(OPERATORS[self.comparison](each, self.bound) != passed for each in others):
+                why = (
+                    f"{own:,} of {counts[self.metric]:,} may be the producers' own, which sent "
+                    "without idempotence: produce with enable.idempotence=true (acks=all)"
+                )
+                return ThresholdResult(self, None, passed=True, why=why)
         if self.series is not None:
             return ThresholdResult(self, float(measured / 10**9), passed=passed)
         value = float(measured * 100) if self.relative else int(measured)
@@ -172,10 +189,12 @@ class ThresholdResult:
     threshold: Threshold
     value: float | None
     passed: bool
+    why: str = "nothing measured"
+    """Why it is undecided, where it is."""
 
     @property
     def undecided(self) -> bool:
-        """Whether there was nothing to measure."""
+        """Whether that is open."""
         return self.value is None
 
 
@@ -196,22 +215,23 @@ def evaluate(
     *,
     total: int,
     latencies: Mapping[str, Histogram],
+    repeats: Mapping[str, int] = _NONE,
 ) -> list[ThresholdResult]:
     """Compare thresholds with what was measured.
 
     `counts` are by the names of `COUNTS`, and a name that is absent was not measured; `total` is
-    the number of acknowledged messages; `latencies` are by the names of `Series`.
+    the number of acknowledged messages; `latencies` are by the names of `Series`. `repeats` are how
+    many of a count the producers may have caused themselves: what these decide is undecided.
     """
     return [
-        condition.evaluate(counts, total=total, latencies=latencies) for condition in conditions
+        condition.evaluate(counts, total=total, latencies=latencies, repeats=repeats)
+        for condition in conditions
     ]
 
 
 def undecided(results: Sequence[ThresholdResult]) -> list[str]:
     """One reason for each threshold that makes a run inconclusive."""
-    return [
-        f"threshold {result.threshold}: nothing measured" for result in results if result.undecided
-    ]
+    return [f"threshold {each.threshold}: {each.why}" for each in results if each.undecided]
 
 
 def _meant(metric: str) -> str:

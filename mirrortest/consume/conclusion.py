@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -11,7 +13,7 @@ from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned_partition import JudgedUpTo
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import BY_REPEATS, Finding
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.results.words import partitions, stamped
 from mirrortest.seqlog.options import Role
@@ -169,6 +171,7 @@ class _Conclusion:
             counts | {"negative_latency": intended.negative},
             total=total.acked,
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
+            repeats=self._repeats,
         )
         doubts = [silence] if silence else [*self._doubts(total), *of_partitions]
         if self.away:
@@ -189,7 +192,19 @@ class _Conclusion:
             role=options.role,
             backlog=metrics.backlog,
             rests_on=self._rests_on(),
+            repeats=self._repeats,
         )
+
+    @cached_property
+    def _repeats(self) -> Counter[str]:
+        """By finding's label, messages that may be the producers' own doing (`BY_REPEATS`)."""
+        lanes = self.context.ledger.ledger.lanes_of(self.context.options.run)
+        found: Counter[str] = Counter()
+        for stream, verdict in self.verdicts.items():
+            if stream in lanes and lanes[stream].repeats:
+                counts = verdict.counts()
+                found.update({each.label: counts.get(each, 0) for each in BY_REPEATS})
+        return found
 
     @property
     def _lag(self) -> int | None:

@@ -52,7 +52,8 @@ class ConsumeReport:
     latencies are of what this consumer itself read, from the intended and from the actual send,
     without the `backlog`: by topic, messages that were there when it took their partitions;
     `reading` says how much it read in what time.
-    `rests_on` says of each partition, by its name, on what the verdict rests.
+    `rests_on` says of each partition, by its name, on what the verdict rests. `repeats` are how
+    many of a count may be the producers' own doing (`threshold.evaluate`).
     """
 
     run: str
@@ -70,6 +71,7 @@ class ConsumeReport:
     role: Role = Role.CONSUMER
     backlog: Mapping[str, int] = field(default_factory=dict)
     rests_on: Mapping[str, Basis] = field(default_factory=dict)
+    repeats: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

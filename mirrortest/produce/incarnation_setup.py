@@ -110,6 +110,7 @@ def _recorded_lane(
         sizes=sizes,
         compacted=plan.compacted,
         stamped=plan.stamped,
+        repeats=not options.client.enable_idempotence,
     )
     recorder = LaneRecorder(
         lane,

@@ -152,6 +152,7 @@ class Lane:
         sizes: LaneSizes | None = None,
         compacted: bool = False,
         stamped: bool = False,
+        repeats: bool = False,
     ) -> None:
         self.stream = stream
         self.pool = pool
@@ -173,6 +174,7 @@ class Lane:
         self.source_partitions = source_partitions
         self._destination_partitions = destination_partitions
         self._compacted = compacted
+        self._repeats = repeats
         self.stamped = stamped
         """Whether brokers are known to stamp the topic's records."""
         self._numbers = {outcome: IntervalSet() for outcome in Outcome}
@@ -245,4 +247,5 @@ class Lane:
             self.source_partitions,
             compacted=self._compacted,
             stamped=self.stamped,
+            repeats=self._repeats,
         )

@@ -36,8 +36,9 @@ class Attribution(StrEnum):
     """How far a missing message came."""
 
     NEVER_IN_SOURCE = "never in the source log"
-    """Acknowledged, and not there where it should stand: an observer of the source has read that
-    offset, or has claimed it lost: overdue, with the source read to its end."""
+    """Acknowledged, and not in the log that acknowledged it: observers saw earlier messages of its
+    stream there, and one claimed it lost (overdue, with the source read to its end), or observers
+    read its offset and saw later messages of its stream."""
     NOT_MIRRORED = "in the source and not mirrored"
     """An observer saw it in the source; it is not in the destination."""
     NOT_CONSUMED = "mirrored and not consumed"
@@ -58,13 +59,15 @@ class Looking(NamedTuple):
 
     Attributes:
         source_read: by topic and source partition, the offsets that observers read, as ranges in
-            order; not of a topic that was made again, whose offsets are no longer those that the
-            producers got, nor of one that is compacted.
+            order; not of a topic that is compacted.
+        one_log: the topics of whose source all observers read one and the same log: of others
+            nothing is known to be absent.
         found: what stands in the destination where no consumer read; None: nobody looked.
         incomplete: topics of which not every such offset could be looked at.
     """
 
     source_read: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+    one_log: frozenset[str]
     found: pa.Table | None
     incomplete: frozenset[str] = frozenset()
 
@@ -109,6 +112,10 @@ def unattributed(judgement: Judgement) -> pa.Table:
 def attribute(rows: StreamRows, looking: Looking) -> Attributed:
     """Say of what is missing how far it came.
 
+    A topic never becomes again what it was before it was recreated: between two messages of a
+    stream that stood in one log, all were acknowledged by that log. A claim is one of the log that
+    the observer read then.
+
     Of the rows those `found` are what is missing (`unattributed`), those `sent` are the
     producers', those `seen` and `claimed` the observers'; `expired` ones are in the destination
     where no consumer read.
@@ -117,35 +124,43 @@ def attribute(rows: StreamRows, looking: Looking) -> Attributed:
     concerned = np.zeros(len(rows.streams), dtype=bool)
     concerned[rows.stream[missing]] = True
     looked_for, straddling = _looked_for(rows, sent[concerned[rows.stream[sent]]], looking)
+    streams = rows.streams
+    comparable = np.array([topic in looking.one_log for topic in streams.topics], dtype=bool)
+    claimed, in_source = rows.of(Kind.CLAIMED), rows.spans(rows.of(Kind.SEEN))
+    first = np.full(len(streams), np.iinfo(np.int64).max)
+    last = np.zeros(len(streams), dtype=np.int64)
+    np.minimum.at(first, in_source.key, in_source.lo)
+    np.maximum.at(last, in_source.key, in_source.hi)
     sweep = Sweep(
         missing=rows.spans(missing),
-        observed=rows.spans(rows.of(Kind.SEEN)),
+        observed=in_source,
         looked_for=looked_for,
-        claimed=rows.spans(rows.of(Kind.CLAIMED)),
+        claimed=rows.spans(claimed[comparable[streams.topic[rows.stream[claimed]]]]),
         found=rows.spans(rows.of(Kind.EXPIRED)),
     )
     there = sweep.sum("missing") > 0
     rank = sweep.sum("missing", rows.findings[missing])[there]
     logged = sweep.sum("missing", rows.outcome[missing])[there] > 0
-    sought = (sweep.sum("looked_for") + sweep.sum("claimed"))[there] > 0
-    observed, found = (sweep.sum(name)[there] > 0 for name in ("observed", "found"))
+    read, lost, observed, found = (
+        sweep.sum(name)[there] > 0 for name in ("looked_for", "claimed", "observed", "found")
+    )
     spans = sweep.segments.take(there)
-    streams = rows.streams
+    absent = (first[spans.key] < spans.lo) & (lost | (read & (last[spans.key] > spans.hi)))
     partly = np.array([topic in looking.incomplete for topic in streams.topics], dtype=bool)
     open_still = partly[streams.topic[spans.key]] | (looking.found is None)
-    phrase = _phrase_of(rank, logged, observed, sought, found, open_still)
+    phrase = _phrase_of(rank, logged, observed, absent, found, open_still)
     return Attributed(_table(streams, spans, rank, phrase), straddling)
 
 
 def _phrase_of(
-    rank: Longs, logged: Flags, observed: Flags, sought: Flags, found: Flags, open_still: Flags
+    rank: Longs, logged: Flags, observed: Flags, absent: Flags, found: Flags, open_still: Flags
 ) -> Longs:
     """The place of each one's attribution; one more than there are of what has none."""
     places = {each: place for place, each in enumerate(Attribution)}
     phrase = np.where(logged, places[Attribution.ACKNOWLEDGED], places[Attribution.UNKNOWN])
     phrase = np.where(observed, places[Attribution.NOT_MIRRORED], phrase)
     phrase = np.where((rank > 0) & open_still, _NOT_ATTRIBUTED, phrase)
-    phrase = np.where(~observed & sought, places[Attribution.NEVER_IN_SOURCE], phrase)
+    phrase = np.where(~observed & absent, places[Attribution.NEVER_IN_SOURCE], phrase)
     phrase = np.where(found, places[Attribution.NOT_CONSUMED], phrase)
     return np.where(rank >= len(ATTRIBUTED), _NOT_ATTRIBUTED, phrase)
 

@@ -107,6 +107,12 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             "them: bytes of theirs that have changed since may go unnoticed"
         )
     notes += _stamped(plan)
+    notes += [
+        f"{found.location.shown}: its source observer read cluster "
+        f"{found.session.clusters['source']}; the producers wrote to "
+        f"{', '.join(sorted(plan.sources))}: it is left out"
+        for found in plan.elsewhere
+    ]
     sent_to = {row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched"}}
     sent_to |= {topic for _, session in plan.of(Role.PRODUCER) for topic in session.topics}
     topics = sent_to | {row["topic"] for row in overview if row["kind"] in {"tail", "read"}}

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.config.threshold import evaluate, undecided
+from mirrortest.model.findings import BY_REPEATS
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.verdict import Verdict
 from mirrortest.reconcile import facts, holes, minutes
@@ -75,6 +76,7 @@ class _Result:
     minutes: list[Minute]
     minutes_total: int
     rests_on: RestsOn
+    repeats: dict[str, int]
 
 
 def reconcile(
@@ -114,6 +116,7 @@ def reconcile_by(
         result.counts,
         total=result.counts["acked"],
         latencies={"latency": result.latency},
+        repeats=result.repeats,
     )
     reasons = [*result.reasons, *undecided(results)]
     verdict = Verdict.of(
@@ -211,6 +214,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         minutes.worst(audit),
         audit.num_rows,
         _rests_on(plan, known),
+        _repeats(plan, by_stream),
     )
     result.counts["negative_latency"] = result.latency.negative
     _explain(result, emptied=bool(given.holes))
@@ -264,6 +268,17 @@ def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
         consumers=len(plan.of(Role.CONSUMER)),
         offsets_read=sum(offsets.count for offsets in read.values()),
     )
+
+
+def _repeats(plan: Plan, by_stream: pa.Table) -> dict[str, int]:
+    """By finding's label, messages that may be the producers' own doing (`BY_REPEATS`)."""
+    repeating = {
+        session.name
+        for _, session in plan.of(Role.PRODUCER)
+        if session.client.get("enable.idempotence") == "false"
+    }
+    theirs = by_stream.filter(pc.is_in(by_stream["producer"], pa.array(repeating, pa.string())))
+    return {each.label: pc.sum(theirs[each.label], min_count=0).as_py() for each in BY_REPEATS}
 
 
 def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:

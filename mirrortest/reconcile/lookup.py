@@ -6,9 +6,10 @@ It attributes and does not judge: a message found here was mirrored, and no cons
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirrortest.config.client_config import IsolationLevel
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import FetchedBatches, OutOfRange, Reader, TopicPartition
@@ -21,10 +22,11 @@ from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.record_batch import decode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.reconcile.coverage import ReadOffsets
+    from mirrortest.reconcile.incarnations import Place
     from mirrortest.reconcile.plan import Plan
     from mirrortest.wire.stream import StreamId
 
@@ -61,10 +63,13 @@ class LookedUp:
         self.notes.append(f"look-up: {topic}: {note}")
 
 
-def never_read(observed: ReadOffsets, counts: Mapping[str, int]) -> list[OffsetRange]:
+def never_read(
+    observed: ReadOffsets, counts: Mapping[str, int], others: Collection[Place] = ()
+) -> list[OffsetRange]:
     """What no consumer's log covers, from offset 0 to no end, of every partition that there is.
 
     `counts` are the copies' partitions by source topic; of a topic made again it is the last one.
+    `others` are logs that nobody has read: they have come since.
     """
     ranges = []
     for topic, count in sorted(counts.items()):
@@ -78,7 +83,7 @@ def never_read(observed: ReadOffsets, counts: Mapping[str, int]) -> list[OffsetR
             read = IntervalSet(
                 (span.lo, span.hi)
                 for span in observed.read
-                if (*span[:3],) == (topic, partition, identity)
+                if (*span[:3],) == (topic, partition, identity) and (topic, partition) not in others
             )
             missing = read.missing(0, ENDLESS)
             ranges += [OffsetRange(topic, partition, lo, hi) for lo, hi in missing.intervals()]
@@ -89,7 +94,7 @@ class LookUp:
     """Reads a run's copies where the consumers did not."""
 
     def __init__(self, client: ClientConfig, plan: Plan, most: int = MOST_OFFSETS) -> None:
-        self._client = client
+        self._client = replace(client, isolation_level=_isolation(client, plan))
         self._plan = plan
         self._most = most
 
@@ -141,16 +146,50 @@ class LookUp:
             }
             begins = await admin.beginning_offsets(copies)
             ends = await admin.end_offsets(copies)
-        todo = self._clipped(
-            never_read(observed, counts),
-            {(topic, at.partition): begins[at] for at, topic in copies.items()},
-            {(topic, at.partition): ends[at] for at, topic in copies.items()},
-            result,
-        )
-        if todo:
-            async with Reader(self._client) as reader:
-                await _Reading(reader, self._plan.run, destinations, todo, result).all()
+        if not copies:
+            return result
+        async with Reader(self._client) as reader:
+            ids = {copy: await reader.topic_id(copy) for copy in {at.topic for at in copies}}
+            others = self._others(
+                observed,
+                {(topic, at.partition): (ids[at.topic], ends[at]) for at, topic in copies.items()},
+                result,
+            )
+            todo = self._clipped(
+                never_read(observed, counts, others),
+                {(topic, at.partition): begins[at] for at, topic in copies.items()},
+                {(topic, at.partition): ends[at] for at, topic in copies.items()},
+                result,
+            )
+            if todo:
+                await _Reading(reader, self._plan.run, destinations, ids, todo, result).all()
         return result
+
+    def _others(
+        self,
+        observed: ReadOffsets,
+        now: Mapping[Place, tuple[str | None, int]],
+        result: LookedUp,
+    ) -> set[Place]:
+        """The partitions whose log, of this topic id and end, is none that was read.
+
+        What nobody read of a log that was replaced, then or since, cannot be looked at any more.
+        """
+        read_to: dict[Place, tuple[int, int]] = {}
+        for span in (*observed.read, *observed.unread, *observed.tails):
+            at = (span.topic, span.partition)
+            # Of a span that does not end, nothing was read of what came after it.
+            reached = span.newest, 0 if span.newest > span.identity else span.hi
+            read_to[at] = max(read_to.get(at, (0, 0)), reached)
+        last_ids, others = self._plan.last_ids, set()
+        replaced = {topic for (topic, _), (newest, _) in read_to.items() if newest > 0}
+        for at, (topic_id, end) in now.items():
+            if topic_id != last_ids.get(at, topic_id) or end < read_to.get(at, (0, 0))[1]:
+                others.add(at)
+                replaced.add(at[0])
+        for topic in sorted(replaced):
+            result.miss(topic, "it was recreated or cut back, what stood there before is unknown")
+        return others
 
     def _clipped(
         self,
@@ -185,6 +224,18 @@ class LookUp:
         return kept
 
 
+def _isolation(client: ClientConfig, plan: Plan) -> IsolationLevel:
+    """What consumers read: what was aborted is not delivered, unless all of them read it."""
+    levels = {
+        level
+        for _, session in plan.of(Role.CONSUMER)
+        if (level := session.client.get("isolation.level")) is not None
+    }
+    if not levels:
+        return client.isolation_level
+    return IsolationLevel(levels.pop()) if len(levels) == 1 else IsolationLevel.READ_COMMITTED
+
+
 class _Reading:
     """One pass over ranges, all partitions at a time, each partition's ranges in their order."""
 
@@ -193,12 +244,14 @@ class _Reading:
         reader: Reader,
         run: str,
         destinations: Mapping[str, str],
+        ids: Mapping[str, str | None],
         ranges: Sequence[OffsetRange],
         result: LookedUp,
     ) -> None:
         self._reader = reader
         self._run = run
         self._result = result
+        self._ids = ids
         self._todo: dict[TopicPartition, list[OffsetRange]] = {}
         for each in ranges:
             at = TopicPartition(destinations[each.topic], each.partition)
@@ -230,7 +283,7 @@ class _Reading:
     def _go_on(self, at: TopicPartition) -> None:
         """Seek the partition's next range, or be done with it."""
         if self._todo[at]:
-            self._reader.seek(at, self._todo[at][0].lo)
+            self._reader.seek(at, self._todo[at][0].lo, topic_id=self._ids[at.topic])
         else:
             del self._todo[at]
             self._reader.pause([at])

@@ -37,8 +37,8 @@ _NOT_LOOKED = (
     "consumed are not found"
 )
 _SEVERAL_SOURCES = (
-    "the run's producers and source observers used several clusters: whether a message was never "
-    "in its source's log is unknown"
+    "the run's producers wrote to several clusters: whether a message was never in its source's "
+    "log is unknown"
 )
 
 
@@ -97,8 +97,9 @@ class Ids:
         looked = look_up.read(self.known.observed) if look_up is not None else None
         observed: Bundles | None = None
         read: Mapping[tuple[str, int], Sequence[tuple[int, int]]] = {}
+        one_log: frozenset[str] = frozenset()
         if self.plan.observers and any_missing:
-            observed, read = self._observed(undelivered.notes)
+            observed, one_log, read = self._observed(undelivered.notes)
         elif any_missing:
             undelivered.notes.append(_NOT_OBSERVED)
         if looked is not None:
@@ -107,6 +108,7 @@ class Ids:
             undelivered.notes.append(_NOT_LOOKED)
         looking = Looking(
             read,
+            one_log,
             None if looked is None else _found(looked),
             frozenset(looked.incomplete) if looked is not None else frozenset(),
         )
@@ -134,8 +136,8 @@ class Ids:
 
     def _observed(
         self, notes: list[str]
-    ) -> tuple[Bundles, Mapping[tuple[str, int], Sequence[tuple[int, int]]]]:
-        """What the observers saw, and where they looked."""
+    ) -> tuple[Bundles, frozenset[str], Mapping[tuple[str, int], Sequence[tuple[int, int]]]]:
+        """What the observers saw, which topics' one log they read, and where."""
         work = reading(self.plan.observed, self.engine.cores, placed=False, parts=self.parts)
         bundles = self.engine.scan(range(len(work.tasks)), work.read)
         rows = bundles.driver_rows()
@@ -148,36 +150,46 @@ class Ids:
         if damage:
             # Rows are missing that might have shown any message in the source.
             notes += [f"source observer's log damaged: {each}" for each in damage]
-            return observed, {}
+            return observed, frozenset(), {}
         if len(self.plan.sources) > 1:
             notes.append(_SEVERAL_SOURCES)
-            return observed, {}
-        return observed, _source_read(self.plan, rows)
+            return observed, frozenset(), {}
+        return observed, *_source_read(self.plan, rows)
 
 
-def _source_read(plan: Plan, rows: pa.Table) -> dict[tuple[str, int], list[tuple[int, int]]]:
-    """By topic and partition, what observers read (see `attribution.Looking`)."""
-    compacted = {
-        name
-        for found in plan.observers
-        for name, topic in found.session.topics.items()
-        if topic.compacted
-    }
+def _source_read(
+    plan: Plan, rows: pa.Table
+) -> tuple[frozenset[str], dict[tuple[str, int], list[tuple[int, int]]]]:
+    """See `Looking`: the topics of which observers read one log; by partition, what they read.
+
+    An observer that names no topic's id, as with brokers that have none, may have read several. Of
+    a partition that was cut back, offsets have been given to other messages.
+    """
+    ids: dict[str, set[str]] = {}
+    cut, compacted = set(), set()
+    for found in plan.observers:
+        for name, topic in found.session.topics.items():
+            ids.setdefault(name, set()).update(each.topic_id for each in topic.incarnations)
+            for each in topic.incarnations:
+                cut |= {(name, partition) for partition in each.partitions if each.cuts}
+            if topic.compacted:
+                compacted.add(name)
     read: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    made_again = set()
-    names = ("kind", "topic", "partition", "identity", "offset_lo", "offset_hi")
+    names = ("kind", "session", "topic", "partition", "offset_lo", "offset_hi")
     for row in rows.select(names).to_pylist():
-        place = (row["topic"], row["partition"])
-        if row["partition"] is not None and (row["identity"] or 0) > 0:
-            made_again.add(place)
+        name, partition = row["topic"], row["partition"]
         if row["kind"] == Kind.UNREAD.value and row["offset_hi"] >= ENDLESS:
-            made_again.add(place)
-        if row["kind"] == Kind.READ.value and row["topic"] not in compacted:
-            read.setdefault(place, []).append((row["offset_lo"], row["offset_hi"]))
-    return {
+            cut.add((name, partition))
+        if row["kind"] == Kind.READ.value:
+            read.setdefault((name, partition), []).append((row["offset_lo"], row["offset_hi"]))
+            about = plan.observers[row["session"]].session.topics.get(name)
+            if about is None or not about.incarnations:
+                ids.setdefault(name, set()).add("")
+    one_log = frozenset(name for name, known in ids.items() if len(known) == 1 and "" not in known)
+    return one_log, {
         place: list(IntervalSet(ranges).intervals())
         for place, ranges in read.items()
-        if place not in made_again
+        if place[0] in one_log - compacted and place not in cut
     }
 
 

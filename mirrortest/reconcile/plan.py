@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import SequenceLogError, UsageError
@@ -28,13 +28,15 @@ class Plan:
     """The logs of one run; a session's number is its place in `sessions`.
 
     `sessions` are what the mirror is judged by, `observers` those of source observers: they saw
-    another topic's offsets, and say nothing of the mirror's copy.
+    another topic's offsets, and say nothing of the mirror's copy. `elsewhere` are those of
+    observers of a cluster that no producer wrote to, as of the destination by mistake: left out.
     """
 
     run: str
     places: tuple[Location, ...]
     sessions: tuple[SessionFiles, ...]
     observers: tuple[SessionFiles, ...] = ()
+    elsewhere: tuple[SessionFiles, ...] = ()
 
     @property
     def observed(self) -> Plan:
@@ -53,11 +55,22 @@ class Plan:
         return renumbered([found.session for found in self.sessions])
 
     @property
+    def last_ids(self) -> dict[tuple[str, int], str]:
+        """By source topic and partition of its copy, the id of the last topic that was read."""
+        anew = self.renumbered
+        last: dict[tuple[str, int], tuple[int, str]] = {}
+        for number, session in self.of(Role.CONSUMER):
+            for name, topic in session.topics.items():
+                for each in topic.incarnations:
+                    for at in ((name, partition) for partition in each.partitions):
+                        known = anew.get(number, {}).get(at, {}).get(each.number, each.number)
+                        last[at] = max(last.get(at, (known, "")), (known, each.topic_id))
+        return {at: topic_id for at, (_, topic_id) in last.items()}
+
+    @property
     def sources(self) -> set[str]:
-        """The ids of the clusters that producers wrote to and source observers read."""
-        known = (
-            found.session.clusters.get("source") for found in (*self.sessions, *self.observers)
-        )
+        """The ids of the clusters that producers wrote to."""
+        known = (session.clusters.get("source") for _, session in self.of(Role.PRODUCER))
         return {cluster for cluster in known if cluster}
 
     @property
@@ -166,12 +179,15 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
         )
     once = distinct(sessions)
     _refuse_several_copies(chosen, once)
-    return Plan(
-        chosen,
-        roots,
-        tuple(found for found in once if found.session.role is not Role.SOURCE),
-        tuple(found for found in once if found.session.role is Role.SOURCE),
+    judging = Plan(
+        chosen, roots, tuple(found for found in once if found.session.role is not Role.SOURCE)
     )
+    observers: dict[bool, list[SessionFiles]] = {True: [], False: []}
+    for found in once:
+        if found.session.role is Role.SOURCE:
+            cluster = found.session.clusters.get("source")
+            observers[not (cluster and judging.sources) or cluster in judging.sources].append(found)
+    return replace(judging, observers=tuple(observers[True]), elsewhere=tuple(observers[False]))
 
 
 def _refuse_several_copies(run: str, sessions: Sequence[SessionFiles]) -> None:

@@ -24,6 +24,7 @@ _LANE_KEY = 6
 """How many values a lane's key has; a further part of its record has one more."""
 CLOSED = 1 << 21
 """The part's number in a key is at least that in records by which a successor closed the lane."""
+_FLAGS = ("compacted", "stamped", "repeats")
 _MOST_LANES = 100_000
 """Of one registration: a producer has one lane for each partition."""
 
@@ -57,6 +58,8 @@ class LaneRecord:
     stamped: bool = False
     """Whether the source's brokers stamp the topic's records (LogAppendTime): then nobody knows
     what timestamps a mirror should copy."""
+    repeats: bool = False
+    """Whether a batch that is sent again may be in the source twice (no `enable.idempotence`)."""
 
     @property
     def has_all_parts(self) -> bool:
@@ -82,6 +85,7 @@ class LaneRecord:
             self.compacted or other.compacted,
             max(marks, default=None),
             self.stamped or other.stamped,
+            self.repeats or other.repeats,
         )
 
     def closed(self, mark: int) -> LaneRecord:
@@ -105,6 +109,7 @@ class LaneRecord:
             self.compacted,
             reserved if self.end is None else None,
             self.stamped,
+            self.repeats,
         )
 
 
@@ -182,8 +187,8 @@ def lane_value(record: LaneRecord) -> bytes:
         "source_partitions": record.source_partitions,
     }
     outcomes = {"told": record.outcomes} if record.outcomes else {}
-    compacted = {"compacted": True} if record.compacted else {}
-    return _encode(body | outcomes | compacted | ({"stamped": True} if record.stamped else {}))
+    flags = {name: True for name in _FLAGS if getattr(record, name)}
+    return _encode(body | outcomes | flags)
 
 
 def registration_key(registration: Registration) -> bytes:
@@ -262,11 +267,13 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
         for count in ("destination_partitions", "source_partitions")
     )
     outcomes = untrusted.number(body.get("told", 0), 0, used + 1)
-    compacted = body.get("compacted") is True
+    compacted, stamped, repeats = (body.get(name) is True for name in _FLAGS)
     own_end, closed_at = (None, end) if part >= CLOSED else (end, None)
     record = LaneRecord(
         *(stream, reserved, acked, failed, unknown, own_end),
-        *(destination, source, outcomes, compacted, closed_at, body.get("stamped") is True),
+        *(destination, source, outcomes, compacted, closed_at),
+        stamped=stamped,
+        repeats=repeats,
     )
     return record.merge(record)
 

@@ -180,6 +180,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         {**counts, "negative_latency": intended.negative},
         total=counts.get("acked", 0),
         latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
+        repeats=first.repeats,
     )
     without = set(undecided(first.thresholds))
     doubts = [doubt for doubt in first.inconclusive if doubt not in without]

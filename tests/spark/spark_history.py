@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.options import Detail, Role
-from mirrortest.seqlog.session import Session, Topic, new_session_id
+from mirrortest.seqlog.session import Incarnation, Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import Sparse
 from mirrortest.verify.row import SeenRow
@@ -155,6 +155,7 @@ class History:
                     destination_partitions=count,
                     compacted=topic in self.compacted,
                     policy_hidden=topic in self.hidden,
+                    incarnations=(_log_of(topic, count),) if role is Role.SOURCE else (),
                 )
                 for topic, count in self.topics.items()
             },
@@ -165,6 +166,11 @@ class History:
         log.append(written)
         await log.sync()
         await log.close()
+
+
+def _log_of(topic: str, count: int) -> Incarnation:
+    """The one log that all observers read."""
+    return Incarnation(number=0, topic_id=topic, since_ns=START, partitions=tuple(range(count)))
 
 
 def lost(of: StreamId, lo: int, hi: int) -> Row:

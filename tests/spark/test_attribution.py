@@ -104,7 +104,8 @@ def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], S
             if mirrored:
                 held.append((of, seq))
             facts[of.lane, seq] = SimpleNamespace(
-                looked_for=watched_from <= offset < min(end, known_offset) or claimed,
+                looked_for=watched_from <= offset < min(end, known_offset),
+                claimed=claimed,
                 observed=observed,
                 at=mirrored,
                 consumed=False,
@@ -125,6 +126,10 @@ def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], S
         for of, seq in acked:
             if not facts[of.lane, seq].consumed and rng.random() < 0.5:
                 history.consumers[0].append(lost(of, seq, seq + 1))
+    for (lane, seq), fact in facts.items():
+        others = {its for (of, its), each in facts.items() if of == lane and each.observed}
+        later = fact.looked_for and max(others, default=-1) > seq
+        fact.absent = min(others, default=seq) < seq and (fact.claimed or later)
     return history, destination, facts
 
 
@@ -132,7 +137,7 @@ def by_definition(fact: SimpleNamespace, verdict: str, *, looked: bool) -> Attri
     """The attribution of one missing message."""
     if looked and fact.at:
         return Attribution.NOT_CONSUMED
-    if not fact.observed and fact.looked_for:
+    if not fact.observed and fact.absent:
         return Attribution.NEVER_IN_SOURCE
     if verdict != "lost" and not looked:
         return None
@@ -161,6 +166,7 @@ def beside_an_observer() -> History:
         [
             seen(of, 0, 95, 0),
             seen(of, 0, 95, 100),
+            lost(of, 95, 100),
             seen(None, 0, 5, 200, findings=Finding.FOREIGN, topic="seen"),
             rows.read("seen", 0, 0, 205),
             rows.tail("seen", 0, 205),

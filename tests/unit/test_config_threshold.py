@@ -86,6 +86,31 @@ def test_every_finding_can_be_spoken_of() -> None:
     assert {finding.label for finding in Finding} <= set(COUNTS)
 
 
+@given(
+    st.sampled_from([*OPERATORS]),
+    st.sampled_from(["2", "3", "150%", "200%"]),
+    st.integers(0, 5),
+    st.integers(0, 5),
+)
+def test_what_producers_may_have_repeated_decides_nothing(
+    comparison: str, bound: str, count: int, own: int
+) -> None:
+    """A threshold is decided only where it ends alike whichever of them are the mirror's."""
+    own = min(own, count)
+    condition = Threshold.parse(f"duplicated{comparison}{bound}")
+
+    def ended(count: int, own: int = 0) -> ThresholdResult:
+        repeats = {"duplicated": own}
+        return condition.evaluate({"duplicated": count}, total=2, latencies={}, repeats=repeats)
+
+    possible = {ended(some).passed for some in range(count - own, count + 1)}
+    result = ended(count, own)
+    assert result.undecided == (len(possible) == 2)
+    assert result.undecided or possible == {result.passed}
+    if result.undecided:
+        assert f"{own} of {count} may be the producers' own" in undecided([result])[0]
+
+
 def test_what_was_not_measured_decides_nothing() -> None:
     """Neither passed nor failed: a reason for an inconclusive run."""
     conditions = [Threshold.parse(text) for text in ("lost==0", "late<1%", "p(99)<2s", "max<1s")]

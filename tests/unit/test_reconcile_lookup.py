@@ -63,14 +63,21 @@ class Played:
     """A destination with one copy, `A.t`: as admin client and as reader."""
 
     def __init__(
-        self, *batches: FetchedBatches, begin: int = 0, cluster: str = "B", gone: int | None = None
+        self,
+        *batches: FetchedBatches,
+        begin: int = 0,
+        cluster: str = "B",
+        gone: int | None = None,
+        generation: int = 1,
     ) -> None:
         self.batches = batches
+        self.generation = generation
         self.begin, self.cluster, self.gone = begin, cluster, gone
         self.position: int | None = None
         self.sought: list[int] = []
 
-    def __call__(self, _: ClientConfig) -> Played:
+    def __call__(self, client: ClientConfig) -> Played:
+        self.isolation = client.isolation_level
         return self
 
     async def __aenter__(self) -> Self:
@@ -97,8 +104,11 @@ class Played:
     async def assign(self, _: dict[TopicPartition, list[OffsetRange]]) -> None:
         pass
 
-    def seek(self, at: TopicPartition, offset: int) -> None:
-        assert at == ("A.t", 0)
+    async def topic_id(self, topic: str) -> str:
+        return f"{topic}/{self.generation}"
+
+    def seek(self, at: TopicPartition, offset: int, *, topic_id: str) -> None:
+        assert (*at, topic_id) == ("A.t", 0, f"A.t/{self.generation}")
         self.position = offset
         self.sought.append(offset)
 
@@ -133,6 +143,7 @@ def look(
     *,
     most: int = MOST_OFFSETS,
     copies: tuple[str] = ("t",),
+    levels: Sequence[str] = (),
 ) -> LookedUp:
     """Look up what `seen` leaves open."""
     monkeypatch.setattr(lookup, "Admin", played)
@@ -140,8 +151,14 @@ def look(
     plan = SimpleNamespace(
         run=RUN,
         destinations={topic: f"A.{topic}" for topic in copies},
+        last_ids={("t", 0): "A.t/1"},
         of=lambda role: (
-            [(0, SimpleNamespace(clusters={"destination": "B"}))] if role is Role.CONSUMER else []
+            [
+                (at, SimpleNamespace(clusters={"destination": "B"}, client=client))
+                for at, client in enumerate([{}, *({"isolation.level": each} for each in levels)])
+            ]
+            if role is Role.CONSUMER
+            else []
         ),
     )
     made = LookUp(CLIENT, cast("Plan", plan), most)
@@ -212,6 +229,46 @@ def test_what_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     # A copy that was never made holds nothing; one that was read and is gone may have.
     assert not look(monkeypatch, Played(), observed()).incomplete
     assert look(monkeypatch, Played(), observed([(0, 0, 5)])).incomplete == {"t"}
+
+
+def test_a_copy_that_was_recreated_since_is_looked_at_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its offsets are other records'; what was unread in the topic before cannot be looked at."""
+    batches = [batch(at, at + 20, 10) for at in range(0, 40, 10)]
+    seen = observed([(0, 0, 30)])
+    for played in (Played(*batches, generation=2), Played(*batches[:2])):
+        looked = look(monkeypatch, played, seen)
+        assert looked.found == {STREAM: IntervalSet([(20, 20 + played.batches[-1].next_offset)])}
+        assert (looked.incomplete, len(looked.notes)) == ({"t"}, 1)
+    looked = look(monkeypatch, Played(*batches), seen)
+    assert (looked.found, looked.notes) == ({STREAM: IntervalSet([(50, 60)])}, [])
+
+
+def test_what_stood_unread_before_a_copy_was_recreated_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Consumers have met the topic that there is; of the one before nobody can say what it had."""
+    looked = look(monkeypatch, Played(batch(0, 0, 10)), observed([(0, 0, 10)], identity=1))
+    assert looked.incomplete == {"t"}
+
+
+@pytest.mark.parametrize(
+    ("levels", "used"),
+    [
+        ([], "read_uncommitted"),
+        (["read_uncommitted"], "read_uncommitted"),
+        (["read_committed"], "read_committed"),
+        (["read_committed", "read_uncommitted"], "read_committed"),
+    ],
+)
+def test_what_consumers_would_have_read_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, levels: list[str], used: str
+) -> None:
+    """What was aborted is no copy that they did not consume."""
+    played = Played(batch(0, 0, 10))
+    look(monkeypatch, played, observed(), levels=levels)
+    assert played.isolation.value == used
 
 
 def test_another_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,25 +79,3 @@ def test_two_consumers_of_one_copy_are_judged_together() -> None:
     stage.world.logs.append(other)
     judged = reconciled(stage)
     assert (judged.exit_code, judged.counts["lost"], judged.counts["duplicated"]) == (99, 1, 0)
-
-
-def test_what_was_never_in_one_source_is_not_read_off_anothers_offsets() -> None:
-    """An observer of another source cluster has read the same offsets there."""
-
-    async def script(stage: Stage) -> None:
-        script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
-        await script.consuming()
-        client = stage.produce_options("c1").client
-        stage.supervise("consume", "c1", client=client, ledger_client=None, role=Role.SOURCE)
-        script.write(range(14))
-
-    stage = played(_PLAN, script)
-    [observer] = [log for log in stage.world.logs if log.session.role is Role.SOURCE]
-    never = "never in the source log"
-    observer.rows = [row for row in observer.rows if row.kind != "seen"]
-    observer.durable_rows = len(observer.rows)
-    assert [each.attribution for each in reconciled(stage).attribution] == [never]
-    observer.session = observer.session.model_copy(update={"clusters": {"source": "other"}})
-    assert [each.attribution for each in reconciled(stage).attribution] != [never]

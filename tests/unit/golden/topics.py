@@ -60,7 +60,9 @@ def _ledger() -> dict[str, Any]:
         destination_partitions=8,
         source_partitions=4,
     )
-    ended = LaneRecord(**{**_fields(lane), "end": 21, "compacted": True, "stamped": True})
+    ended = LaneRecord(
+        **{**_fields(lane), "end": 21, "compacted": True, "stamped": True, "repeats": True}
+    )
     claim = Registration("run7", "pa", 3, "20231114T221320Z-1f2e3d4c", {"orders": (0, 11)})
     closing = Registration(
         "run7", "pa", 3, "s", {"a": (1,), "b": ()}, (ClosedLane("orders", 11, 40),), failed=True

@@ -1,0 +1,160 @@
+"""How far a missing message came, by what observers of the source read: of which log, and where.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.reconcile.attribution import Attribution
+from mirrortest.seqlog.options import Role
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from mirrortest.seqlog.rows import Row
+    from tests.simulation.history import Stage
+
+_PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
+
+
+def _observe(stage: Stage, **changes: Any) -> None:
+    """Start an observer of the source."""
+    client = stage.produce_options("s0").client
+    observing = {"client": client, "ledger_client": None, "role": Role.SOURCE, "shard": None}
+    stage.supervise("consume", "s0", **{**observing, **changes})
+
+
+def _attributions(stage: Stage) -> Counter[str]:
+    """How many missing messages came how far."""
+    found: Counter[str] = Counter()
+    for each in reconciled(stage).attribution:
+        found[each.attribution] += each.messages
+    return found
+
+
+def _recreate_source(stage: Stage) -> None:
+    source, now = stage.world.source, stage.world.now_ns
+    source.delete("t0", now)
+    source.create("t0", 1, now_ns=now)
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_a_later_topic(
+    recreated: bool,
+) -> None:
+    """The source topic is recreated before it is observed: other messages have the offsets there.
+
+    What the observer saw and the mirror lost is told in any case.
+    """
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced()
+        script.write(number for number in range(15) if number != 4)
+        if recreated:
+            _recreate_source(stage)
+        await script.produced("p1")
+        _observe(stage, expect_producers=("p0", "p1"))
+        stage.supervise("consume", "c0", expect_producers=("p0", "p1"))
+
+    known, unknown = (15, 1) if recreated else (16, 0)
+    expected = {Attribution.NOT_MIRRORED: known, Attribution.ACKNOWLEDGED: unknown}
+    assert _attributions(played(_PLAN, script)) == Counter(expected)
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_an_earlier_topic(
+    recreated: bool,
+) -> None:
+    """The source topic is recreated after the observer ended: it has read the offsets before."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced()
+        script.write(range(15))
+        _observe(stage, until_complete=False, duration=3.0)
+        await asyncio.sleep(5)
+        if recreated:
+            _recreate_source(stage)
+        await script.produced("p1")
+        stage.supervise("consume", "c0", expect_producers=("p0", "p1"))
+
+    # Nobody observed the place of p1's messages: it is behind the end, or in another log.
+    assert _attributions(played(_PLAN, script)) == {Attribution.ACKNOWLEDGED: 15}
+
+
+def test_what_the_source_itself_lost_is_told() -> None:
+    """An unclean election at the source takes acknowledged messages; then it is observed."""
+    ends: list[int] = []
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced()
+        source = stage.world.source.topics["t0"].partitions[0]
+        source.elect_unclean(10, stage.world.now_ns)
+        ends.append(source.end)
+        script.write(range(ends[0] - 1))
+        _observe(stage)
+        stage.supervise("consume", "c0")
+
+    found = _attributions(played(_PLAN, script))
+    assert 0 < ends[0] < 15
+    assert found == {Attribution.NEVER_IN_SOURCE: 15 - ends[0], Attribution.NOT_MIRRORED: 1}
+
+
+def _without(row: Row, seq: int) -> list[Row]:
+    """What is left of a row from number and offset 0 on if one of its messages was not seen."""
+    return [
+        row._replace(seq_hi=seq, offset_hi=seq),
+        row._replace(seq_lo=seq + 1, offset_lo=seq + 1),
+    ]
+
+
+def test_what_was_never_in_the_source_is_not_read_off_another_clusters_offsets() -> None:
+    """An observer of another cluster has read the same offsets there: it is left out, and noted."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        await script.produced()
+        await script.consuming()
+        _observe(stage)
+        script.write(number for number in range(15) if number != 4)
+
+    stage = played(_PLAN, script)
+    [observer] = [log for log in stage.world.logs if log.session.role is Role.SOURCE]
+    observer.rows = [
+        part
+        for row in observer.rows
+        for part in (_without(row, 4) if row.kind == "seen" and row.seq_lo == 0 else [row])
+    ]
+    observer.durable_rows = len(observer.rows)
+    assert _attributions(stage) == {Attribution.NEVER_IN_SOURCE: 1}
+    observer.session = observer.session.model_copy(update={"clusters": {"source": "other"}})
+    assert _attributions(stage) == {Attribution.ACKNOWLEDGED: 1}
+    notes = reconciled(stage).notes
+    assert any("read cluster other; the producers wrote to source: it is left" in n for n in notes)
+
+
+def test_an_observer_that_was_given_the_destinations_address_is_left_out() -> None:
+    """What it does not find there is the mirror's loss; topics have one name on both sides."""
+
+    async def script(stage: Stage) -> None:
+        await Script(stage).produced()
+        client = stage.consume_options("c0").client
+        _observe(stage, client=client, state_topic="states.source")
+        stage.supervise("consume", "c0")
+
+    plan = replace(_PLAN, direct_ledger=False, drop_every=7)
+    assert _attributions(played(plan, script)) == {Attribution.ACKNOWLEDGED: 2}

@@ -1,0 +1,102 @@
+"""A producer without idempotence sends a batch twice: whose the copies are is not known.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.config.threshold import thresholds
+from mirrortest.kafka.error_table import Code, RequestError
+from tests.simulation.net import _fail
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tests.simulation.history import Stage
+
+_CONDITIONS = ("duplicated==0", "reordered==0")
+
+
+def _nothing() -> None:
+    """It was asked already."""
+
+
+def _lose_an_answer(stage: Stage) -> None:
+    """The source's answer to one batch of the producer is lost: it is sent again."""
+    net, partition = stage.world.net, stage.world.source.topics["t0"].partitions[0]
+    serve = net._serve  # the net has no other place for it
+    lost: list[int] = []
+
+    def lossy(cluster: Any, process: Any, what: str, ask: Any, answer: Any, seconds: float) -> None:
+        before = partition.end
+        if (what, process.name, bool(lost)) == ("produce", "p0", False) and before >= 5:
+            ask()
+            if partition.end > before:
+                lost.append(before)
+                error = RequestError(Code.NOT_CONNECTED, "connection lost")
+                stage.world.later(0.2, _fail, answer, error)
+                return
+            ask = _nothing
+        serve(cluster, process, what, ask, answer, seconds)
+
+    setattr(net, "_serve", lossy)  # noqa: B010  # its type names the net itself
+
+
+def _played(
+    befalls: Callable[[Stage], None] | None, *, idempotent: bool, twice: bool = False
+) -> Stage:
+    """A run; `twice`: the mirror writes a message once more."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        judged = thresholds(_CONDITIONS, exactly_once=True)
+        stage.supervise("consume", "c0", thresholds=judged, deadline=8.0)
+        if befalls is not None:
+            befalls(stage)
+        await script.produced()
+        if twice:
+            await asyncio.sleep(0.5)
+            script.write([39])
+
+    return played(Plan(messages=40, rate=20.0, direct_ledger=True, idempotent=idempotent), script)
+
+
+def _verdicts(stage: Stage) -> list[tuple[int, Sequence[str]]]:
+    """Exit code and reasons, online and offline."""
+    [report] = [each.report for each in stage.outcome.sessions if each.application == "consume"]
+    assert report is not None
+    offline = reconciled(stage, _CONDITIONS)
+    return [(each.exit_code, each.inconclusive) for each in (report, offline)]
+
+
+def test_what_the_producer_may_have_sent_twice_is_not_laid_to_the_mirror() -> None:
+    """It ends inconclusive, and says how to produce."""
+    for code, reasons in _verdicts(_played(_lose_an_answer, idempotent=False)):
+        assert code == 3
+        [reason] = reasons
+        assert reason.startswith("threshold duplicated==0:")
+        assert "enable.idempotence=true" in reason
+
+
+def test_a_mirrors_copies_fail_a_run_of_an_idempotent_producer() -> None:
+    """Brokers know what such a producer sends again, so that copies are the mirror's."""
+    assert [code for code, _ in _verdicts(_played(_lose_an_answer, idempotent=True))] == [0, 0]
+    twice = _played(_lose_an_answer, idempotent=True, twice=True)
+    assert [code for code, _ in _verdicts(twice)] == [99, 99]
+
+
+@pytest.mark.parametrize(("twice", "code"), [(False, 0), (True, 3)])
+def test_a_producer_without_idempotence_passes_where_nothing_came_twice(
+    twice: bool, code: int
+) -> None:
+    """And a true copy is no pass."""
+    stage = _played(None, idempotent=False, twice=twice)
+    assert [each for each, _ in _verdicts(stage)] == [code, code]

@@ -138,7 +138,7 @@ compare.__doc__ = f"""Compare runs: what got worse, what got better, and what is
 Give each side at least three repeats of its run, in directories of their own: how
 much repeats differ among themselves is what a difference is compared with.
 
-Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive (a threshold cannot be decided, or nothing
-can be compared), 99 a threshold failed; without thresholds, a finding or a verdict got worse. With
---history it is 0 if the trend is shown.
+Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive (a threshold or a verdict cannot be decided,
+or nothing can be compared), 99 a threshold failed; without thresholds, a finding or a verdict got
+worse. With --history it is 0 if the trend is shown.
 {EXAMPLES}"""

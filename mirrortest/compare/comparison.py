@@ -1,14 +1,15 @@
 """Compares the repeats of runs.
 
 A figure differs only if two things say so: its own interval, and its chance as one of all figures
-of all pairs (`statistics.adjusted`). Findings and verdicts are exact, and need no statistics.
+of all pairs (`statistics.adjusted`). So do counts of findings, and verdicts: how often one failed.
+Only what is never right in a mirror needs no repeats, where the base has none of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import isinf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.compare.document import (
     Change,
@@ -19,7 +20,7 @@ from mirrortest.compare.document import (
     ThresholdChange,
     VerdictChange,
 )
-from mirrortest.compare.figures import BY_NAME, FIGURES, Figure
+from mirrortest.compare.figures import BY_NAME, FIGURES, Figure, Unit, Worse
 from mirrortest.compare.settings import differing
 from mirrortest.compare.statistics import (
     FALSE_ALARMS,
@@ -31,18 +32,20 @@ from mirrortest.compare.statistics import (
     relative,
 )
 from mirrortest.config.units import number
-from mirrortest.model.findings import WRONG
+from mirrortest.model.findings import DEFINITIONS, WRONG, Weight
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.words import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from mirrortest.compare.repeat import Repeat
     from mirrortest.compare.thresholds import DifferenceThreshold
 
 _FINDINGS = frozenset(finding.label for finding in WRONG)
-_BADNESS = list(Verdict)
+_NEVER_RIGHT = frozenset(each.finding.label for each in DEFINITIONS if each.weight is Weight.BAD)
+_DOUBTS = frozenset(each.finding.label for each in DEFINITIONS if each.weight is Weight.DOUBT)
+_FEW = f"at least {FEWEST} repeats on each side are needed"
 _MAY_BE_CHANCE = "may be chance, among so many figures"
 
 
@@ -73,15 +76,21 @@ class Side:
         return [each.figures[name] for each in self.repeats if name in each.figures]
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Measured:
-    """A figure on both sides; `difference` is None where there are too few repeats."""
+    """A figure on both sides, or a finding's count, or how often a verdict failed.
+
+    `difference` is None where there are too few repeats; `chance` is adjusted for their number.
+    """
 
     figure: Figure
-    base: list[float]
-    new: list[float]
-    difference: Difference | None
+    base: Sequence[float]
+    new: Sequence[float]
     chance: float = 1.0
+
+    def __post_init__(self) -> None:
+        enough = min(len(self.base), len(self.new)) >= FEWEST
+        self.difference = difference(self.base, self.new) if enough else None
 
     @property
     def _certain(self) -> Change | None:
@@ -121,8 +130,8 @@ class _Measured:
             name=self.figure.name,
             unit=self.figure.unit.value,
             worse=self.figure.worse,
-            base=self.base,
-            new=self.new,
+            base=[*self.base],
+            new=[*self.new],
             difference=finite(estimate),
             low=None if found is None else finite(found.low),
             high=None if found is None else finite(found.high),
@@ -146,14 +155,12 @@ def compare(
         couples += [(point, base.at(point), side.at(point)) for point in common]
         missing = {*base.points, *side.points}.difference(common)
         reasons += [f"{side.shown}: only one side has the point {each}" for each in sorted(missing)]
-    measured = [[*_figures(before, after)] for _, before, after in couples]
-    differences = [each.difference for row in measured for each in row]
-    chances = iter(adjusted([each.chance for each in differences if each is not None]))
-    measured = [
-        [replace(m, chance=next(chances)) if m.difference is not None else m for m in row]
-        for row in measured
-    ]
-    pairs = [_pair(*couple, row, thresholds) for couple, row in zip(couples, measured, strict=True)]
+    measured = [_measured(before, after) for _, before, after in couples]
+    every = [each for of in measured for group in of for each in group]
+    found = [(each, each.difference.chance) for each in every if each.difference is not None]
+    for (each, _), chance in zip(found, adjusted([chance for _, chance in found]), strict=True):
+        each.chance = chance
+    pairs = [_pair(*couple, of, thresholds) for couple, of in zip(couples, measured, strict=True)]
     for pair in pairs:
         reasons += _reasons(pair, bool(thresholds))
     verdict = Verdict.of(failed=any(map(_failed, pairs)), inconclusive=bool(reasons))
@@ -167,24 +174,37 @@ def compare(
     )
 
 
-def _figures(base: Side, side: Side) -> Iterable[_Measured]:
-    for figure in FIGURES:
-        before, after = base.figure(figure.name), side.figure(figure.name)
-        if before or after:
-            enough = min(len(before), len(after)) >= FEWEST
-            yield _Measured(figure, before, after, difference(before, after) if enough else None)
+class _PairMeasured(NamedTuple):
+    """All that is compared of a pair."""
+
+    figures: list[_Measured]
+    counts: list[_Measured]
+    verdicts: list[_Measured]
+
+
+def _measured(base: Side, side: Side) -> _PairMeasured:
+    """Of findings those that a lane in order does not have, where either side has some."""
+    repeats = [*base.repeats, *side.repeats]
+    figures = [_Measured(each, base.figure(each.name), side.figure(each.name)) for each in FIGURES]
+    counted = {name for each in repeats for name, count in each.counts.items() if count}
+    commands = dict.fromkeys(name for each in repeats for name in each.verdicts)
+    return _PairMeasured(
+        [each for each in figures if each.base or each.new],
+        [_count_of(name, base, side) for name in sorted(counted & _FINDINGS, key=rank)],
+        [_verdict_of(name, base, side) for name in commands],
+    )
 
 
 def _pair(
     point: str,
     base: Side,
     side: Side,
-    measured: Sequence[_Measured],
+    measured: _PairMeasured,
     thresholds: Sequence[DifferenceThreshold],
 ) -> Pair:
-    figures = [each.document() for each in measured]
-    counts = _counts(base, side)
-    verdicts = _verdicts(base, side)
+    figures = [each.document() for each in measured.figures]
+    counts = [_count(each) for each in measured.counts]
+    verdicts = [_verdict(each, base, side) for each in measured.verdicts]
     return Pair(
         place=side.shown,
         point=point,
@@ -199,7 +219,7 @@ def _pair(
         settings=differing(
             [each.settings for each in base.repeats], [each.settings for each in side.repeats]
         ),
-        thresholds=[_evaluate(each, measured, base, side) for each in thresholds],
+        thresholds=[_evaluate(each, measured.figures, base, side) for each in thresholds],
     )
 
 
@@ -212,61 +232,53 @@ def _sum_up(figures: Sequence[Change], exact: Sequence[Change]) -> Change:
     return Change.UNKNOWN if untold else Change.NONE
 
 
-def _counts(base: Side, side: Side) -> list[CountChange]:
-    """Findings that a lane in order does not have, where either side has some."""
-    sides = (base, side)
-    names = {
-        name for of in sides for each in of.repeats for name, count in each.counts.items() if count
-    }
-    found = []
-    for name in sorted(names & _FINDINGS, key=rank):
-        before, after = (
-            [each.counts[name] for each in of.repeats if name in each.counts] for of in sides
-        )
-        found.append(
-            CountChange(name=name, base=before, new=after, change=_count_change(before, after))
-        )
-    return found
+def _count_of(name: str, base: Side, side: Side) -> _Measured:
+    before, after = (
+        [each.counts[name] for each in of.repeats if name in each.counts] for of in (base, side)
+    )
+    return _Measured(Figure(name, Unit.MESSAGES, Worse.HIGHER, ""), before, after)
 
 
-def _count_change(base: Sequence[int], new: Sequence[int]) -> Change:
-    """Exact where a side has none at all, or all repeats of one have more than any of the other."""
-    if not base or not new:
-        return Change.UNKNOWN
-    if sorted(base) == sorted(new):
-        return Change.NONE
-    if max(new) > max(base) == 0 or min(new) > max(base):
-        return Change.WORSE
-    if max(base) > max(new) == 0 or min(base) > max(new):
-        return Change.BETTER
-    return Change.UNKNOWN
+def _verdict_of(command: str, base: Side, side: Side) -> _Measured:
+    """1 where it failed and 0 where it passed; of an inconclusive one neither is known."""
+    before, after = (
+        [
+            float(verdict is Verdict.FAILED)
+            for each in of.repeats
+            if (verdict := each.verdicts.get(command, Verdict.INCONCLUSIVE))
+            is not Verdict.INCONCLUSIVE
+        ]
+        for of in (base, side)
+    )
+    return _Measured(Figure(command, Unit.MESSAGES, Worse.HIGHER, ""), before, after)
 
 
-def _verdicts(base: Side, side: Side) -> list[VerdictChange]:
-    commands = {name: None for of in (base, side) for each in of.repeats for name in each.verdicts}
-    found = []
-    for command in commands:
-        before, after = (
-            [each.verdicts[command] for each in of.repeats if command in each.verdicts]
-            for of in (base, side)
-        )
-        found.append(
-            VerdictChange(
-                command=command, base=before, new=after, change=_verdict_change(before, after)
-            )
-        )
-    return found
+def _count(of: _Measured) -> CountChange:
+    """What could not be judged may be anything: it is neither worse nor better."""
+    name, base, new = of.figure.name, [*map(int, of.base)], [*map(int, of.new)]
+    change = of.change
+    if name in _DOUBTS or not base or not new:
+        change = Change.UNKNOWN
+    elif name in _NEVER_RIGHT and max(new) > max(base) == 0:
+        change = Change.WORSE
+    elif len({*base, *new}) == 1:
+        change = Change.NONE
+    return CountChange(name=name, base=base, new=new, change=change)
 
 
-def _verdict_change(base: Sequence[Verdict], new: Sequence[Verdict]) -> Change:
-    """By the worst verdict of each side; of an inconclusive one nothing is known to be equal."""
-    if not base or not new:
-        return Change.UNKNOWN
-    before, after = (max(side, key=_BADNESS.index) for side in (base, new))
-    if before is not after:
-        worse = _BADNESS.index(after) > _BADNESS.index(before)
-        return Change.WORSE if worse else Change.BETTER
-    return Change.UNKNOWN if Verdict.INCONCLUSIVE in {*base, *new} else Change.NONE
+def _verdict(of: _Measured, base: Side, side: Side) -> VerdictChange:
+    """One that failed in no run of the base is not equal because chance may explain it."""
+    command, change = of.figure.name, of.change
+    before, after = (
+        [each.verdicts[command] for each in of.repeats if command in each.verdicts]
+        for of in (base, side)
+    )
+    if change in {Change.NONE, Change.UNKNOWN}:
+        failed = Verdict.FAILED in after and Verdict.FAILED not in before
+        equal = len({*before, *after}) == 1 or (change is Change.NONE and not failed)
+        known = before and after and Verdict.INCONCLUSIVE not in {*before, *after}
+        change = Change.NONE if known and equal else Change.UNKNOWN
+    return VerdictChange(command=command, base=before, new=after, change=change)
 
 
 def _evaluate(
@@ -309,6 +321,16 @@ def _failed(pair: Pair) -> bool:
     return any(each.change is Change.WORSE for each in (*pair.counts, *pair.verdicts))
 
 
+def _untold(of: VerdictChange) -> str:
+    if of.base and of.new and Verdict.INCONCLUSIVE not in {*of.base, *of.new}:
+        return "failed, which may be chance: it takes more repeats to tell"
+    return "is inconclusive, or missing, on one of the sides"
+
+
+def _enough(of: CountChange) -> bool:
+    return min(len(of.base), len(of.new)) >= FEWEST
+
+
 def _reasons(pair: Pair, by_thresholds: bool) -> list[str]:
     """Why a pair can neither pass nor fail."""
     at = f"{pair.point}: " if pair.point else ""
@@ -319,9 +341,15 @@ def _reasons(pair: Pair, by_thresholds: bool) -> list[str]:
             if each.passed is None
         ]
     reasons = [
-        f"{at}the verdict of {each.command} is inconclusive, or missing, on one of the sides"
+        f"{at}the verdict of {each.command} {_untold(each)}"
         for each in pair.verdicts
-        if each.change is Change.UNKNOWN
+        if each.change is Change.UNKNOWN and not (each.base and {*each.new} == {Verdict.PASSED})
+    ]
+    reasons += [
+        f"{at}{each.name}: {'messages could not be judged' if each.name in _DOUBTS else _FEW}"
+        for each in pair.counts
+        if any(each.new)
+        and (each.name in _DOUBTS or (each.change is Change.UNKNOWN and not _enough(each)))
     ]
     whys = {each.why: None for each in pair.figures if each.change is Change.UNKNOWN}
     if all(each.change is Change.UNKNOWN for each in pair.figures):

@@ -160,8 +160,8 @@ def _repeat(root: Location, run: str, found: _Found) -> Repeat:
         documents += found.of_logs
     try:
         return repeat(run, documents, found.logs, found.observed, started_ns=found.written_ns)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(
-            f"{root.shown}: a summary of run {run} lacks what each has ({reason_of(error)}): "
-            "use the mirrortest that wrote it"
+            f"{root.shown}: a summary of run {run} is damaged or incomplete ({reason_of(error)}): "
+            "leave it out, or write it again"
         ) from error

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.compare.figures import BY_NAME, STATISTICS, statistic
+from mirrortest.compare.figures import BY_NAME, STATISTICS, Unit, statistic
 from mirrortest.compare.settings import settings_of
 from mirrortest.config.threshold import Series
 from mirrortest.config.units import SECOND_NS
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from mirrortest.compare.observed import RunObservation
     from mirrortest.compare.settings import Settings
     from mirrortest.seqlog.session import Session
+
+
+_MOST_MESSAGES = 1 << 63
 
 
 class ProcessLog(NamedTuple):
@@ -67,7 +71,8 @@ def repeat(
 
     `observed` is what observers of it recorded. `started_ns` counts where neither has its start. Of
     latencies and findings, the reconciliation's replace the consumers' own. Raises KeyError,
-    TypeError, ValueError or AttributeError for a summary that lacks what each has.
+    TypeError, ValueError, OverflowError or AttributeError for a summary that lacks what each has,
+    or has a number that cannot be.
     """
     of = {
         kind: [each for each in documents if _kind(each) == kind]
@@ -125,8 +130,12 @@ def _kind(document: Mapping[str, Any]) -> str:
 
 def _add(values: dict[str, list[float]], found: Iterable[tuple[str, float | None]]) -> None:
     for name, value in found:
-        if value is not None:
-            values[name].append(float(value))
+        if value is None:
+            continue
+        # Clocks that disagree give times below zero, and nothing else is.
+        if not isfinite(value) or (value < 0 and BY_NAME[name].unit is not Unit.SECONDS):
+            raise ValueError(f"{name} is {value}")
+        values[name].append(float(value))
 
 
 def _statistics(
@@ -210,9 +219,15 @@ def _counts(of: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for document in of["reconcile"] or of["consume"]:
         for name, count in document["counts"].items():
-            counts[name] = max(count, counts.get(name, 0))
+            counts[name] = max(_count(name, count), counts.get(name, 0))
     if not of["reconcile"]:
         for name in ("acked", "failed", "unknown"):
             if of["produce"]:
-                counts[name] = sum(each["whole"][name] for each in of["produce"])
+                counts[name] = sum(_count(name, each["whole"][name]) for each in of["produce"])
     return counts
+
+
+def _count(name: str, value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST_MESSAGES:
+        raise ValueError(f"{name} is {value}")
+    return value

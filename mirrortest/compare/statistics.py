@@ -11,11 +11,10 @@ resampling alone cannot show less than one in some hundred for five values, and 
 thirty figures needs less. Two sides of a comparison are asked whether they are equal, in spread,
 too, so that both together tell the spread (Student). Welch's test asks for means alone: where one
 side spreads more it is left with two degrees of freedom of three repeats, and a tenfold latency was
-not found. It is for parts of a series, which may contain further levels. `adjusted` is the
-procedure of Benjamini and Hochberg (1995): runs that are equal show no difference at all in 98 of
-100 comparisons, in 95 with three repeats only: real figures have farther outliers than the t-test
-expects. Holm's procedure, which lets not one of all differences be wrong, misses too much with
-three repeats.
+not found. `adjusted` is the procedure of Benjamini and Hochberg (1995): runs that are equal show no
+difference at all in 98 of 100 comparisons, in 95 with three repeats only: real figures have farther
+outliers than the t-test expects. Holm's procedure, which lets not one of all differences be wrong,
+misses too much with three repeats.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -113,30 +112,11 @@ def t_test(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> f
     freedom = len(base) + len(new) - 2
     squares = sum(float(np.var(side)) * len(side) for side in (base, new))
     error = max(sqrt(squares / freedom * (1 / len(base) + 1 / len(new))), floor)
-    return _chance(base, new, error, freedom)
-
-
-def welch(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> float:
-    """The same as `t_test` of sides that need not spread equally."""
-    parts = [float(np.var(side, ddof=1)) / len(side) for side in (base, new)]
-    error = sqrt(sum(parts))
-    freedom = float(len(base) + len(new) - 2)
-    if error > floor:
-        squares = (part**2 / (len(side) - 1) for part, side in zip(parts, (base, new), strict=True))
-        freedom = sum(parts) ** 2 / sum(squares)
-    return _chance(base, new, max(error, floor), freedom)
-
-
-def _chance(base: Sequence[float], new: Sequence[float], error: float, freedom: float) -> float:
     distance = abs(float(np.mean(new)) - float(np.mean(base)))
     return two_sided(distance / error, freedom) if error else float(not distance)
 
 
-def chance_of(
-    base: Sequence[float],
-    new: Sequence[float],
-    test: Callable[[Sequence[float], Sequence[float], float], float] = t_test,
-) -> float:
+def chance_of(base: Sequence[float], new: Sequence[float]) -> float:
     """The chance of such a difference by accident, for a single figure.
 
     Values that have no more than their measure's resolution between them do not differ.
@@ -146,8 +126,8 @@ def chance_of(
     if max(everything) - min(everything) <= RESOLUTION * scale:
         return 1.0
     if min(everything) > 0:
-        return test([log(each) for each in base], [log(each) for each in new], RESOLUTION / 2)
-    return test(base, new, RESOLUTION / 2 * scale)
+        return t_test([log(each) for each in base], [log(each) for each in new], RESOLUTION / 2)
+    return t_test(base, new, RESOLUTION / 2 * scale)
 
 
 @lru_cache(maxsize=8)

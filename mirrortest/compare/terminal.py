@@ -137,7 +137,7 @@ class ExactChange(NamedTuple):
 
 
 def exact_changes(pair: Pair) -> list[ExactChange]:
-    """What needs no statistics: verdicts, then findings."""
+    """Verdicts, then findings."""
     of_verdicts = [
         ExactChange(
             each.change,

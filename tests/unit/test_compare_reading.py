@@ -211,7 +211,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         read_side(str(newer))
     newer.unlink()
     lacking = write(tmp_path / "lacking.json", {"version": 1, "kind": "produce", "run": "r"})
-    with pytest.raises(UsageError, match="lacks what each has"):
+    with pytest.raises(UsageError, match="damaged or incomplete"):
         read_side(str(lacking))
     lacking.write_text(json.dumps(produced(records_per_second=1.0)))
     write(tmp_path / "again.json", produced(records_per_second=2.0))
@@ -296,3 +296,28 @@ def test_what_quotas_held_back_is_a_figure(tmp_path: Path) -> None:
     (found,) = read_side(str(tmp_path)).repeats
     assert found.figures["produce_throttle"] == pytest.approx(0.3)
     assert found.figures["fetch_throttle"] == 0
+
+
+@pytest.mark.parametrize("count", [1.5, -3, float("nan"), True, "7", 10**30])
+def test_a_count_that_cannot_be_is_reported(count: object, tmp_path: Path) -> None:
+    """Of any of several consumers; in one line that names it."""
+    for name, lost in (("a", 7), ("b", count), ("c", 7)):
+        document = consumed(counts={"acked": 20, "lost": lost}, consumer=name)
+        write(tmp_path / f"{name}.json", document)
+    with pytest.raises(UsageError, match=r"summary of run run7 is damaged or incomplete \(lost is"):
+        read_side(str(tmp_path))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 10**400])
+def test_a_figure_that_is_no_number_is_reported(number: float, tmp_path: Path) -> None:
+    """A comparison with it would write what is not JSON."""
+    place = write(tmp_path / "summary.json", produced(p99=number))
+    with pytest.raises(UsageError, match="a summary of run run7 is damaged or incomplete"):
+        read_side(str(place))
+
+
+def test_only_times_may_be_below_zero() -> None:
+    """Clocks that disagree give such latencies."""
+    assert repeat("run7", [produced(p99=-0.5)]).figures["ack_latency.p(99)"] == -0.5
+    with pytest.raises(ValueError, match="produce_rate is -1"):
+        repeat("run7", [produced(records_per_second=-1.0)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -49,6 +49,10 @@ class ConsumerLog:
         self._hidden = set(topics.policy_hidden)
         self._stamped = set(topics.stamped)
         self._stamped_at_source = set(topics.stamped_at_source)
+        self._below_zero: Counter[str] = Counter()
+        """Source topic -> how far its lowest latency is below zero, ns."""
+        self._noted_below_zero: Counter[str] = Counter()
+        """Of that, what is in the session's file."""
         self._looked_ns: int | None = None
 
     @classmethod
@@ -74,6 +78,7 @@ class ConsumerLog:
                 topics.policy_hidden,
                 topics.stamped,
                 topics.stamped_at_source,
+                {},
             ),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
@@ -134,8 +139,10 @@ class ConsumerLog:
             self._hidden,
             self._stamped,
             self._stamped_at_source,
+            self._below_zero,
         )
         self._noted = len(self._uncommitted)
+        self._noted_below_zero = self._below_zero.copy()
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
 
     def uncommitted(self, topic: str) -> None:
@@ -145,6 +152,8 @@ class ConsumerLog:
     def seen(self, mine: AssignedPartition, taken: JudgedBatch) -> None:
         """Log a judged batch."""
         each = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
+        if (lowest := int(taken.latency_intended.min(initial=0))) < 0:
+            self._below_zero[mine.source] = max(self._below_zero[mine.source], -lowest)
         self._log.append(
             rows.seen(
                 row,
@@ -285,7 +294,9 @@ class ConsumerLog:
 
     async def sync(self) -> None:
         """Make all of it durable. Raises SequenceLogError."""
-        if self._noted < len(self._uncommitted):
+        if self._noted < len(self._uncommitted) or any(
+            below > 2 * self._noted_below_zero[topic] for topic, below in self._below_zero.items()
+        ):
             # Before the rows: no state moves past a message without it.
             await self._revise()
         await self._log.sync()
@@ -296,7 +307,11 @@ class ConsumerLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._log.close(clean=error is None, looked_ns=self._looked_ns)
+        try:
+            if error is None and self._below_zero != self._noted_below_zero:
+                await self._revise()
+        finally:
+            await self._log.close(clean=error is None, looked_ns=self._looked_ns)
 
     async def __aenter__(self) -> Self:
         return self
@@ -311,6 +326,7 @@ def _topics(
     hidden: set[str],
     stamped: set[str],
     stamped_at_source: set[str],
+    below_zero: Mapping[str, int],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
@@ -332,6 +348,7 @@ def _topics(
             policy_hidden=topic in hidden,
             stamped=topic in stamped,
             stamped_at_source=topic in stamped_at_source,
+            below_zero_ns=below_zero.get(options.mapping.source_of(topic), 0),
         )
         for topic in {*options.topics, *partitions}
     }

@@ -103,6 +103,8 @@ class Topic(DocumentPart):
         uncommitted: messages of the run were read whose transactions may have been aborted.
         stamped: messages were read that brokers have stamped (LogAppendTime).
         stamped_at_source: the source's brokers stamp the topic's records.
+        below_zero_ns: the lowest latency was so far below zero; at the end exact, before it at
+            least half of it; 0: none was, or an older version wrote the log.
     """
 
     destination: str | None = None
@@ -114,6 +116,7 @@ class Topic(DocumentPart):
     policy_hidden: bool = False
     stamped: bool = False
     stamped_at_source: bool = False
+    below_zero_ns: int = 0
 
 
 class Note(DocumentPart):

@@ -203,7 +203,7 @@ def _change(text: str) -> tuple[str, Any]:
         raise UsageError(f"--set {text!r}: write KEY=VALUE, for example produce.duration=20s")
     try:
         return path, tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return path, value
 
 

@@ -59,6 +59,9 @@ def _found_keys(model: Any) -> Sequence[_Key]:
     return keys
 
 
+TOO_DEEP = "lists or tables are nested too deeply: no setting has more than a few levels"
+
+
 def parse_document(text: str, where: str) -> dict[str, Any]:
     """Read a document: JSON if it begins with a brace, else TOML.
 
@@ -66,18 +69,25 @@ def parse_document(text: str, where: str) -> dict[str, Any]:
     """
     is_json = text.lstrip().startswith("{")
     try:
-        return dict(json.loads(text) if is_json else tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise not_toml(error, where) from None
+        return dict(json.loads(text)) if is_json else parse_table(text, where)
+    except RecursionError:
+        raise UsageError(f"{where}: {TOO_DEEP}") from None
     except json.JSONDecodeError as error:
         raise UsageError(f"{where} is not JSON at line {error.lineno}") from None
 
 
-def not_toml(error: tomllib.TOMLDecodeError, where: str) -> UsageError:
-    """The error of a text that is not TOML; it names the line."""
-    line = _LINE.search(str(error))
-    at = f"line {line[1]}" if line is not None else "its end"
-    return UsageError(f"{where} is not TOML at {at}: write KEY = VALUE, a text in quotes")
+def parse_table(text: str, where: str) -> dict[str, Any]:
+    """Read a TOML document as it is; raises UsageError that begins with `where`."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise UsageError(f"{where}: {TOO_DEEP}") from None
+    except tomllib.TOMLDecodeError as error:
+        line = _LINE.search(str(error))
+        at = f"line {line[1]}" if line is not None else "its end"
+        raise UsageError(
+            f"{where} is not TOML at {at}: write KEY = VALUE, a text in quotes"
+        ) from None
 
 
 def texts_of(document: Mapping[str, Any], model: type[Any], where: str) -> dict[str, Any]:

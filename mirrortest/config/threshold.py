@@ -7,11 +7,16 @@ A threshold is METRIC OPERATOR VALUE.
   or after a series' name and a dot: ``sent_latency.p(99)``, ``ack_latency.max``.
 - OPERATOR is one of ``== != < <= > >=``.
 - VALUE is a whole number or a percentage of the acknowledged messages for a count, and a duration
-  with its unit for a latency. Percentiles are within 0.4 % (`timing.histogram`), extremes exact.
+  with its unit for a latency.
+
+Latencies are compared as buckets of `timing.histogram`, which is all that logs have of them: one in
+the bucket of the bound (at most 0.8 % from it) meets every condition. So both sides agree.
 
 A metric that was not measured, or a latency or percentage of no message, decides nothing: the
-threshold is *undecided*, which makes a run inconclusive, neither passed nor failed. So does one
-that messages decide which producers without idempotence may have sent twice themselves.
+threshold is *undecided*, which makes a run inconclusive, neither passed nor failed. So is one on a
+latency below zero, or that would end otherwise if all latencies were as much longer as the lowest
+one is below zero: clocks disagree by at least that much. So is one that
+messages decide which producers without idempotence may have sent twice themselves.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.units import parse_duration
+from mirrortest.config.units import format_seconds, parse_duration
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding, Outcome, failing
 
@@ -138,9 +143,15 @@ class Threshold:
         repeats: Mapping[str, int] = _NONE,
     ) -> ThresholdResult:
         """Compare the threshold with what was measured; see `evaluate`."""
-        measured = self._measured(counts, total, latencies)
-        if measured is None:
+        if self.series is not None:
+            histogram = latencies.get(self.series)
+            if histogram is None or not histogram.count:
+                return ThresholdResult(self, None, passed=True)
+            return self._compare(histogram)
+        count = counts.get(self.metric)
+        if count is None or (self.relative and not total):
             return ThresholdResult(self, None, passed=True)
+        measured = Fraction(count, total if self.relative else 1)
         passed = OPERATORS[self.comparison](measured, self.bound)
         if own := repeats.get(self.metric, 0):
             least = measured - Fraction(own, total if self.relative else 1)
@@ -151,31 +162,35 @@ class Threshold:
                     "without idempotence: produce with enable.idempotence=true (acks=all)"
                 )
                 return ThresholdResult(self, None, passed=True, why=why)
-        if self.series is not None:
-            return ThresholdResult(self, float(measured / 10**9), passed=passed)
-        value = float(measured * 100) if self.relative else int(measured)
+        value = float(measured * 100) if self.relative else count
         return ThresholdResult(self, value, passed=passed)
 
-    def _measured(
-        self, counts: Mapping[str, int], total: int, latencies: Mapping[str, Histogram]
-    ) -> Fraction | None:
-        if self.series is None:
-            count = counts.get(self.metric)
-            if count is None or (self.relative and not total):
-                return None
-            return Fraction(count, total if self.relative else 1)
-        histogram = latencies.get(self.series)
-        if histogram is None or not histogram.count:
-            return None
+    def _compare(self, histogram: Histogram) -> ThresholdResult:
+        # numpy: whoever only parses need not load it.
+        from mirrortest.timing.histogram import Histogram, bucket_of  # noqa: PLC0415
+
+        def is_met(latency: int) -> bool:
+            if bucket_of(latency) == bucket_of(int(self.bound)):
+                return True
+            return OPERATORS[self.comparison](latency, self.bound)
+
+        of_logs = self._statistic_of(Histogram.of(histogram.sparse()))
+        off = max(-histogram.minimum, 0)
+        if of_logs < 0 or is_met(of_logs) is not is_met(of_logs + off):
+            return ThresholdResult(self, None, passed=True, why=_clocks_disagree(histogram))
+        value = self._statistic_of(histogram) / 10**9
+        return ThresholdResult(self, value, passed=is_met(of_logs))
+
+    def _statistic_of(self, histogram: Histogram) -> int:
         match self.statistic:
             case Fraction() as q:
-                return Fraction(histogram.quantile(q))
+                return histogram.quantile(q)
             case "min":
-                return Fraction(histogram.minimum)
+                return histogram.minimum
             case "max":
-                return Fraction(histogram.maximum)
+                return histogram.maximum
             case _:
-                return Fraction(histogram.total, histogram.count)
+                return histogram.total // histogram.count
 
 
 @dataclass(frozen=True)
@@ -183,18 +198,17 @@ class ThresholdResult:
     """How a threshold ended.
 
     `value` is what was measured, in the threshold's unit (messages, per cent or seconds); None
-    where it is undecided. `passed` is False only for a proven failure.
+    where it is undecided, for the reason `why`. `passed` is False only for a proven failure.
     """
 
     threshold: Threshold
     value: float | None
     passed: bool
     why: str = "nothing measured"
-    """Why it is undecided, where it is."""
 
     @property
     def undecided(self) -> bool:
-        """Whether that is open."""
+        """Whether nothing is proven."""
         return self.value is None
 
 
@@ -232,6 +246,14 @@ def evaluate(
 def undecided(results: Sequence[ThresholdResult]) -> list[str]:
     """One reason for each threshold that makes a run inconclusive."""
     return [f"threshold {each.threshold}: {each.why}" for each in results if each.undecided]
+
+
+def _clocks_disagree(histogram: Histogram) -> str:
+    by = f", by up to {format_seconds(-histogram.minimum / 1e9)}" if histogram.minimum < -1 else ""
+    return (
+        f"{histogram.negative:,} of {histogram.count:,} latencies are below zero{by}: the clocks "
+        "of producers and consumers disagree. Synchronize them, then run a new test"
+    )
 
 
 def _meant(metric: str) -> str:

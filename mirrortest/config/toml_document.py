@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from mirrortest.config.option_file import not_toml
+from mirrortest.config.option_file import parse_table
 from mirrortest.config.suggestion import closest
 from mirrortest.errors import UsageError
 
@@ -42,14 +41,6 @@ _ERRORS = {
 def parse_toml(text: str, model: type[Model], where: str) -> Model:
     """Read a document; raises UsageError with `where` and the place of the first mistake."""
     return checked(parse_table(text, where), model, where)
-
-
-def parse_table(text: str, where: str) -> dict[str, Any]:
-    """Read a document as it is; raises UsageError that begins with `where`."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise not_toml(error, where) from None
 
 
 def checked(document: Any, model: type[Model], where: str) -> Model:

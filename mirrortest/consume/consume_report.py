@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from mirrortest.wire.stream import StreamId
 
 
+OUTCOMES = ("acked", "delivered", "failed", "unknown")
+"""Counts that are no findings."""
+
+
 class Basis(NamedTuple):
     """What a verdict rests on: messages that this process read itself, copies included.
 
@@ -47,7 +51,7 @@ class ConsumeReport:
 
     In the role of a source observer it is a verdict on the source: what is `lost` there was
     acknowledged and the source's brokers do not have it; `delivered` stands in the source.
-    `counts` are numbers of messages by finding, with `delivered`, `acked` and `unknown`; `copies`
+    `counts` are numbers of messages by finding, with those of `OUTCOMES`; `copies`
     those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
     latencies are of what this consumer itself read, from the intended and from the actual send,
     without the `backlog`: by topic, messages that were there when it took their partitions;
@@ -200,10 +204,11 @@ def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:
     Without a ledger, what only its records can show was not measured and is left out.
     """
     counts = {finding.label: total.counts[finding] for finding in Finding}
-    counts |= {"acked": total.acked, "delivered": total.delivered, "unknown": total.unknown}
-    if not vouched:
-        for name in (*(finding.label for finding in BY_LEDGER), "acked", "delivered", "unknown"):
-            del counts[name]
+    by_ledger = {name: getattr(total, name) for name in OUTCOMES}
+    if vouched:
+        return counts | by_ledger
+    for finding in BY_LEDGER:
+        del counts[finding.label]
     return counts
 
 

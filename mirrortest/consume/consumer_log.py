@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeAlias
@@ -54,6 +54,10 @@ class ConsumerLog:
         self._hidden = set(topics.policy_hidden)
         self._stamped = set(topics.stamped)
         self._stamped_at_source = set(topics.stamped_at_source)
+        self._below_zero: Counter[str] = Counter()
+        """Source topic -> how far its lowest latency is below zero, ns."""
+        self._noted_below_zero: Counter[str] = Counter()
+        """Of that, what is in the session's file."""
         self._looked_ns: int | None = None
 
     @classmethod
@@ -79,6 +83,7 @@ class ConsumerLog:
                 topics.policy_hidden,
                 topics.stamped,
                 topics.stamped_at_source,
+                {},
                 {},
             ),
             expect_partition=options.expect_partition.value,
@@ -141,8 +146,10 @@ class ConsumerLog:
             self._stamped,
             self._stamped_at_source,
             self._incarnations,
+            self._below_zero,
         )
         self._unnoted = False
+        self._noted_below_zero = self._below_zero.copy()
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
 
     def uncommitted(self, topic: str) -> None:
@@ -163,6 +170,8 @@ class ConsumerLog:
     def seen(self, mine: AssignedPartition, taken: JudgedBatch) -> None:
         """Log a judged batch."""
         each = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
+        if (lowest := int(taken.latency_intended.min(initial=0))) < 0:
+            self._below_zero[mine.source] = max(self._below_zero[mine.source], -lowest)
         identity = self._numbered(mine.reached)
         self._log.append(
             rows.seen(
@@ -301,7 +310,9 @@ class ConsumerLog:
 
     async def sync(self) -> None:
         """Make all of it durable. Raises SequenceLogError."""
-        if self._unnoted:
+        if self._unnoted or any(
+            below > 2 * self._noted_below_zero[topic] for topic, below in self._below_zero.items()
+        ):
             # Before the rows: no state moves past a message without it.
             await self._revise()
         await self._log.sync()
@@ -312,7 +323,7 @@ class ConsumerLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._unnoted:
+        if self._unnoted or self._below_zero != self._noted_below_zero:
             with suppress(SequenceLogError):
                 await self._revise()
         await self._log.close(clean=error is None, looked_ns=self._looked_ns)
@@ -331,6 +342,7 @@ def _topics(
     stamped: set[str],
     stamped_at_source: set[str],
     incarnations: Mapping[str, _Incarnations],
+    below_zero: Mapping[str, int],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
@@ -354,6 +366,7 @@ def _topics(
             stamped=topic in stamped,
             stamped_at_source=topic in stamped_at_source,
             incarnations=_noted(incarnations.get(source, {})),
+            below_zero_ns=below_zero.get(options.mapping.source_of(topic), 0),
         )
         for topic in {*options.topics, *partitions}
     }

@@ -20,6 +20,7 @@ from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.findings import WRONG, Finding, Outcome
+from mirrortest.results.words import below_zero
 from mirrortest.timing.clock_watch import STEP_BOUND_NS, ClockWatch
 from mirrortest.timing.histogram import Histogram
 
@@ -206,7 +207,7 @@ class ConsumerMetrics:
         """Publish the state of one source topic's judgement."""
         metrics = self._metrics
         counts = counts_of(total, vouched=vouched)
-        for outcome in (Outcome.ACKED, Outcome.UNKNOWN):
+        for outcome in Outcome:
             label = outcome.name.lower()
             gauge = metrics.gauge(names.CONSUMER_ACKED, topic=topic, outcome=label)
             gauge.set(counts.pop(label, 0))
@@ -310,11 +311,7 @@ class ConsumerMetrics:
         found = [*self.clocks.notes, *(self._outage.notes if self._outage else ())]
         for topic, (intended, _) in self.latency.items():
             if intended.negative:
-                found.append(
-                    f"{topic}: {intended.negative:,} messages arrived up to "
-                    f"{-intended.minimum / 1e9:.3f} s before they were sent: the clocks of "
-                    "producer and consumer disagree, and latencies are off"
-                )
+                found.append(below_zero(topic, intended))
         return found
 
     @property

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.config.option_file import value_of
+from mirrortest.config.option_file import TOO_DEEP, value_of
 from mirrortest.config.run import checked_topics
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import MILLISECOND_NS, exact_duration, exact_number
@@ -52,6 +52,8 @@ def import_trogdor(text: str, *, where: str, now_ns: int) -> Imported:
     try:
         # Trogdor's own examples have comments.
         found = json.loads(_COMMENT.sub("", text))
+    except RecursionError:
+        raise UsageError(f"{where}: {TOO_DEEP}") from None
     except json.JSONDecodeError as error:
         raise UsageError(f"{where} is not JSON: {error}") from None
     task = _Table(found, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -291,6 +292,15 @@ def stamped_at_source(plan: Plan) -> set[str]:
         for source, topic in session.topics.items()
         if topic.stamped_at_source
     }
+
+
+def below_zero(plan: Plan) -> Counter[str]:
+    """By source topic, how far below zero the lowest latency was that a consumer measured; ns."""
+    found: Counter[str] = Counter()
+    for _, session in plan.of(Role.CONSUMER):
+        for source, topic in session.topics.items():
+            found[source] = max(found[source], topic.below_zero_ns)
+    return found
 
 
 def _stamped(plan: Plan) -> list[str]:

@@ -45,6 +45,7 @@ from mirrortest.results.summary import (
     Summary,
     Threshold,
 )
+from mirrortest.results.words import below_zero
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
@@ -198,6 +199,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
         for row in by_partition.to_pylist()
     ]
+    latency, by_topic = _latencies(timed, facts.below_zero(plan))
     result = _Result(
         _counts(by_run, partitions),
         [*known.reasons, *coverage.reasons],
@@ -206,10 +208,12 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
             *_decided(compared, known),
             *map(HIDDEN.format, facts.hidden_topics(plan)),
             *undelivered.notes,
+            *(below_zero(topic, each) for topic, each in by_topic.items() if each.negative),
         ],
         compared,
         undelivered,
-        *_latencies(timed),
+        latency,
+        by_topic,
         partitions,
         minutes.worst(audit),
         audit.num_rows,
@@ -230,13 +234,19 @@ def _sums(judged: Bundles) -> dict[str, list[pa.Table]]:
 
 
 def _latencies(
-    timed: Mapping[minutes.Place, Histogram],
+    timed: Mapping[minutes.Place, Histogram], below_zero_ns: Mapping[str, int]
 ) -> tuple[Histogram, dict[str, Histogram]]:
-    """The latencies of all topics together, and of each."""
+    """The latencies of all topics together, and of each.
+
+    Rows have the number of those below zero, and sessions by topic how far the lowest is.
+    """
     total = Histogram()
     by_topic: dict[str, Histogram] = {}
     for (topic, _), histogram in timed.items():
         by_topic.setdefault(topic, Histogram()).merge(histogram)
+    for topic, histogram in by_topic.items():
+        if histogram.negative:
+            histogram.minimum = min(histogram.minimum, -below_zero_ns[topic])
         total.merge(histogram)
     return total, by_topic
 

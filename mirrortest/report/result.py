@@ -251,7 +251,7 @@ def _summary(place: Location) -> Summary:
     try:
         document = json.loads(raw)
         version = document["version"], document["kind"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(f"{file.shown}: not a summary of a reconciliation") from None
     known = Summary.model_fields["version"].default, Summary.model_fields["kind"].default
     if version != known:
@@ -278,7 +278,7 @@ def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
             continue
         place = found.location.child(SUMMARY_FILE)
         # A producer that was killed wrote none; what a strange file says is not worth an error.
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, RecursionError):
             report = json.loads(place.read())
             if isinstance(report, dict) and report.get("version") == 1:
                 reports[found.session.session] = report

@@ -47,7 +47,8 @@ class GcSummary:
         self.footprint = 0
         """The largest heap, in bytes."""
         self.freed = 0
-        self.phases: dict[tuple[GcKind, str], PhaseTotal] = {}
+        self.phases: dict[tuple[str, str], PhaseTotal] = {}
+        """By kind, of which later versions may have more, and name."""
         self._started_ns: int | None = None
         self._ended_ns = 0
 
@@ -57,7 +58,7 @@ class GcSummary:
         self.footprint = max(self.footprint, row["capacity_bytes"] or row["before_bytes"] or 0)
         self.freed += row["freed_bytes"] or 0
         seconds = row["seconds"] or 0.0
-        key = GcKind(row["kind"]), row["name"]
+        key = str(row["kind"]), row["name"]
         before = self.phases.get(key, PhaseTotal())
         self.phases[key] = PhaseTotal(
             before.count + 1, before.seconds + seconds, max(before.longest, seconds)
@@ -97,7 +98,7 @@ class GcSummary:
             "young_collections": self.of(GcKind.YOUNG).count,
             "full_collections": self.of(GcKind.FULL).count,
             "phases": [
-                {"kind": kind.value, "name": name, **asdict(total)}
+                {"kind": kind, "name": name, **asdict(total)}
                 for (kind, name), total in self.phases.items()
             ],
         }

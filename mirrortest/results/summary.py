@@ -64,7 +64,7 @@ class Latency(DocumentPart):
 
 
 class Threshold(DocumentPart):
-    """A threshold and how it ended; `value` is None where nothing was measured."""
+    """A threshold and how it ended; `value` is None where it is undecided."""
 
     expression: str
     value: float | None

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from mirrortest.results.summary import Summary
+    from mirrortest.timing.histogram import Histogram
 
 
 _SUMS: dict[str, tuple[Weight, str]] = {
@@ -124,6 +125,16 @@ def rests_on(summary: Summary) -> str:
         return ""
     logs = f"{number(basis.producers, 'producer')} and {number(basis.consumers, 'consumer')}"
     return f"rests on the logs of {logs}, which read {number(basis.offsets_read, 'offset')}"
+
+
+def below_zero(topic: str, latency: Histogram) -> str:
+    """The note on a topic some of whose latencies are below zero."""
+    # Logs of older versions have the number alone: each counts as -1 ns.
+    by = f"up to {-latency.minimum / 1e9:.3f} s " if latency.minimum < -1 else ""
+    return (
+        f"{topic}: {latency.negative:,} messages arrived {by}before they were sent: the clocks of "
+        "producer and consumer disagree, and latencies are off"
+    )
 
 
 def stamped(topic: str, side: str) -> str:

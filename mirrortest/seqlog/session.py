@@ -122,6 +122,8 @@ class Topic(DocumentPart):
         stamped_at_source: the source's brokers stamp the topic's records.
         incarnations: of its partitions, where the cluster has topic ids; empty in logs of older
             versions.
+        below_zero_ns: the lowest latency was so far below zero; at the end exact, before it at
+            least half of it; 0: none was, or an older version wrote the log.
     """
 
     destination: str | None = None
@@ -134,6 +136,7 @@ class Topic(DocumentPart):
     stamped: bool = False
     stamped_at_source: bool = False
     incarnations: tuple[Incarnation, ...] = ()
+    below_zero_ns: int = 0
 
 
 class Note(DocumentPart):

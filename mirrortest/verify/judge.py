@@ -33,6 +33,8 @@ class StreamVerdict:
 
     stream: StreamId
     acked: IntervalSet = NOTHING
+    failed: IntervalSet = NOTHING
+    """Of which it is certain that nothing was written."""
     unknown: IntervalSet = NOTHING
     """Whose sends ended without an answer, seen or not."""
     delivered: IntervalSet = NOTHING
@@ -122,7 +124,7 @@ def judge(
     elif homes and (away := _away(fragments, homes)):
         verdict.add(Finding.MISROUTED, away - verdict.having(Finding.UNPROVEN))
     if lane is not None:
-        verdict.acked, verdict.unknown = lane.acked, lane.unknown
+        verdict.acked, verdict.failed, verdict.unknown = lane.acked, lane.failed, lane.unknown
         verdict.delivered = lane.acked & seen
         missing = lane.acked - seen
         if seen_before and missing:
@@ -179,6 +181,7 @@ class RunVerdict:
     counts: Counter[Finding] = field(default_factory=Counter)
     acked: int = 0
     delivered: int = 0
+    failed: int = 0
     unknown: int = 0
     copies: int = 0
     bounded: list[StreamId] = field(default_factory=list)
@@ -208,6 +211,7 @@ class RunVerdict:
             self.counts[finding] += count
         self.acked += verdict.acked.count
         self.delivered += verdict.delivered.count
+        self.failed += verdict.failed.count
         self.unknown += verdict.unknown.count
         self.copies += verdict.copies
         if verdict.bounded:
@@ -219,6 +223,7 @@ class RunVerdict:
         self.counts.update(other.counts)
         self.acked += other.acked
         self.delivered += other.delivered
+        self.failed += other.failed
         self.unknown += other.unknown
         self.copies += other.copies
         self.bounded += other.bounded

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from grafana.alerts import rules
 from grafana.links import Addresses
-from mirrortest.config.toml_document import parse_table
+from mirrortest.config.option_file import parse_table
 from mirrortest.scenario.matrix import Document
 from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, rendered
 

@@ -81,7 +81,7 @@ def test_the_heap_of_each_collector(name: str, collector: str, footprint: int, f
 def test_phases_are_each_collectors_own() -> None:
     """A full collection of Serial's has four; work beside the program is ZGC's and Shenandoah's."""
     serial = summary("serial-17").phases
-    assert [name for kind, name in serial if kind is GcKind.PHASE] == [
+    assert [name for kind, name in serial if kind == GcKind.PHASE] == [
         "Phase 1: Mark live objects",
         "Phase 2: Compute new object addresses",
         "Phase 3: Adjust pointers",

@@ -283,3 +283,16 @@ def test_sections_of_tables_alone_have_no_chart(tmp_path: Path) -> None:
     result = result_of(tmp_path, {GC: [row]})
     (section,) = observed_sections(found_in(result), result.summary)
     assert (section.name, section.charts, len(section.tables)) == ("jvms", [], 1)
+
+
+def test_names_with_any_character_and_kinds_of_later_versions_are_shown(tmp_path: Path) -> None:
+    """An observation, a device and a log may have a NUL in their names, wherever that is."""
+    devices = [at(0, 10, device=name, busy_ratio=0.5) for name in ("a\0b", "a", "b")]
+    collections = [pause(0, 0.5, 10, log="a\0b"), {**pause(1, 0.5, 10), "kind": "epsilon"}]
+    rows: Rows = {HOST: [at(0, 1, cpu_ratio=0.5)], DEVICE: devices, GC: collections}
+    result = result_of(tmp_path, rows)
+    (notes,) = (tmp_path / "observations").glob("*/observation.json")
+    notes.write_text(notes.read_text().replace('"m1"', '"m\\u00001"'))
+    assert found_in(result).of(DEVICE, "busy_ratio", "device").keys() == {"a\0b", "a", "b"}
+    assert sections(result) == ["machines", "jvms"]
+    render(result)

@@ -60,7 +60,7 @@ def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reconcile the run first"):
         read_result(place)
     file = tmp_path / "summary.json"
-    for raw in ("[]", "{}", "no json", '{"version": 1}'):
+    for raw in ("[]", "{}", "no json", '{"version": 1}', "[" * 9999):
         file.write_text(raw)
         with pytest.raises(UsageError, match="not a summary of a reconciliation"):
             read_result(place)

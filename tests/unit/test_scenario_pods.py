@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from mirrortest.config.toml_document import parse_table
+from mirrortest.config.option_file import parse_table
 from mirrortest.errors import UsageError
 from mirrortest.scenario import pods
 from mirrortest.scenario.clients import clients

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.config.toml_document import parse_table
+from mirrortest.config.option_file import parse_table
 from mirrortest.errors import LabError, UsageError
 from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mirrortest.cli.client_tables import arguments
-from mirrortest.config.toml_document import parse_table
+from mirrortest.config.option_file import parse_table
 from mirrortest.errors import UsageError
 from mirrortest.scenario import catalogue
 from mirrortest.scenario.clients import clients, here

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
+from mirrortest.config.option_file import parse_document
 from mirrortest.config.toml_document import parse_toml
 from mirrortest.errors import UsageError
 
@@ -41,3 +42,10 @@ def test_a_wrong_key_names_its_place_and_the_key_that_was_meant(text: str, answe
     with pytest.raises(UsageError) as caught:
         parse_toml(text, _Document, "file.toml")
     assert str(caught.value) == answer
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 2000 + "]" * 2000, '{"a":' * 2000 + "}" * 2000])
+def test_nesting_that_no_reader_follows_is_one_line(text: str) -> None:
+    """In TOML and in JSON."""
+    with pytest.raises(UsageError, match=r"^file: lists or tables are nested too deeply: "):
+        parse_document(text, "file")

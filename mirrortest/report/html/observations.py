@@ -120,11 +120,14 @@ class Observations:
     def _find_series(self, table: Observed) -> _Series:
         rows = self.tables[table]
         columns = [rows[MACHINE], *(rows[key.name].cast(pa.string()) for key in table.keys)]
-        whole = pc.binary_join_element_wise(*columns, "\0")
-        different = whole.unique()
+        # Joined as numbers: a text may have any character.
+        codes = [pc.dictionary_encode(each.combine_chunks()).indices for each in columns]
+        whole = pc.binary_join_element_wise(*(each.cast(pa.string()) for each in codes), ",")
+        of_row = pc.index_in(whole, whole.unique()).to_numpy(zero_copy_only=False).astype(np.int64)
+        _, first = np.unique(of_row, return_index=True)
         return _Series(
-            [tuple(key.split("\0")) for key in different.to_pylist()],
-            pc.index_in(whole, different).to_numpy().astype(np.int64),
+            list(zip(*(each.take(pa.array(first)).to_pylist() for each in columns), strict=True)),
+            of_row,
             self.slots.cuts(*times_of(rows)),
         )
 

@@ -6,8 +6,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mirrortest.config.option_file import parse_table
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.toml_document import parse_table
 from mirrortest.errors import UsageError
 from mirrortest.host.user_files import read_text
 from mirrortest.scenario.directory import read_directory

@@ -1,0 +1,124 @@
+"""Conditions on a run that a consumer and the reconciliation of its logs decide alike.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.config.threshold import thresholds
+from mirrortest.kafka.error_table import Code, RequestError
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirrortest.results.summary import Summary
+    from tests.simulation.history import Stage
+
+_SMALL = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=90.0)
+_CLOCKS = "the clocks of producers and consumers disagree"
+
+
+def _judged(
+    conditions: Sequence[str], script: Callable[[Stage, tuple[Any, ...]], Any]
+) -> tuple[Any, Summary]:
+    """The consumer's report, and the summary of the logs, with these conditions."""
+    own = thresholds(conditions)
+    stage = played(_SMALL, lambda stage: script(stage, own))
+    return stage.outcome.consumers[-1].report, reconciled(stage, conditions)
+
+
+def _held_up(behind_ns: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:
+    """The mirror keeps all messages for so long; the consumer's clock is behind."""
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", thresholds=conditions)
+        await script.until(lambda: "c0" in stage.current)
+        stage.current["c0"].process.wall_offset_ns -= behind_ns
+        await asyncio.sleep(1)
+        await script.produced("p0")
+        await asyncio.sleep(seconds)
+        script.write(range(15))
+
+    return script
+
+
+@pytest.mark.parametrize("condition", ["p(99)<2s", "max<2s", "mean<2s", "min<2s"])
+def test_clocks_that_are_an_hour_apart_prove_no_latency(condition: str) -> None:
+    """The mirror took half a minute, and every message arrived before it was sent."""
+    for result in _judged([condition], _held_up(3600 * 10**9, 30)):
+        assert result.exit_code == 3
+        (reason,) = result.inconclusive
+        assert reason.startswith(
+            f"threshold {condition}: 15 of 15 latencies are below zero, by up to 3570 s: {_CLOCKS}"
+        )
+        (note,) = (each for each in result.notes if "clocks" in each)
+        assert note.startswith("t0: 15 messages arrived up to 3569.")
+
+
+def test_a_slow_mirror_fails_its_condition() -> None:
+    """The clocks agree."""
+    for result in _judged(["p(99)<2s"], _held_up(0, 30)):
+        assert result.exit_code == 99
+        assert not result.inconclusive
+
+
+def test_a_killed_consumers_log_says_how_far_the_clocks_are_apart() -> None:
+    """Its clock was put right before it started again: what arrived since is above zero."""
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", thresholds=conditions)
+        await script.until(lambda: "c0" in stage.current)
+        stage.current["c0"].process.wall_offset_ns -= 3600 * 10**9
+        await asyncio.sleep(1)
+        await script.produced("p0")
+        script.write(range(5))
+        await script.read(5)
+        await asyncio.sleep(8)
+        stage.current["c0"].process.kill()
+        first = stage.current["c0"]
+        await script.until(lambda: stage.current["c0"] is not first)
+        await asyncio.sleep(3)
+        script.write(range(5, 15))
+
+    stage = played(_SMALL, lambda stage: script(stage, ()))
+    summary = reconciled(stage, ["max<1h"])
+    assert summary.counts["negative_latency"] == 5
+    assert summary.exit_code == 3
+    assert _CLOCKS in summary.inconclusive[0]
+    assert reconciled(stage, ["max<2h"]).exit_code == 0
+
+
+@pytest.mark.parametrize("refused", [0, 1])
+def test_sends_that_failed_are_counted(refused: int) -> None:
+    """The brokers refuse the first batch; or none."""
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        partition = stage.world.source.topics["t0"].partitions[0]
+        left, repeated = iter(range(refused)), partition.repeated
+
+        def refusing(producer: int, sequence: int) -> int | None:
+            if next(left, None) is not None:
+                raise RequestError(Code.INVALID_TIMESTAMP)
+            return repeated(producer, sequence)
+
+        partition.repeated = refusing  # type: ignore[method-assign]
+        stage.supervise("consume", "c0", thresholds=conditions)
+        await script.produced("p0")
+
+    for result in _judged(["failed==0"], script):
+        assert bool(result.counts["failed"]) is bool(refused)
+        assert result.counts["failed"] + result.counts["acked"] == 15
+        assert result.exit_code == (99 if refused else 0)

@@ -188,7 +188,7 @@ class ConsumerLog:
         """Log the offsets read since this was last called."""
         start, end = mine.read_from, mine.checker.next_offset
         if start is not None and start < end:
-            place, identity = (mine.source, mine.at.partition), str(mine.identity)
+            place, identity = (mine.source, mine.at.partition), self._numbered(mine.reached)
             holes = mine.checker.take_new_holes()
             self._log.append(
                 [

@@ -97,6 +97,7 @@ class Stage:
                 rehash=plan.rehash,
                 transactional=plan.transactional,
                 drop_every=plan.drop_every,
+                compacts=plan.compacted,
                 remembers=any(s.kind == "unclean_election_resent" for s in plan.strikes),
             ),
         )
@@ -126,7 +127,8 @@ class Stage:
         world = self.world
         self.scripted = direct is not None
         for topic in self.topics:
-            world.source.create(topic, self.plan.partitions, compacted=self.plan.compacted)
+            compacted = self.plan.compacted and not self.plan.copies_alone
+            world.source.create(topic, self.plan.partitions, compacted=compacted)
         try:
             world.loop.run_until_complete(world.task(self._main(direct)))
         except HangError as error:
@@ -150,6 +152,8 @@ class Stage:
         else:
             self._busy += 1
             world.task(self._directed(direct))
+        if plan.policy_lapses:
+            world.later(plan.policy_lapses, self._set_policy_back)
         timer = world.later(PATIENCE_SECONDS, self._too_long)
         await self._all_over
         timer.cancel()
@@ -164,6 +168,11 @@ class Stage:
         self._busy -= 1
         if not self._busy and not self._all_over.done():
             self._all_over.set_result(None)
+
+    def _set_policy_back(self) -> None:
+        for name in self.topics:
+            if (topic := self.read_cluster.topics.get(name)) is not None:
+                topic.compacted = False
 
     def _too_long(self) -> None:
         waiting = [n for n, s in self.current.items() if s.ended_ns is None]

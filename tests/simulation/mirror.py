@@ -40,6 +40,8 @@ class Habits:
     """Whether it may be told to send again what it has written."""
     drop_every: int = 0
     """It loses each so-many-th message; 0: none."""
+    compacts: bool = False
+    """Whether copies are compacted, be it that their sources are not."""
 
 
 class Mirror:
@@ -146,7 +148,10 @@ class Mirror:
         if target is None:
             world.note("mirror creates", copy, count)
             target = world.destination.create(
-                copy, count, compacted=topic.compacted, now_ns=world.now_ns
+                copy,
+                count,
+                compacted=topic.compacted or habits.compacts,
+                now_ns=world.now_ns,
             )
         elif len(target.partitions) < count:
             grow(target, count)

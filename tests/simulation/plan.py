@@ -48,6 +48,10 @@ class Plan:
     read_committed: bool = False
     transactional: bool = False
     compacted: bool = False
+    copies_alone: bool = False
+    """Whether the source's topics are not compacted, if the copies are."""
+    policy_lapses: float = 0.0
+    """When the copies' policy is set back, so that nothing more is compacted; 0: never."""
     rehash: bool = False
     mirror_lag: float = 0.0
     drop_every: int = 0
@@ -86,6 +90,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         at = tape.below(120) / 120 * _LAST_STRIKE
         lasts = (0.2, 1.0, 3.0, 8.0)[tape.below(4)] * (1 + tape.below(4) / 4)
         strikes.append(Strike(kind, at, lasts, tape.below(16), tape.below(256)))
+    policy = tape.below(8) if compacted else 0
     return Plan(
         partitions=partitions,
         topics=topics,
@@ -99,6 +104,8 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         read_committed=transactional or bool(more & 1 and more & 2),
         transactional=transactional,
         compacted=compacted,
+        copies_alone=bool(policy & 4),
+        policy_lapses=(0.0, 0.0, 3.0, 8.0)[policy & 3],
         rehash=bool(more & 4 and more & 8) and not source_role,
         mirror_lag=lag,
         drop_every=drop_every,

@@ -131,7 +131,10 @@ class TopicJudge:
         )
         if not (self.compact or source_compacted):
             verdict.add(Finding.INCONCLUSIVE, verdict.found.pop(Finding.COMPACTED, NOTHING))
-        self._known[stream] = rests_on, verdict
+        if explained:
+            self._known.pop(stream, None)  # it rests on other streams, too
+        else:
+            self._known[stream] = rests_on, verdict
         return verdict
 
     def _seen_before(self, stream: StreamId) -> IntervalSet | None:

@@ -2,7 +2,8 @@
 
 `verify.compaction` states the rule; this carries it out on rows, without its code. A missing number
 is in its place in a partition between the first copies of its neighbours. As many are explained
-there as there are holes; and a hole that is left anywhere in the partition leaves a doubt.
+there as there are holes; too few there leave a doubt, and so does one that is left anywhere in the
+partition.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class Holes(NamedTuple):
         """How many there are."""
         return int(self.number.sum())
 
+    @property
+    def exact(self) -> bool:
+        """Whether it is known of each offset whether it is one."""
+        return bool((self.number == self.hi - self.lo).all())
+
     def within(self, identity: int, lo: int, hi: int) -> int:
         """How many there are among these offsets, at most."""
         first, last = self.before(np.array([identity] * 2), np.array([lo, hi])).tolist()
@@ -75,7 +81,7 @@ class Holes(NamedTuple):
         """How many there are before each of these places, at most."""
         sums = np.append(0, np.cumsum(self.number))
         found = np.zeros(len(offset), dtype=np.int64)
-        for number in np.unique(identity).tolist():
+        for number in np.unique(identity).tolist() if len(self.lo) else ():
             mine = identity == number
             begin, end = np.searchsorted(self.identity, [number, number + 1])
             at = begin + np.searchsorted(self.lo[begin:end], offset[mine])
@@ -129,7 +135,7 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
                 seen = _seen(rows, topics.index(topic), partition, holes)
                 taken, left = _in_partition(rows, judged, seen, holes.total, concerned)
                 removed |= taken
-                doubtful |= left
+                doubtful |= left if holes.exact else concerned
     what = as_what[rows.streams.topic[judged.spans.key]]
     findings = np.where(removed, (judged.findings & ~_EXPLAINED) | what, judged.findings)
     doubtful &= ~removed & ~judged.claimed & judged.has(Finding.LOST)
@@ -186,7 +192,8 @@ def _in_partition(
     fits = by_lane <= lane.last
     removed, doubtful = np.zeros(len(missing), dtype=bool), np.zeros(len(missing), dtype=bool)
     removed[some] = taken & fits[group]
-    doubtful[some] = (np.where(fits, by_lane, 0) < holes)[group]
+    crowded = ~taken & (end > begin)
+    doubtful[some] = crowded | (np.where(fits, by_lane, 0) < holes)[group]
     return removed, doubtful
 
 

@@ -6,9 +6,10 @@ nor of an aborted one. Keys are lanes, so all messages of a stream have one key.
 
 | a missing message | is |
 |---|---|
-| for which there is a hole in its place | compacted |
-| which may have been in any other hole of a partition where its stream was seen, or belongs | \
-inconclusive, once it is overdue |
+| for which there are holes enough in its place | compacted |
+| for which there are holes in its place, and too few | inconclusive, once it is overdue |
+| for which there are none, but a hole is left elsewhere in a partition where its stream was seen, \
+or belongs | inconclusive, once it is overdue |
 | for which no hole is left | lost, once that is proven |
 
 *Its place* in a partition is between the first copies of its neighbours: the greatest number below
@@ -21,6 +22,8 @@ before its key was seen last, some are lost, and which ones cannot be known.
 
 A mirror may write out of order, and compaction then removes what would show it; and what deleted a
 key may have been deleted itself. So a hole elsewhere is a doubt, and a doubt is no explanation.
+(Where a mirror did both, and lost a message in the place of just as many holes, one that it wrote
+out of order is called lost in its stead: how many are lost is right, and which one is not.)
 
 Compaction of the source leaves no holes in the destination: there a later message of the key is all
 that shows it.
@@ -54,7 +57,7 @@ class Missing(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """What compaction removed of a stream, and what else it may have removed."""
+    """What compaction removed of a stream, and which overdue ones it may have removed."""
 
     removed: IntervalSet
     doubtful: IntervalSet
@@ -65,32 +68,24 @@ def explained(
 ) -> dict[StreamId, Explained]:
     """What compaction of the destination explains of what is missing of a lane's streams."""
     removed = dict.fromkeys(missing, NOTHING)
-    doubted: set[StreamId] = set()
+    doubtful = dict.fromkeys(missing, NOTHING)
     for number, checker in index.checkers.items():
         if not checker.holes:
             continue
         concerned = {s: m for s, m in missing.items() if number in places(s, m.homes, index)}
-        if not concerned:
-            continue
         last = max(
             checker.key_seen(lane).holes,
             *(fragment.holes for _, fragment in _of_lane(lane, number, index)),
             0,
         )
-        found = {
-            stream: _in_place(its, stream, number, last, index) for stream, its in concerned.items()
-        }
-        count = sum(numbers.count for numbers in found.values())
-        if count > last:
-            found, count = {}, 0
-        for stream, numbers in found.items():
-            removed[stream] |= numbers
-        if count < checker.holes:
-            doubted |= concerned.keys()
-    return {
-        stream: Explained(removed[stream], its.due if stream in doubted else NOTHING)
-        for stream, its in missing.items()
-    }
+        found = {s: _in_place(its, s, number, last, index) for s, its in concerned.items()}
+        count = sum(fitting.count for fitting, _ in found.values())
+        all_fit = count <= last
+        is_left = not all_fit or count < checker.holes
+        for stream, (fitting, crowded) in found.items():
+            removed[stream] |= fitting if all_fit else NOTHING
+            doubtful[stream] |= missing[stream].due if is_left else crowded
+    return {stream: Explained(removed[stream], doubtful[stream]) for stream in missing}
 
 
 def places(stream: StreamId, homes: Collection[int], index: FragmentIndex) -> Collection[int]:
@@ -106,8 +101,11 @@ def _of_lane(lane: int, number: int, index: FragmentIndex) -> list[tuple[StreamI
 
 def _in_place(
     missing: Missing, stream: StreamId, number: int, last: int, index: FragmentIndex
-) -> IntervalSet:
-    """The numbers for which a partition has holes in their places; `last`: up to the key's last."""
+) -> tuple[IntervalSet, IntervalSet]:
+    """The numbers for which a partition has holes in their places, and those with too few there.
+
+    The latter as far as they are overdue; `last`: the holes up to where the key was seen last.
+    """
     fragment = index.seen(stream).get(number)
     seen, counts = NOTHING, HoleCounts()
     if fragment is not None:
@@ -120,7 +118,7 @@ def _in_place(
         ),
         default=0,
     )
-    found, done = IntervalSet(), 0
+    fitting, crowded, done = IntervalSet(), IntervalSet(), 0
     for first, _ in missing.numbers.intervals():
         if first < done:
             continue
@@ -130,8 +128,10 @@ def _in_place(
         begin = counts.at(lo - 1) if lo else earlier
         end = last if hi is None else counts.at(hi)
         if here.count <= end - begin:
-            found.update(here)
-    return found
+            fitting.update(here)
+        elif begin < end:
+            crowded.update(here & missing.due)
+    return fitting, crowded
 
 
 # -- compaction of the source ---------------------------------------------------------------------

@@ -325,21 +325,21 @@ def explained(
                 max((at for at, message in each.seen.items() if message.lane == lane), default=0)
             )
             taken = {s: _in_place(s, gone[s], each, last) for s in mine}
-            count = sum(map(len, taken.values()))
-            if count > last:
-                taken, count = {}, 0
-            for stream in mine:
+            count = sum(len(fitting) for fitting, _ in taken.values())
+            for stream, (fitting, crowded) in taken.items():
                 removed, doubtful = found[stream]
-                removed |= taken.get(stream, set())
-                if count < len(each.holes):
+                doubtful |= crowded & gone[stream][1]
+                if count <= last:
+                    removed |= fitting
+                if count > last or count < len(each.holes):
                     doubtful |= gone[stream][1]
     return found
 
 
 def _in_place(
     stream: StreamId, gone: tuple[set[int], set[int]], partition: Partition, last: int
-) -> set[int]:
-    """Those numbers for which there are holes between their neighbours."""
+) -> tuple[set[int], set[int]]:
+    """Those numbers for which there are holes between their neighbours, enough or too few."""
     places = partition.of_stream(stream)
     between: dict[tuple[int | None, int | None], set[int]] = defaultdict(set)
     for seq in gone[0]:
@@ -363,13 +363,16 @@ def _in_place(
         and (of[:3], of.lane) == (stream[:3], stream.lane)
         and of.incarnation < stream.incarnation
     ]
-    found: set[int] = set()
+    fitting: set[int] = set()
+    crowded: set[int] = set()
     for (lower, higher), numbers in between.items():
         begin = partition.holes_before(max(earlier, default=0) if lower is None else places[lower])
         end = last if higher is None else partition.holes_before(places[higher])
         if len(numbers) <= end - begin:
-            found |= numbers
-    return found
+            fitting |= numbers
+        elif begin < end:
+            crowded |= numbers
+    return fitting, crowded
 
 
 def removed_from_source(

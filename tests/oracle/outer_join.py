@@ -180,11 +180,11 @@ WITH firsts AS (
         count_if(h.offset < b.to_at) - count_if(h.offset < b.from_at) AS room,
         count_if(h.offset < b.last_at) AS most
     FROM bounds b JOIN holes h USING (topic, partition) GROUP BY ALL
+), crowds AS (
+    SELECT *, count(*) OVER (PARTITION BY topic, partition, producer, incarnation, lane, below,
+        above) AS wanted FROM counted
 ), fitting AS (
-    SELECT * FROM (
-        SELECT *, count(*) OVER (PARTITION BY topic, partition, producer, incarnation, lane, below,
-            above) AS wanted FROM counted
-    ) WHERE wanted <= room
+    SELECT * FROM crowds WHERE wanted <= room
 ), removed AS (
     SELECT * FROM (
         SELECT *, count(*) OVER (PARTITION BY topic, partition, lane) AS together FROM fitting
@@ -195,6 +195,8 @@ WITH firsts AS (
     SELECT DISTINCT c.topic, c.producer, c.incarnation, c.lane, c.seq
     FROM concerned c LEFT JOIN taken t USING (topic, partition, lane)
     WHERE coalesce(t.taken, 0) < c.holes
+    UNION SELECT topic, producer, incarnation, lane, seq FROM crowds
+    WHERE 0 < room AND room < wanted
 ), verdicts AS (
     SELECT j.*, CASE
         WHEN NOT acked OR is_seen THEN ''

@@ -104,6 +104,7 @@ class Stage:
                 transactional=plan.transactional,
                 drop_every=plan.drop_every,
                 stamps=plan.stamps == "destination",
+                compacts=plan.compacted,
                 remembers=any(s.kind == "unclean_election_resent" for s in plan.strikes),
             ),
         )
@@ -136,7 +137,7 @@ class Stage:
             world.source.create(
                 topic,
                 self.plan.partitions,
-                compacted=self.plan.compacted,
+                compacted=self.plan.compacted and not self.plan.copies_alone,
                 stamps=self.plan.stamps == "source",
             )
         try:
@@ -168,6 +169,8 @@ class Stage:
         else:
             self._busy += 1
             world.task(self._directed(direct))
+        if plan.policy_lapses:
+            world.later(plan.policy_lapses, self._set_policy_back)
         timer = world.later(PATIENCE_SECONDS, self._too_long)
         await self._all_over
         timer.cancel()
@@ -207,6 +210,11 @@ class Stage:
         self._busy -= 1
         if not self._busy and not self._all_over.done():
             self._all_over.set_result(None)
+
+    def _set_policy_back(self) -> None:
+        for name in self.topics:
+            if (topic := self.read_cluster.topics.get(name)) is not None:
+                topic.compacted = False
 
     def _too_long(self) -> None:
         waiting = [n for n, s in self.current.items() if s.ended_ns is None]

@@ -7,6 +7,7 @@ removal, so a message's copies are simply looked up.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.errors import ClusterError, FencedError, MirrortestError, SequenceLogError
@@ -249,6 +250,19 @@ class Judge:
         for finding in NEVER:
             if found[finding]:
                 yield _problem(name, finding, found[finding])
+        if self.plan.copies_alone and len(found["compacted"]) > self._removed_by_compaction:
+            yield _problem(name, "compacted, and more than was removed", found["compacted"])
+
+    @cached_property
+    def _removed_by_compaction(self) -> int:
+        """How many records compaction has removed of the copies, also if they were cut off then."""
+        return sum(
+            record.removed_by in {"compaction", "truncation"}
+            for topic in self.outcome.world.destination.all_topics
+            if topic.name in self.stage.topics
+            for partition in topic.partitions
+            for record in partition.history
+        )
 
     def _out_of_order(self, message: MessageId) -> bool:
         """Whether some copy of it stands behind a copy of a later one of its stream."""

@@ -43,6 +43,8 @@ class Habits:
     """Whether brokers stamp the records of the copies that it creates."""
     drop_every: int = 0
     """It loses each so-many-th message; 0: none."""
+    compacts: bool = False
+    """Whether copies are compacted, be it that their sources are not."""
 
 
 class Mirror:
@@ -151,7 +153,7 @@ class Mirror:
             target = world.destination.create(
                 copy,
                 count,
-                compacted=topic.compacted,
+                compacted=topic.compacted or habits.compacts,
                 stamps=habits.stamps and copy != LEDGER,
                 now_ns=world.now_ns,
             )

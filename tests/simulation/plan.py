@@ -51,6 +51,10 @@ class Plan:
     read_committed: bool = False
     transactional: bool = False
     compacted: bool = False
+    copies_alone: bool = False
+    """Whether the source's topics are not compacted, if the copies are."""
+    policy_lapses: float = 0.0
+    """When the copies' policy is set back, so that nothing more is compacted; 0: never."""
     rehash: bool = False
     mirror_lag: float = 0.0
     drop_every: int = 0
@@ -104,6 +108,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
     others = tape.below(256)
     succeeded = tape.below(256)
     befalls = ("nothing", "deleted", "recreated", "leaderless")[others & 3]
+    policy = tape.below(8) if compacted else 0
     return Plan(
         partitions=partitions,
         topics=topics,
@@ -117,6 +122,8 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         read_committed=transactional or bool(more & 1 and more & 2),
         transactional=transactional,
         compacted=compacted,
+        copies_alone=bool(policy & 4),
+        policy_lapses=(0.0, 0.0, 3.0, 8.0)[policy & 3],
         rehash=bool((more & 4 and more & 8) or any_every) and not source_role,
         mirror_lag=lag,
         drop_every=drop_every,

@@ -187,6 +187,33 @@ async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
+    ("sees_markers", "policy", "holes"),
+    [(True, "delete", 3), (False, "delete", 0), (False, "compact", 4), (False, None, 4)],
+)
+async def test_markers_are_no_holes_where_they_can_be_told_apart(
+    sees_markers: bool, policy: str | None, holes: int
+) -> None:
+    """By public calls alone only where nothing may be compacted: there all are taken for markers.
+
+    Two offsets that compaction emptied, a marker, messages, and one more that is empty.
+    """
+    played = Played({"a": 1})
+    played.sees_markers = sees_markers
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    topics.judges["a"].compact = policy == "compact"
+    topics.policy_hidden = set() if policy else {"a"}
+    await consumer.assignment.take_share()
+    [held] = consumer.context.partitions.values()
+    gap = replace(fetched(0, 1, arrived_ns=1), buffer=None, count=0)
+    marker = replace(gap, next_offset=3, markers_from=2 if sees_markers else None)
+    emptied = replace(gap, fetched_from=5, next_offset=6)
+    await read(played, consumer, marker, fetched(3, 2, arrived_ns=1), emptied)
+    await consumer.batches.judge_all()
+    assert (held.checker.next_offset, held.checker.holes) == (6, holes)
+
+
+@pytest.mark.parametrize(
     ("level", "run", "doubted"),
     [
         ("read_uncommitted", "r1", True),

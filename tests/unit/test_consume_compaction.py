@@ -140,3 +140,14 @@ def test_under_compaction_other_streams_renew_a_verdict() -> None:
     later = STREAM._replace(producer="q")
     checker.apply(SeenRow(later, 0, 1, 5, 6, 0, 1, 1, 1, 1, 2, 2))
     assert not judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).in_flight(STREAM)
+
+
+def test_what_compaction_explained_is_forgotten_with_the_holes_that_it_rested_on() -> None:
+    """A partition that is given away is known by its last state, which may be an older one."""
+    judge, ledger, older = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
+    newer = PartitionChecker.from_state(older.to_state())
+    newer.advance(5)
+    note_lanes(judge, ledger, 0)
+    for checker, in_flight in ((older, 1), (newer, 0), (older, 1)):
+        topic_round = judged_round(judge, ledger, {0: checker}, 2 * DEADLINE)
+        assert topic_round.in_flight(STREAM).count == in_flight

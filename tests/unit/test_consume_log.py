@@ -218,9 +218,20 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     # F10: what was sent five minutes after cannot have stood there; no offset was without a record.
     assert written[1].intended_first == 10 * MINUTE_NS
     assert [row.findings for row in written if row.kind == "read"] == [0, 0]
+    held.checker.expect_markers([(5, 6)])
     held.checker.advance(9)
     book.read(held)
+    assert [
+        (row.kind, row.topic_identity, row.offset_lo, row.offset_hi) for row in written[-3:]
+    ] == [
+        ("hole", "1", 4, 5),
+        ("hole", "1", 6, 9),
+        ("read", "1", 4, 9),
+    ]
     assert written[-1].findings == Finding.COMPACTED
+    held.checker.apply(SeenRow(STREAM, 12, 13, 9, 10, 0, 1, 1, 1, 1, 2, 2))
+    book.read(held)
+    assert (written[-2].kind, written[-1].findings) == ("read", 0)
     assert (written[3].seq_lo, written[3].seq_hi, written[3].findings) == (8, 9, Finding.DUPLICATED)
 
 

@@ -149,6 +149,24 @@ async def test_who_begins_after_a_topic_was_recreated_learns_that_there_was_anot
     assert second.judge.topic_ids == {first_id, "B" * 22}
 
 
+async def test_who_begins_once_a_topic_is_compacted_no_more_learns_that_it_was() -> None:
+    """Be it all that there is to share; a record of the version before does not say it."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        await first.shared.write()
+        assert store.written("A.t") == []
+        first.judge.compact = True
+        await first.shared.write()
+        old = {"claimed": [], "deadline": 60 * SECOND, "deadlines": []}
+        first.shared._merge(first.judge, zlib.compress(json.dumps(old).encode()), deadlines=False)
+        assert first.judge.compact
+    async with following(topic.compacted(), "b") as store:
+        second = await Consumer(store).begin()
+        second.round(Ledger())
+        assert second.judge.compact
+
+
 async def test_who_writes_does_not_forget_what_another_wrote() -> None:
     """Also one that has held no round since, and one that has heard of a lane and no number."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
@@ -341,6 +359,7 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
         b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-2e9,[0,5]]]]]}',
         b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-9999999999,[]]]]]}',
         b'{"claimed":[],"deadline":60000000000,"deadlines":[],"topic_ids":[7]}',
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[],"compacted":1}',
         b'{"claimed":[],"deadline":60000000000,"deadlines":[],"topic_ids":[%b]}' % IDS,
         b" " * (17 << 20),
     ],

@@ -339,9 +339,11 @@ def test_transactions_come_together_where_none_was_aborted() -> None:
 
 def test_markers_and_emptied_batches_move_the_position_alone() -> None:
     """They come as batches without a buffer, so that reading reaches the end offset."""
-    first, second = cut(emptied(batch(0, 2)) + marker(2, 7, COMMIT))
+    first, second = cut(emptied(batch(0, 2)) + marker(4, 7, COMMIT))
     assert (first.buffer, first.count, first.next_offset) == (None, 0, 2)
-    assert (second.buffer, second.count, second.next_offset) == (None, 0, 3)
+    assert (second.buffer, second.count, second.next_offset) == (None, 0, 5)
+    # What compaction removed before the marker is none.
+    assert (first.markers_from, second.fetched_from, second.markers_from) == (None, 2, 4)
 
 
 def test_aborted_transactions_are_left_out_where_only_committed_is_read() -> None:
@@ -357,6 +359,8 @@ def test_aborted_transactions_are_left_out_where_only_committed_is_read() -> Non
     assert [offsets(item) for item in committed] == [[], [2, 3], [], [5], []]
     assert [item.next_offset for item in committed] == [2, 4, 5, 6, 7]
     assert [offsets(item) for item in cut(data)] == [[0, 1, 2, 3], [], [5], []]
+    assert [item.markers_from for item in committed] == [0, None, 4, None, 6]
+    assert [item.markers_from for item in cut(data)] == [None, 4, None, 6]
 
 
 def test_transactions_are_told_apart_whether_they_were_aborted_or_not() -> None:

@@ -222,3 +222,4 @@ async def test_an_open_transaction_hides_the_end_of_a_log(
     reader = Played(consumer)
     assert await reader.ends({cast("Any", AT): ReadPosition(0)}) == {AT: ends}
     assert (await reader.topic_id("t"), reader.sees_topic_ids) == (None, False)
+    assert not reader.sees_markers

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -17,11 +18,14 @@ from mirrortest.produce.incarnation_setup import _encoder
 from mirrortest.produce.new_topics import NewTopics
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.topic_plan import TopicAdmin as Admin
-from mirrortest.produce.topic_plan import TopicPlan, plan_topics
+from mirrortest.produce.topic_plan import TopicPlan, become_compacted, plan_topics
 from mirrortest.produce.workload import _parse_percent
 from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 from mirrortest.wire.record_batch import decode_records
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
 
 CLIENT = ClientConfig(bootstrap_servers=("h:1",))
 
@@ -270,3 +274,17 @@ def test_no_share_is_refused(text: str) -> None:
     """A share is in 0..1, in hundredths."""
     with pytest.raises(UsageError, match=r"--payload-compressibility '"):
         _parse_percent(text, option="--payload-compressibility")
+
+
+async def test_a_source_that_becomes_compacted_is_seen_if_anybody_answers() -> None:
+    """It is asked again while the producer runs; that ends nothing."""
+    cluster = Cluster(a=3, b=3)
+
+    def connect() -> AbstractAsyncContextManager[Admin]:
+        if not cluster.policy:
+            raise ClusterError("nobody answers")
+        return contextlib.nullcontext(cast("Admin", cluster))
+
+    for policy, found in (("delete", []), ("compact", ["a", "b"]), ("", [])):
+        cluster.policy = policy
+        assert await become_compacted(connect, ["a", "b"]) == found

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.reconcile.sweep import united
 from mirrortest.seqlog.batches import batch_with, filled
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.row import MINUTE_NS
@@ -142,20 +143,22 @@ def fewer_holes(rows: pa.RecordBatch, most: int = MOST_HOLES) -> pa.RecordBatch:
     holes, others = rows.filter(is_hole), rows.filter(pc.invert(is_hole))
     if not holes.num_rows:
         return rows
-    lo, hi = _ints(holes["offset_lo"]), _ints(holes["offset_hi"])
-    keys = [_codes(holes["topic"]), _ints(holes["partition"]), _ints(holes["identity"])]
-    order = np.lexsort([lo, *keys])
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
-    between = np.zeros(len(order), dtype=np.int64)
-    between[1:] = lo[order][1:] - hi[order][:-1]
+    places = [_codes(holes["topic"]), _ints(holes["partition"]), _ints(holes["identity"])]
+    _, found = np.unique(np.stack(places), axis=1, return_inverse=True)
+    place = found.reshape(-1)
+    # Several sessions may have read the same.
+    row, lo, hi = united(place, _ints(holes["offset_lo"]), _ints(holes["offset_hi"]))
+    first = np.ones(len(row), dtype=bool)
+    first[1:] = place[row][1:] != place[row][:-1]
+    between = np.zeros(len(row), dtype=np.int64)
+    between[1:] = lo[1:] - hi[:-1]
     kept = np.argsort(np.where(first, -1, between), kind="stable")[::-1][:most]
     first[kept] = True
     at = np.flatnonzero(first)
-    taken = holes.take(pa.array(order[at]))
+    taken = holes.take(pa.array(row[at]))
     columns = {name: taken[name] for name in taken.schema.names}
-    columns["offset_hi"] = _highest(hi, order, at)
-    columns["messages"] = np.add.reduceat((hi - lo)[order], at)
+    columns["offset_hi"] = np.maximum.reduceat(hi, at)
+    columns["messages"] = np.add.reduceat(hi - lo, at)
     made = interval_batch(len(at), columns)
     return pa.Table.from_batches([made, others]).combine_chunks().to_batches()[0]
 

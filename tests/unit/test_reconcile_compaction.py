@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
@@ -42,6 +42,7 @@ def test_the_holes_before_a_place_are_counted_once_however_often_they_were_read(
 
 
 @given(RANGES, st.integers(1, 8))
+@example([(0, 0, 5), (0, 1, 1), (0, 3, 1)], 1)
 def test_fewer_rows_of_holes_have_as_many_holes(
     ranges: list[tuple[int, int, int]], most: int
 ) -> None:

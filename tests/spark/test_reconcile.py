@@ -107,8 +107,8 @@ def test_latencies_of_all_topics_stand_beside_each_topics(
 def _one_of_each() -> History:
     history = History({"t": 2})
     a, b, c = stream(0), stream(1), stream(2)
-    for each in (a, b):
-        history.sends(each, 100)
+    history.sends(a, 100)
+    history.producer += [rows.reserved(b, 0, 100), sent(b, 0, 100, partition=1), rows.end(b, 100)]
     # c: the producer died; 0-49 acknowledged, 50-59 failed, 60-69 unknown, 70-99 reserved alone.
     history.producer += [
         rows.reserved(c, 0, 100),
@@ -132,7 +132,7 @@ def _one_of_each() -> History:
         seen(b, 98, 99, 98, partition=1, findings=Finding.CORRUPTED | Finding.ALTERED_KEY),
         # 99 lands in the other partition, and 5 comes there, too.
         seen(b, 99, 100, 109, findings=Finding.MISROUTED),
-        seen(b, 5, 6, 110),
+        seen(b, 5, 6, 110, findings=Finding.MISROUTED),
         seen(c, 0, 50, 111),
         seen(c, 55, 56, 161),
         seen(c, 65, 66, 162),
@@ -145,6 +145,7 @@ def _one_of_each() -> History:
         found(a, 20, 25, Finding.DUPLICATED, 164),
         found(a, 15, 20, Finding.REORDERED, 164),
         found(b, 99, 100, Finding.MISROUTED, 164),
+        found(b, 5, 6, Finding.MISROUTED, 164),
         found(b, 5, 6, Finding.REORDERED, 164),
         found(b, 98, 99, Finding.CORRUPTED, 99, 1),
         found(b, 98, 99, Finding.ALTERED_KEY, 99, 1),
@@ -164,7 +165,7 @@ def test_every_finding_is_told_by_its_ids(together: Result) -> None:
         "reordered": [(0, 15, 20), (1, 5, 6)],
         "corrupted": [(1, 98, 99)],
         "altered_key": [(1, 98, 99)],
-        "misrouted": [(1, 99, 100)],
+        "misrouted": [(1, 5, 6), (1, 99, 100)],
         "phantom": [(2, 55, 56), (2, 120, 121)],
     }
     undelivered = {

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.rows import Row
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.fragment import Fragment
 from mirrortest.verify.judge import StreamVerdict
+from mirrortest.verify.placement import ExpectPartition
 from tests.spark.scenes import Result, scene
-from tests.spark.spark_history import History, found, intended, seen, stream
+from tests.spark.spark_history import RUN, History, found, intended, seen, stream
 
 if TYPE_CHECKING:
-    from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.seqlog.writer import SequenceLog
@@ -30,7 +32,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def log_rows(written: list[Row]) -> ConsumerLog:
     """A consumer's logbook that writes into this log."""
     log = SimpleNamespace(append=written.extend)
-    topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
+    topics = SimpleNamespace(
+        counts={}, compacted=(), policy_hidden=(), stamped=(), stamped_at_source=()
+    )
     return ConsumerLog(
         cast("SequenceLog", log), cast("ConsumeOptions", None), cast("JudgedTopics", topics)
     )
@@ -95,14 +99,19 @@ def _given_up() -> History:
         seen(plain, 3, 4, 20),
     ]
     history.reads(21, topic="given")
-    held = SimpleNamespace(
-        at=SimpleNamespace(partition=0),
-        checker=SimpleNamespace(next_offset=21, fragments={given_up: Fragment()}),
-        identity=0,
+    held = AssignedPartition.fresh(
+        TopicPartition("given", 0),
+        1,
+        source="given",
+        run=RUN,
+        policy=ExpectPartition.SOURCE,
+        counts=[1],
     )
+    held.checker.next_offset = 21
+    held.checker.fragments[given_up] = Fragment()
     held.checker.fragments[given_up].collapse()
     book = log_rows(log)
-    book.found(cast("AssignedPartition", held))
+    book.found(held)
     book.verdict(
         given_up, StreamVerdict(given_up, found={Finding.INCONCLUSIVE: IntervalSet([(0, 10)])})
     )

@@ -96,7 +96,9 @@ def _log_expired(context: ConsumerContext, views: Views, snapshot: EndOffsetSnap
     """
     for topic, view in views.items():
         ends = snapshot.ends.get(topic)
-        if ends and all_ends_known(view, ends):
+        # Of a partition that nobody has read yet no log says where it ends.
+        unread = ends and any(end and number not in view for number, end in ends.items())
+        if ends and not unread and all_ends_known(view, ends):
             losses = context.topics.judges[topic].losses
             for stream, numbers in losses.all_expired(snapshot.elapsed_ns):
                 context.log.expired(stream, numbers)
@@ -115,12 +117,6 @@ def log_tails(
     """
     mine = {assigned.at: assigned.reached for assigned in ours}
     saved_by_others = dict(states.saved())
-    nobodys = {
-        at: JudgedUpTo(context.topics.judges[at.topic].source, at.partition, 0, 0)
-        for topic, ends in snapshot.ends.items()
-        for at in (TopicPartition(topic, number) for number, end in ends.items() if end)
-        if at not in saved_by_others
-    }
     others = {
         at: JudgedUpTo(
             context.topics.judges[at.topic].source,
@@ -133,7 +129,7 @@ def log_tails(
         for at, saved in saved_by_others.items()
         if saved and at not in mine and at.partition in views.get(at.topic, ())
     }
-    for at, reached in sorted((nobodys | others | mine).items()):
+    for at, reached in sorted((others | mine).items()):
         end = snapshot.ends.get(at.topic, {}).get(at.partition)
         if end is None:
             continue

@@ -140,8 +140,8 @@ class Assignment:
         context.reader.resume([at])
         until_answered = context.outage.until_answered
         assigned = context.partitions[at] = await until_answered(self._restored, at, *won)
-        await until_answered(self.seek, assigned)
-        await until_answered(self._set_backlog, [assigned])
+        if await until_answered(self._begin, assigned):
+            await until_answered(self._set_backlogs, [assigned])
         return True
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:

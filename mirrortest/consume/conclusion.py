@@ -116,7 +116,6 @@ def log_tails(
     A consumer that is given a partition while it ends logs nothing of it: so all log all ends.
     """
     mine = {assigned.at: assigned.reached for assigned in ours}
-    saved_by_others = dict(states.saved())
     others = {
         at: JudgedUpTo(
             context.topics.judges[at.topic].source,
@@ -126,7 +125,7 @@ def log_tails(
             saved.topic_id,
             saved.cuts,
         )
-        for at, saved in saved_by_others.items()
+        for at, saved in states.saved()
         if saved and at not in mine and at.partition in views.get(at.topic, ())
     }
     for at, reached in sorted((others | mine).items()):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.kafka.fetched import End
+    from mirrortest.verify.loss import Checkers
 
 Views: TypeAlias = dict[str, dict[int, PartitionChecker]]
 """Destination topic -> partition -> its newest checker."""
@@ -36,7 +37,7 @@ class EndOffsetSnapshot(NamedTuple):
     """Up to where each partition's transactions have all ended, where that is not its end."""
     doubts: Mapping[TopicPartition, str] = MappingProxyType({})
     """Of each partition whose end is left out, why."""
-    gone: Collection[TopicPartition] = ()
+    deleted: Collection[tuple[str, int]] = ()
     """Partitions of an earlier topic of the name that the present one does not have."""
 
     @classmethod
@@ -53,6 +54,12 @@ class EndOffsetSnapshot(NamedTuple):
 
         Of the `unproven` partitions the last judged record is still to be compared.
         """
+        ids = {topic: end.topic_id for (topic, _), end in found.items() if end.topic_id}
+        deleted = {
+            at
+            for at in read.keys() - found.keys()
+            if at[0] in ids and read[at].topic_id not in {None, ids[at[0]]}
+        }
         ends: Ends = {topic: {} for topic in topics}
         stable: Ends = {}
         doubts: dict[TopicPartition, str] = {}
@@ -71,7 +78,11 @@ class EndOffsetSnapshot(NamedTuple):
                 ends[topic][number] = end.offset
                 if end.stable_offset < end.offset:
                     stable.setdefault(topic, {})[number] = end.stable_offset
-        return cls(ends, at_ns, elapsed_ns, stable, doubts)
+        return cls(ends, at_ns, elapsed_ns, stable, doubts, deleted)
+
+    def present(self, topic: str, checkers: Checkers) -> dict[int, PartitionChecker]:
+        """Those of the partitions that the present topic has."""
+        return {n: each for n, each in checkers.items() if (topic, n) not in self.deleted}
 
     def blocked_by_transactions(self, views: Views) -> list[str]:
         """The partitions that were read as far as an open transaction allows."""

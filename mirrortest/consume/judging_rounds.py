@@ -169,12 +169,7 @@ class JudgingRounds:
             # A topic that was there, and that nobody has judged, may have held anything.
             unseen = topic in unreadable or (judge.first_id is not None and not ends)
             unseen = unseen or any(at.topic == topic for at in snapshot.doubts)
-            present = {
-                number: checker
-                for number, checker in checkers.items()
-                if TopicPartition(topic, number) not in snapshot.gone
-            }
-            ends_known = all_ends_known(present, ends) and not unseen
+            ends_known = all_ends_known(snapshot.present(topic, checkers), ends) and not unseen
             judge.losses.cancel(ends)
             if ends_known:
                 judge.losses.open(topic_round.overdue, ends)
@@ -224,23 +219,18 @@ class JudgingRounds:
         at_ns = context.metrics.clocks.earliest_ns()
         read: dict[tuple[str, int], ReadPosition] = {
             at: self._views.place(at)
-            for topic, count in context.topics.counts.items()
-            if topic in views
-            for at in (TopicPartition(topic, number) for number in range(count))
+            for topic in views.keys() & context.topics.counts.keys()
+            for at in (
+                TopicPartition(topic, number)
+                for number in {*range(context.topics.counts[topic]), *views[topic]}
+            )
         }
-        found = await context.reader.ends(read) if read else {}
+        there = {at: place for at, place in read.items() if at[1] < context.topics.counts[at[0]]}
+        found = await context.reader.ends(there) if there else {}
         for (topic, _), end in found.items():
             context.topics.judges[topic].first_topic_id(end.topic_id)
         unproven = {at for at, assigned in context.partitions.items() if assigned.resumed}
-        snapshot = EndOffsetSnapshot.of(at_ns, elapsed_ns, views, read, found, unproven)
-        present = {topic: end.topic_id for (topic, _), end in found.items() if end.topic_id}
-        gone = {
-            at
-            for topic in present
-            for at in (TopicPartition(topic, number) for number in views[topic])
-            if at not in read and self._views.place(at).topic_id not in {None, present[topic]}
-        }
-        return snapshot._replace(gone=gone)
+        return EndOffsetSnapshot.of(at_ns, elapsed_ns, views, read, found, unproven)
 
     def _carry_claims(self, topic: str) -> None:
         """Put a topic's claims into a partition of ours, whose state carries them on."""

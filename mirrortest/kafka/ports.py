@@ -122,7 +122,7 @@ class ConsumerPort(ClientPort, Protocol):
 
     @property
     def sees_markers(self) -> bool:
-        """Whether fetched batches tell markers and aborted records from what compaction removed."""
+        """Whether batches distinguish markers and aborted records from what compaction removed."""
 
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener) -> None:
         """Join the group for topics by name."""

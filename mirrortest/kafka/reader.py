@@ -369,7 +369,7 @@ class Reader:
 
     @property
     def sees_markers(self) -> bool:
-        """Whether batches tell markers and aborted records from what compaction removed."""
+        """Whether batches distinguish markers and aborted records from what compaction removed."""
         return self._started().sees_markers
 
     @property

@@ -124,9 +124,9 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
     missing = judged.is_acked & ~judged.seen
     if not as_what.any() or not missing.any():
         return judged
-    removed = missing & _removed_from_source(rows, copies, judged, given)
-    doubtful = np.zeros(len(removed), dtype=bool)
     homes = homes_by_stream(rows, given)
+    removed = missing & _removed_from_source(rows, copies, judged, given, homes)
+    doubtful = np.zeros(len(removed), dtype=bool)
     for topic, partitions in given.holes.items():
         for partition, holes in partitions.items() if topic in topics else ():
             places = _places(rows, copies, topics.index(topic), partition, homes)
@@ -266,7 +266,9 @@ class _Stood(NamedTuple):
     last: Longs
 
 
-def _removed_from_source(rows: StreamRows, copies: Copies, judged: Judged, given: Given) -> Flags:
+def _removed_from_source(
+    rows: StreamRows, copies: Copies, judged: Judged, given: Given, homes: Homes
+) -> Flags:
     """What was removed before it was mirrored, as a later message of its key shows."""
     streams, key = rows.streams, judged.spans.key
     removed = np.zeros(len(key), dtype=bool)
@@ -274,7 +276,7 @@ def _removed_from_source(rows: StreamRows, copies: Copies, judged: Judged, given
         if topic not in streams.topics:
             continue
         code = streams.topics.index(topic)
-        stood, homes = _stood(rows, code), homes_by_stream(rows, given)
+        stood = _stood(rows, code)
         superseded = np.zeros(len(streams), dtype=bool)
         for partition in partitions:
             there = np.flatnonzero(stood.partition == partition)

@@ -305,16 +305,10 @@ def below_zero(plan: Plan) -> Counter[str]:
 
 def _stamped(plan: Plan) -> list[str]:
     """Notes on topics whose timestamps are not judged, or not all of them."""
-    copies = {
-        topic.destination or source
-        for _, session in plan.of(Role.CONSUMER)
-        for source, topic in session.topics.items()
-        if topic.stamped
-    }
+    copies = plan.copies(lambda topic: topic.stamped)
     return [
-        stamped(topic, side)
-        for side, topics in (("destination", copies), ("source", stamped_at_source(plan)))
-        for topic in sorted(topics)
+        *(stamped(topic, "destination") for topic in copies),
+        *(stamped(topic, "source") for topic in sorted(stamped_at_source(plan))),
     ]
 
 

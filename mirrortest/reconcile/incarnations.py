@@ -64,7 +64,7 @@ def _of_partition(by_session: Mapping[int, list[_Met]]) -> dict[int, dict[int, i
     before = -1
     for log in _in_order(known.values()):
         own = (each.number for met in known.values() for each in met if each.log == log)
-        # A session's number tells how many there were before, of which no log may be here.
+        # A session's number is how many there were before, of which no log may be here.
         before = numbers[log] = max(before + 1, *own)
     return {at: {each.number: numbers[each.log] for each in met} for at, met in known.items()}
 

@@ -41,9 +41,9 @@ from mirrortest.reconcile.chain import codes, firsts
 from mirrortest.reconcile.compaction import explained
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, Sweep, highest_before, united
-from mirrortest.reconcile.unread import Doubts, doubts
+from mirrortest.reconcile.unread import Doubts, doubts, homes_by_stream
 from mirrortest.seqlog.schema import ENDLESS, Kind
-from mirrortest.verify.placement import counts_in_force, homes_of
+from mirrortest.verify.placement import counts_in_force
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -73,7 +73,7 @@ class Given:
         last_words: by topic, the session whose online verdict on it is the last.
         cuts: how far the online verdicts on partitions go.
         unread: what nobody read.
-        policy: where messages belong, as the consumer that began last was told; None: unknown.
+        policy: where messages belong, by the option of the consumer that began last; None: unknown.
         rerouted: the sessions whose rows say by another policy which messages are misrouted.
         stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
@@ -426,39 +426,7 @@ def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
         )
         belongs = _rank(copies, held) < most[streams.topic[copies.stream_of]]
     else:
-        belongs = _belongs(rows, copies, given.policy, given.counts)
+        belongs = homes_by_stream(rows, given).admit(copies.stream_of, copies.partition_of)
     key = held.spans.key
     away = (held.copies > 0) & ~belongs[key]
     return Spans(copies.stream_of[key], *held.spans[1:]).take(away)
-
-
-def _belongs(
-    rows: StreamRows,
-    copies: Copies,
-    policy: ExpectPartition,
-    counts: Mapping[str, Collection[int]],
-) -> Flags:
-    """Of each stream in a partition: whether it may belong there, or nobody knows where it does."""
-    streams = rows.streams
-    source = np.full(len(streams), NONE, dtype=np.int64)
-    for kind in (Kind.RESERVED, Kind.SENT):
-        at = rows.of(kind)
-        np.maximum.at(source, rows.stream[at], rows.partition[at])
-    at = copies.stream_of
-    lanes = np.column_stack((streams.topic, streams.lane, source))[at]
-    distinct, which = np.unique(lanes, axis=0, return_inverse=True)
-    homes = [
-        homes_of(policy, lane, where, counts.get(streams.topics[topic], ()))
-        if where != NONE  # a producer's row names the stream
-        else frozenset[int]()
-        for topic, lane, where in distinct.tolist()
-    ]
-    return np.array(
-        [
-            not homes[lane] or partition in homes[lane]
-            for lane, partition in zip(
-                which.reshape(-1).tolist(), copies.partition_of.tolist(), strict=True
-            )
-        ],
-        dtype=bool,
-    )

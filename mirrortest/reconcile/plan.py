@@ -13,11 +13,11 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from mirrortest.reconcile.incarnations import Numbers
     from mirrortest.seqlog.files import SessionFiles
-    from mirrortest.seqlog.session import Session
+    from mirrortest.seqlog.session import Session, Topic
 
 _CLOCK_ERROR_NS = 60_000_000_000
 """How far a host's wall clock may be off where its kernel does not say: nothing sets it right."""
@@ -125,17 +125,22 @@ class Plan:
 
     def read_uncommitted(self) -> list[str]:
         """What is inconclusive because consumers read what may have been aborted."""
-        topics = {
-            topic.destination or source
-            for _, session in self.of(Role.CONSUMER)
-            for source, topic in session.topics.items()
-            if topic.uncommitted
-        }
         return [
             f"{topic}: messages of the run were written in transactions, and a consumer read with "
             "isolation.level=read_uncommitted: they may have been aborted"
-            for topic in sorted(topics)
+            for topic in self.copies(lambda topic: topic.uncommitted)
         ]
+
+    def copies(self, are: Callable[[Topic], bool]) -> list[str]:
+        """The topics in the destination of which a consumer found that they are so."""
+        return sorted(
+            {
+                topic.destination or source
+                for _, session in self.of(Role.CONSUMER)
+                for source, topic in session.topics.items()
+                if are(topic)
+            }
+        )
 
     def missing_sides(self) -> list[str]:
         """What is inconclusive because a whole side's logs are not there."""

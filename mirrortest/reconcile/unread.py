@@ -207,6 +207,11 @@ class Homes(NamedTuple):
         """Which streams belong in a partition."""
         return np.array([partition in homes for homes in self.each], dtype=bool)[self.of]
 
+    def admit(self, stream: Longs, partition: Longs) -> Flags:
+        """Of streams and partitions: whether one may belong in the other, be it unknown."""
+        pairs = zip(self.of[stream].tolist(), partition.tolist(), strict=True)
+        return np.array([not self.each[of] or at in self.each[of] for of, at in pairs], dtype=bool)
+
 
 def homes_by_stream(rows: StreamRows, given: Given) -> Homes:
     """Where streams belong, by their producers' rows; where there are none, nobody knows.

@@ -84,6 +84,11 @@ class Outcome:
         """Sessions of consumers that ended with a verdict."""
         return [s for s in self.sessions if s.application == "consume" and s.report is not None]
 
+    @property
+    def reports(self) -> list[ConsumeReport]:
+        """Theirs."""
+        return [session.report for session in self.consumers]
+
 
 class Stage:
     """Everybody who takes part in a history."""

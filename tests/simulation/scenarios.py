@@ -57,10 +57,14 @@ class Script:
         await self.until(lambda: name in self.stage.current)
         await self.until(lambda: self.stage.current[name].ended_ns is not None)
 
-    async def consumed(self, seqs: Collection[int]) -> Session:
-        """All is sent, nothing is mirrored, and a consumer has read these that the script wrote."""
+    async def held_back(self) -> None:
+        """All is sent, and nothing mirrored: the script writes the copy."""
         self.stage.mirror.running = False
         await self.produced()
+
+    async def consumed(self, seqs: Collection[int]) -> Session:
+        """All is sent, nothing is mirrored, and a consumer has read these that the script wrote."""
+        await self.held_back()
         consumer = await self.consuming()
         self.write(seqs)
         await self.read(len(seqs))

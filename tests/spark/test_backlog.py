@@ -24,13 +24,13 @@ from mirrortest.wire.form import Form
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import ProducerId
 from tests.spark.spark_history import RUN, SECOND, START, History, stream
+from tests.topics_seen import topics_seen
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
@@ -46,12 +46,10 @@ class Reader:
     """A consumer that takes partition 0 when `end` messages are in it, and logs what it reads."""
 
     def __init__(self, log: list[Row], *, end: int) -> None:
-        topics = SimpleNamespace(
-            counts={}, compacted=(), policy_hidden=(), stamped=(), stamped_at_source=()
-        )
+        topics = topics_seen()
         kept = cast("SequenceLog", SimpleNamespace(append=log.extend))
         options = cast("ConsumeOptions", SimpleNamespace(run=RUN))
-        self.book = ConsumerLog(kept, options, cast("JudgedTopics", topics))
+        self.book = ConsumerLog(kept, options, topics)
         self.held = AssignedPartition.fresh(
             TopicPartition("t", 0),
             1,

@@ -21,6 +21,7 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
 from mirrortest.verify.loss import Losses
 from tests.spark.spark_history import SECOND, History, seen, sent, stream
+from tests.topics_seen import topics_seen
 from tests.unit.judged_world import World
 
 if TYPE_CHECKING:
@@ -67,10 +68,8 @@ class Run:
 
     def _log_rows(self) -> ConsumerLog:
         log = SimpleNamespace(append=self.log.extend, where="nowhere", durable_rows=0)
-        topics = SimpleNamespace(
-            counts={}, compacted=(), policy_hidden=(), stamped=(), stamped_at_source=()
-        )
-        return _Log(cast("SequenceLog", log), self.world.options, cast("JudgedTopics", topics))
+        topics = topics_seen()
+        return _Log(cast("SequenceLog", log), self.world.options, topics)
 
     def online(self, *, deadline: float = 60) -> ConsumeReport:
         """The consumer is told to end: after one round, and the last one."""

@@ -20,9 +20,9 @@ from mirrortest.verify.judge import StreamVerdict
 from mirrortest.verify.placement import ExpectPartition
 from tests.spark.scenes import Result, scene
 from tests.spark.spark_history import RUN, History, found, intended, seen, stream
+from tests.topics_seen import topics_seen
 
 if TYPE_CHECKING:
-    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.seqlog.writer import SequenceLog
 
@@ -32,12 +32,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def log_rows(written: list[Row]) -> ConsumerLog:
     """A consumer's logbook that writes into this log."""
     log = SimpleNamespace(append=written.extend)
-    topics = SimpleNamespace(
-        counts={}, compacted=(), policy_hidden=(), stamped=(), stamped_at_source=()
-    )
-    return ConsumerLog(
-        cast("SequenceLog", log), cast("ConsumeOptions", None), cast("JudgedTopics", topics)
-    )
+    topics = topics_seen()
+    return ConsumerLog(cast("SequenceLog", log), cast("ConsumeOptions", None), topics)
 
 
 def ends(history: History, topic: str, *, in_flight: bool) -> None:

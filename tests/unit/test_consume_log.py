@@ -17,10 +17,10 @@ from mirrortest.seqlog.session import Session
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import MINUTE_NS, SeenRow
 from mirrortest.wire.stream import StreamId
+from tests.topics_seen import topics_seen
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
-    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
@@ -35,16 +35,8 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         topic_pattern="A[.].*",
         log_dir=str(tmp_path),
     )
-    topics = SimpleNamespace(
-        counts={"A.t": 3},
-        compacted=set(),
-        policy_hidden=set(),
-        stamped=set(),
-        stamped_at_source=set(),
-    )
-    log = await ConsumerLog.open(
-        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
-    )
+    topics = topics_seen({"A.t": 3})
+    log = await ConsumerLog.open(options, session="s", cluster="x", topics=topics)
 
     def told() -> dict[str, tuple[int, bool]]:
         found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
@@ -56,19 +48,19 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
     async with log:
         assert told() == {"t": (3, False)}
         topics.counts = {"A.t": 5, "A.u": 2}
-        await log.update_topics(cast("JudgedTopics", topics))
+        await log.update_topics(topics)
         assert told() == {"t": (5, False), "u": (2, False)}
         topics.counts, topics.compacted = {"A.u": 2}, {"A.u"}
-        await log.update_topics(cast("JudgedTopics", topics))
+        await log.update_topics(topics)
         assert told() == {"t": (5, False), "u": (2, True)}
         topics.counts = {"A.t": 7}
-        await log.update_topics(cast("JudgedTopics", topics))
+        await log.update_topics(topics)
         found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
         # F14: a lane may have stood where it belonged by any of them.
         earlier = {topic: about["earlier_counts"] for topic, about in found.items()}
         assert earlier == {"t": [3, 5], "u": []}
         topics.counts = {"A.t": 5}
-        await log.update_topics(cast("JudgedTopics", topics))
+        await log.update_topics(topics)
     assert told() == {"t": (5, False), "u": (2, True)}
 
 
@@ -79,16 +71,8 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
     )
-    topics = SimpleNamespace(
-        counts={"A.t": 3, "A.u": 3},
-        compacted=set(),
-        policy_hidden=set(),
-        stamped=set(),
-        stamped_at_source=set(),
-    )
-    async with await ConsumerLog.open(
-        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
-    ) as log:
+    topics = topics_seen({"A.t": 3, "A.u": 3})
+    async with await ConsumerLog.open(options, session="s", cluster="x", topics=topics) as log:
         log.uncommitted("A.t")
         await log.sync()
         raw = (Path(log.where) / "session.json").read_bytes()
@@ -108,13 +92,7 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t",), log_dir=str(tmp_path)
     )
-    topics = SimpleNamespace(
-        counts={"A.t": 3},
-        compacted=set(),
-        policy_hidden=set(),
-        stamped=set(),
-        stamped_at_source=set(),
-    )
+    topics = topics_seen({"A.t": 3})
     held = [
         AssignedPartition.fresh(
             TopicPartition("A.t", number), 1, source="t", run="r1", policy=ExpectPartition.ANY,
@@ -123,9 +101,7 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
         for number in (2, 0)
     ]  # fmt: skip
     raw: list[bytes] = []
-    async with await ConsumerLog.open(
-        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
-    ) as log:
+    async with await ConsumerLog.open(options, session="s", cluster="x", topics=topics) as log:
 
         async def noted() -> list[tuple[int, str, int, tuple[int, ...]]]:
             for each in held:
@@ -157,16 +133,7 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
     book = ConsumerLog(
         cast("SequenceLog", log),
         cast("ConsumeOptions", None),
-        cast(
-            "JudgedTopics",
-            SimpleNamespace(
-                counts={},
-                compacted=set(),
-                policy_hidden=set(),
-                stamped=set(),
-                stamped_at_source=set(),
-            ),
-        ),
+        topics_seen(),
     )
     held = AssignedPartition.fresh(
         TopicPartition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
@@ -189,12 +156,8 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     """
     written: list[Row] = []
     log = SimpleNamespace(append=written.extend)
-    topics = SimpleNamespace(
-        counts={}, compacted=set(), policy_hidden=set(), stamped=set(), stamped_at_source=set()
-    )
-    book = ConsumerLog(
-        cast("SequenceLog", log), cast("ConsumeOptions", None), cast("JudgedTopics", topics)
-    )
+    topics = topics_seen()
+    book = ConsumerLog(cast("SequenceLog", log), cast("ConsumeOptions", None), topics)
     held = AssignedPartition.fresh(
         TopicPartition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
     )
@@ -241,15 +204,7 @@ async def test_a_log_in_an_object_store_keeps_its_journals_in_the_spool(tmp_path
         log_dir="mock:///bucket/logs",
         log_spool=str(tmp_path / "spool"),
     )
-    topics = SimpleNamespace(
-        counts={"t": 1},
-        compacted=set(),
-        policy_hidden=set(),
-        stamped=set(),
-        stamped_at_source=set(),
-    )
-    async with await ConsumerLog.open(
-        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
-    ) as log:
+    topics = topics_seen({"t": 1})
+    async with await ConsumerLog.open(options, session="s", cluster="x", topics=topics) as log:
         assert log.where.startswith("mock:///bucket/logs/run=r1/")
         assert [file.name for file in (tmp_path / "spool").rglob("session.json")]

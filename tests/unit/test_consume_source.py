@@ -22,6 +22,7 @@ from mirrortest.errors import UsageError
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.placement import ExpectPartition
+from tests.topics_seen import topics_seen
 from tests.unit.consuming import consume_options
 from tests.unit.memory_topic import P0, SCOPE, MemoryTopic, following
 
@@ -54,18 +55,12 @@ def test_the_source_needs_no_mapping(
 
 async def test_its_log_lies_apart_and_says_that_it_is_the_sources(tmp_path: Path) -> None:
     """The session's role and directory, cluster and partition counts are the source's."""
-    topics = SimpleNamespace(
-        counts={"t": 3},
-        compacted=set(),
-        policy_hidden=set(),
-        stamped=set(),
-        stamped_at_source=set(),
-    )
+    topics = topics_seen({"t": 3})
     log = await ConsumerLog.open(
         _options(log_dir=str(tmp_path)),
         session="x",
         cluster="id",
-        topics=cast("JudgedTopics", topics),
+        topics=topics,
     )
     async with log:
         pass

@@ -110,6 +110,12 @@ class Stage:
                 self.stop, cast("SequenceLog", self.log), self.view, "session"
             )
 
+    async def without_sender(self) -> asyncio.Task[None]:
+        """Live, until the sender has died and the next one is refused."""
+        living = asyncio.create_task(self.live())
+        await until(lambda: self.cluster.refused or living.done())
+        return living
+
     @property
     def outcomes(self) -> dict[Outcome, int]:
         return self.producer._context.numbers["t"].outcomes
@@ -160,8 +166,7 @@ async def test_a_run_that_is_stopped_between_two_incarnations_is_over(
     """F4: nobody comes any more, so consumers need not wait for ever."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
-        living = asyncio.create_task(stage.live())
-        await until(lambda: cluster.refused or living.done())
+        living = await stage.without_sender()
         assert not stage.consumer.over
         stage.stop.set()
         await living
@@ -174,8 +179,7 @@ async def test_a_producer_whose_sender_died_leaves_the_name_to_who_has_taken_it(
     """It registers no incarnation above its successor's, and sends nothing more."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
-        living = asyncio.create_task(stage.live())
-        await until(lambda: cluster.refused or living.done())
+        living = await stage.without_sender()
         other = Registration("r", "p", 2, "other", {"t": (1,)})
         await stage.topic.write(registration_key(other), registration_value(other))
         cluster.away = False
@@ -191,8 +195,7 @@ async def test_of_a_dead_sender_and_another_process_the_first_to_register_goes_o
     """The other one's registration stands in front when this one's is read back."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
-        living = asyncio.create_task(stage.live())
-        await until(lambda: cluster.refused or living.done())
+        living = await stage.without_sender()
         other = Registration("r", "p", 2, "other", {"t": (1,)})
         write = stage.topic.write
 
@@ -218,8 +221,7 @@ async def test_a_run_that_is_killed_between_two_incarnations_stays_open(
     """F4: a restarted producer would go on; without it a consumer ends inconclusive."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
-        living = asyncio.create_task(stage.live())
-        await until(lambda: cluster.refused or living.done())
+        living = await stage.without_sender()
         living.cancel()
         await asyncio.gather(living, return_exceptions=True)
     assert not stage.consumer.ledger.complete("r")

@@ -41,12 +41,12 @@ from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import ProducerId, StreamId
+from tests.topics_seen import topics_seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.seqlog.damage import Damage
     from mirrortest.seqlog.rows import Row
@@ -255,13 +255,11 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
     """A consumer's rows, made by the consumer's own code."""
     kept: list[Row] = []
     log = SimpleNamespace(append=kept.extend)
-    topics = SimpleNamespace(
-        counts={}, compacted=set(), policy_hidden=set(), stamped=set(), stamped_at_source=set()
-    )
+    topics = topics_seen()
     book = ConsumerLog(
         cast("SequenceLog", log),
         cast("ConsumeOptions", SimpleNamespace(run="r1")),
-        cast("JudgedTopics", topics),
+        topics,
     )
     held = AssignedPartition.fresh(
         TopicPartition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]

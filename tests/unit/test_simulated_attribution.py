@@ -57,8 +57,7 @@ def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_a_later_topi
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         script.write(number for number in range(15) if number != 4)
         if recreated:
             _recreate_source(stage)
@@ -79,8 +78,7 @@ def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_an_earlier_t
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         script.write(range(15))
         _observe(stage, until_complete=False, duration=3.0)
         await asyncio.sleep(5)
@@ -99,8 +97,7 @@ def test_what_the_source_itself_lost_is_told() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         source = stage.world.source.topics["t0"].partitions[0]
         source.elect_unclean(10, stage.world.now_ns)
         ends.append(source.end)
@@ -126,8 +123,7 @@ def test_what_was_never_in_the_source_is_not_read_off_another_clusters_offsets()
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         await script.consuming()
         _observe(stage)
         script.write(number for number in range(15) if number != 4)

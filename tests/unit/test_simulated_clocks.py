@@ -53,7 +53,7 @@ def test_what_may_have_been_in_unread_offsets_is_not_lost_whatever_clocks_say(
 
     stage = played(_PLAN, script)
     logs = reconciled(stage)
-    for counts in (stage.outcome.consumers[0].report.counts, logs.counts):
+    for counts in (stage.outcome.reports[0].counts, logs.counts):
         assert (counts["lost"], counts["inconclusive"], counts["reordered"]) == (0, 2, 0)
 
 
@@ -64,8 +64,7 @@ def test_a_late_consumer_ends_no_doubt_by_a_clock_that_is_ahead(name: str, secon
     async def script(stage: Stage) -> None:
         _set(stage, name, seconds)
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         script.write(range(10, 15))
         script.copy.retain_from(5, script.world.now_ns)
         script.write(range(10))
@@ -73,7 +72,7 @@ def test_a_late_consumer_ends_no_doubt_by_a_clock_that_is_ahead(name: str, secon
 
     stage = played(_PLAN, script)
     logs = reconciled(stage)
-    for counts in (stage.outcome.consumers[0].report.counts, logs.counts):
+    for counts in (stage.outcome.reports[0].counts, logs.counts):
         assert (counts["lost"], counts["inconclusive"]) == (0, 5)
 
 
@@ -89,7 +88,7 @@ def test_what_is_lost_where_all_was_read_is_lost_whatever_clocks_say(seconds: in
 
     stage = played(_PLAN, script)
     logs = reconciled(stage)
-    for counts in (stage.outcome.consumers[0].report.counts, logs.counts):
+    for counts in (stage.outcome.reports[0].counts, logs.counts):
         assert (counts["lost"], counts["inconclusive"], counts["reordered"]) == (1, 0, 1)
     assert logs.online is not None
     assert not logs.online.disagreements

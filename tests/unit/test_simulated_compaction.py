@@ -31,7 +31,7 @@ _MISSING = ("lost", "compacted", "inconclusive")
 def _told(plan: Plan, script: Scripted) -> tuple[tuple[int, ...], Summary]:
     """What online and offline say alike: the exit code, and how many are missing, and how."""
     stage = played(plan, script)
-    reports = [each.report for each in stage.outcome.sessions if each.application == "consume"]
+    reports = stage.outcome.reports
     online = next(report for report in reversed(reports) if report is not None)
     offline = reconciled(stage)
     answers = [
@@ -79,10 +79,9 @@ def test_a_hole_explains_no_loss_elsewhere(
     """Compaction has removed the first two; each hole explains one number, in its place."""
 
     async def script(stage: Stage) -> None:
-        stage.mirror.running = False
         s = Script(stage)
         stage.world.destination.topics["t0"].compacted = True
-        await s.produced()
+        await s.held_back()
         _copied(s, range(3), upto=2)
         s.write(n for n in range(3, 40) if n not in dropped)
         stage.supervise("consume", "c0")
@@ -97,11 +96,10 @@ def test_who_takes_over_knows_that_the_copy_was_compacted(
     """Its policy is another one by then; the killed consumer had seen it."""
 
     async def script(stage: Stage) -> None:
-        stage.mirror.running = False
         s = Script(stage)
         topic = stage.world.destination.topics["t0"]
         topic.compacted = True
-        await s.produced()
+        await s.held_back()
         _copied(s, range(12), upto=10)
         session = asyncio.ensure_future(stage.session("consume", "c0", until_complete=False))
         await asyncio.sleep(4)
@@ -121,9 +119,8 @@ def test_holes_that_nobody_can_explain_are_a_doubt(
     """The copy was compacted before any consumer began, and its policy was set back."""
 
     async def script(stage: Stage) -> None:
-        stage.mirror.running = False
         s = Script(stage)
-        await s.produced()
+        await s.held_back()
         _copied(s, range(12), upto=10)
         s.write(n for n in range(12, 40) if n not in dropped)
         stage.supervise("consume", "c0")
@@ -137,10 +134,9 @@ def test_what_was_removed_out_of_order_is_a_doubt() -> None:
     """The mirror wrote 39 before 38, and 38 is what is left of the key."""
 
     async def script(stage: Stage) -> None:
-        stage.mirror.running = False
         s = Script(stage)
         stage.world.destination.topics["t0"].compacted = True
-        await s.produced()
+        await s.held_back()
         s.write([*range(38), 39, 38])
         s.write_others(2)
         _copied(s, (), upto=s.copy.end)
@@ -153,10 +149,9 @@ def test_what_a_tombstone_removed_is_a_doubt_once_that_is_removed_too() -> None:
     """Nothing of the key is left, be it that all was lost: the holes are all that shows."""
 
     async def script(stage: Stage) -> None:
-        stage.mirror.running = False
         s = Script(stage)
         stage.world.destination.topics["t0"].compacted = True
-        await s.produced()
+        await s.held_back()
         s.write(range(40))
         key = s.copy.log[0].records[0].key
         now = s.world.now_ns

@@ -30,8 +30,7 @@ def _copied(name: str, lost: Collection[int] = (), **changes: object) -> Stage:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         stage.supervise("consume", "c0")
         await asyncio.sleep(2)
         script.write([number for number in range(15) if number not in lost])

@@ -24,8 +24,7 @@ def test_what_two_groups_read_of_a_recreated_topic_is_no_duplicate() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced("p0")
+        await script.held_back()
         stage.supervise("consume", "c0", group="a", until_complete=False, duration=40.0)
         await asyncio.sleep(2)
         script.write(range(10))
@@ -48,8 +47,7 @@ def test_what_one_group_read_before_does_not_cover_what_another_did_not_read() -
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced("p0")
+        await script.held_back()
         stage.supervise("consume", "c0", group="a", until_complete=False, duration=4.0)
         await asyncio.sleep(2)
         script.write(range(10))
@@ -70,8 +68,7 @@ def test_what_was_read_again_after_a_state_was_lost_is_no_duplicate() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced("p0")
+        await script.held_back()
         session = asyncio.ensure_future(stage.session("consume", "c0"))
         await asyncio.sleep(2)
         script.write(range(10))
@@ -96,8 +93,7 @@ def test_a_log_that_was_cut_back_twice_has_three_incarnations_of_one_topic() -> 
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced("p0")
+        await script.held_back()
         stage.supervise("consume", "c0", until_complete=False, duration=15.0)
         await asyncio.sleep(2)
         script.write(range(10))

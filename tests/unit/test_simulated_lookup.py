@@ -33,8 +33,7 @@ def _looked_up(then: Callable[[Script], None], *, read_committed: bool = False) 
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         stage.supervise("consume", "c0", until_complete=False, duration=6.0, deadline=60.0)
         await asyncio.sleep(1)
         script.write(range(10))

@@ -34,7 +34,7 @@ _HASHED = Plan(partitions=2, messages=40, rate=10.0, direct_ledger=True, rehash=
 
 def _misrouted(stage: Stage) -> list[int]:
     """How many messages were misrouted, as the last consumer reports it and by the logs."""
-    report = stage.outcome.consumers[-1].report
+    report = stage.outcome.reports[-1]
     summary = reconciled(stage)
     assert summary.online is not None
     assert not summary.online.disagreements

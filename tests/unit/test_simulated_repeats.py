@@ -71,7 +71,7 @@ def _played(
 
 def _verdicts(stage: Stage) -> list[tuple[int, Sequence[str]]]:
     """Exit code and reasons, online and offline."""
-    [report] = [each.report for each in stage.outcome.sessions if each.application == "consume"]
+    [report] = stage.outcome.reports
     assert report is not None
     offline = reconciled(stage, _CONDITIONS)
     return [(each.exit_code, each.inconclusive) for each in (report, offline)]

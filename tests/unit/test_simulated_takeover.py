@@ -18,15 +18,9 @@ from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
-    from mirrortest.consume.consume_report import ConsumeReport
     from tests.simulation.history import Stage
 
 _GROWN = Plan(partitions=2, messages=30, rate=50.0, direct_ledger=True, rehash=True, deadline=5.0)
-
-
-def reports(stage: Stage) -> list[ConsumeReport]:
-    """What the consumers that ended have reported."""
-    return [each.report for each in stage.outcome.consumers if each.report is not None]
 
 
 @pytest.mark.parametrize("shards", [1, 2])
@@ -44,7 +38,7 @@ def test_what_stood_in_an_abandoned_share_before_partitions_were_added_is_not_mi
             stage.supervise("consume", f"c{index}", shard=Shard(index + 1, 2))
 
     stage = played(_GROWN, script)
-    assert [report.exit_code for report in reports(stage)] == [0] * shards
+    assert [report.exit_code for report in stage.outcome.reports] == [0] * shards
     assert reconciled(stage).exit_code == 0
 
 
@@ -57,7 +51,7 @@ def test_what_waited_in_an_abandoned_share_says_nothing_of_the_mirrors_latency()
         conditions = thresholds(("p(99)<10s",))
         stage.supervise("consume", "c0", shard=Shard(1, 2), thresholds=conditions)
 
-    (report,) = reports(played(Plan(partitions=2, messages=30, deadline=5.0), script))
+    (report,) = played(Plan(partitions=2, messages=30, deadline=5.0), script).outcome.reports
     assert report.backlog == {"t0": 30}
     assert report.inconclusive == ["threshold p(99)<10s: nothing measured"]
 
@@ -69,8 +63,7 @@ def test_what_stood_in_a_recreated_topic_before_it_grew_is_not_misrouted(grown_b
     async def script(stage: Stage) -> None:
         played, world = Script(stage), stage.world
         grow(world.destination.topics["t0"], 3)
-        stage.mirror.running = False
-        await played.produced("p0")
+        await played.held_back()
         consumer = await played.consuming("c0")
         await asyncio.sleep(2)
         consumer.process.pause()
@@ -83,6 +76,6 @@ def test_what_stood_in_a_recreated_topic_before_it_grew_is_not_misrouted(grown_b
         consumer.process.resume()
 
     stage = played(_GROWN, script)
-    (report,) = reports(stage)
+    (report,) = stage.outcome.reports
     assert (report.counts["delivered"], report.counts["misrouted"]) == (30, 0)
     assert reconciled(stage).counts["misrouted"] == 0

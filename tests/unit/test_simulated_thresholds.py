@@ -32,7 +32,7 @@ def _judged(
     """The consumer's report, and the summary of the logs, with these conditions."""
     own = thresholds(conditions)
     stage = played(_SMALL, lambda stage: script(stage, own))
-    return stage.outcome.consumers[-1].report, reconciled(stage, conditions)
+    return stage.outcome.reports[-1], reconciled(stage, conditions)
 
 
 def _held_up(behind_ns: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:

@@ -29,7 +29,7 @@ def _altered(stage: Stage, note: str = "") -> list[int]:
 
     Where a note is expected, both have it, and nothing else has anything of the kind.
     """
-    report = stage.outcome.consumers[-1].report
+    report = stage.outcome.reports[-1]
     summary = reconciled(stage)
     assert summary.online is not None
     assert not summary.online.disagreements
@@ -96,8 +96,7 @@ def test_a_timestamp_that_the_mirror_altered_is_found_where_no_broker_stamps() -
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         _restamped(script, range(15))
         stage.supervise("consume", "c0")
 
@@ -109,8 +108,7 @@ def test_only_what_a_broker_has_stamped_is_not_judged() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        stage.mirror.running = False
-        await script.produced()
+        await script.held_back()
         _restamped(script, range(5))
         script.copy.stamps = True
         script.write(range(5, 15))
@@ -139,7 +137,7 @@ def test_what_retention_took_as_soon_as_it_was_mirrored_is_not_lost(refused: boo
     stage = played(_SMALL, script)
     summary = reconciled(stage)
     missing = "lost" if refused else "inconclusive"
-    for result in (stage.outcome.consumers[-1].report, summary):
+    for result in (stage.outcome.reports[-1], summary):
         assert result.exit_code == (99 if refused else 3)
         assert {name: result.counts[name] for name in ("lost", "inconclusive")} == {
             "lost": 0,

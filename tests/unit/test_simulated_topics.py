@@ -15,7 +15,6 @@ from tests.simulation.mirror import grow
 from tests.simulation.offline import reconciled
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Script, played
-from tests.unit.test_simulated_takeover import reports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +62,7 @@ def test_what_befalls_a_topic_that_is_not_the_runs_decides_nothing(
         befalls(world)
 
     stage = played(Plan(**{**vars(_PLAN), "group": group}), script)
-    (report,) = reports(stage)
+    (report,) = stage.outcome.reports
     assert (report.exit_code, report.counts["delivered"]) == (0, 40)
     assert reconciled(stage).exit_code == 0
 
@@ -88,7 +87,7 @@ def test_a_topic_that_is_deleted_while_it_is_assigned_holds_nobody_up(returns: b
             _strangers(world, world.destination.create("t9", 1, now_ns=world.now_ns))
 
     stage = played(_PLAN, script)
-    (report,) = reports(stage)
+    (report,) = stage.outcome.reports
     assert (report.exit_code, report.counts["delivered"]) == (0, 40)
     assert report.counts["foreign"] == returns
 
@@ -108,7 +107,7 @@ def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict(
 
     stage = played(Plan(**{**vars(_PLAN), "partitions": 3, "rehash": True}), script)
     assert not stage.outcome.hang
-    (report,) = reports(stage)
+    (report,) = stage.outcome.reports
     assert (report.exit_code, report.counts["lost"]) == (3, 0)
     assert "t0 has fewer partitions than it had" in report.inconclusive
     offline = reconciled(stage)
@@ -143,7 +142,7 @@ def test_what_came_in_time_into_a_partition_that_is_new_is_not_lost(added: float
 
     plan = Plan(partitions=2, messages=15, rate=100.0, direct_ledger=True, deadline=4.85)
     stage = played(plan, script)
-    (report,) = reports(stage)
+    (report,) = stage.outcome.reports
     assert report.counts["lost"] == 0
     assert reconciled(stage).counts["lost"] == 0
 
@@ -153,8 +152,7 @@ def test_a_group_that_begins_after_a_topic_was_recreated_learns_of_it_from_anoth
 
     async def script(stage: Stage) -> None:
         play = Script(stage)
-        stage.mirror.running = False
-        await play.produced("p0")
+        await play.held_back()
         stage.supervise("consume", "c0", shard=None, group="a", until_complete=False, duration=40.0)
         await asyncio.sleep(2)
         play.write(range(10))
@@ -166,7 +164,7 @@ def test_a_group_that_begins_after_a_topic_was_recreated_learns_of_it_from_anoth
         stage.supervise("consume", "c1", shard=None, group="b")
 
     plan = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
-    first, second = reports(played(plan, script))
+    first, second = played(plan, script).outcome.reports
     assert first.counts["delivered"] == 15
     assert (second.exit_code, second.counts["lost"]) == (3, 0)
     assert second.counts["inconclusive"] == 10
@@ -180,7 +178,7 @@ def test_a_run_that_was_judged_before_says_so() -> None:
         for _ in range(2):
             await stage.session("consume", "c0")
 
-    first, second = reports(played(_PLAN, script))
+    first, second = played(_PLAN, script).outcome.reports
     assert first.exit_code == second.exit_code == 0
     (note,) = set(second.notes) - set(first.notes)
     assert note.endswith("all had been judged before it started. For a new test use a new --run")

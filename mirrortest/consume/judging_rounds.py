@@ -167,7 +167,7 @@ class JudgingRounds:
             for _ in topic_round.steps():
                 await self._pause()
             # A topic that was there, and that nobody has judged, may have held anything.
-            unseen = topic in unreadable or (judge.first_id is not None and not ends)
+            unseen = topic in unreadable or (bool(judge.topic_ids) and not ends)
             unseen = unseen or any(at.topic == topic for at in snapshot.doubts)
             ends_known = all_ends_known(snapshot.present(topic, checkers), ends) and not unseen
             judge.losses.cancel(ends)

@@ -9,19 +9,19 @@ import structlog
 
 from mirrortest.kafka.fetched import ReadPosition
 from mirrortest.model.findings import Finding
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify import untrusted
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
     from typing import TypeAlias
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
     from mirrortest.consume.end_offsets import Views
     from mirrortest.model.intervals import IntervalSet
-    from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.verify.placement import ExpectPartition
     from mirrortest.wire.stream import StreamId
 
@@ -218,6 +218,7 @@ class PartitionViews:
         for at, state in found.items():
             self._succeed(at, state)
         for topic in views:
+            self._succeed_nothing(topic, views[topic])
             lost = [states for at, states in self._lost.items() if at.topic == topic]
             checkers = [each.checker for states in lost for each in states]
             context.topics.judges[topic].lost_states = checkers if lost else None
@@ -238,6 +239,13 @@ class PartitionViews:
         if lost or (read and not self._context.topics.judges[at.topic].topic_ids <= read):
             self._lost[at] = lost
 
+    def _succeed_nothing(self, topic: str, judged: Collection[int]) -> None:
+        """Of a partition without a state, what a topic before the first one we saw held is lost."""
+        judge, count = self._context.topics.judges[topic], self._context.topics.counts.get(topic, 0)
+        if judge.first_id and judge.topic_ids - {judge.first_id}:
+            for at in (TopicPartition(topic, n) for n in range(count) if n not in judged):
+                self._lost.setdefault(at, [])
+
     def saved(self) -> Iterator[tuple[TopicPartition, SavedState | None]]:
         """Other consumers' states of the judged topics; None where one cannot be read."""
         context = self._context
@@ -257,7 +265,8 @@ class PartitionViews:
         if saved:
             return saved.place
         # Nobody has judged it: what the topic held when it was first seen counts as not read.
-        return ReadPosition(0, topic_id=self._context.topics.judges[at.topic].first_id)
+        judge = self._context.topics.judges[at.topic]
+        return ReadPosition(0, topic_id=judge.first_id or min(judge.topic_ids, default=None))
 
     def _state(self, at: TopicPartition, serial: int) -> SavedState | None:
         """What a partition's consumer saved, read once for each serial; None: it cannot be read."""

@@ -9,6 +9,9 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
+from mirrortest.consume.options import Shard
 from tests.simulation.offline import reconciled
 from tests.simulation.plan import STATES, Plan
 from tests.simulation.scenarios import Script, played
@@ -61,6 +64,33 @@ def test_what_one_group_read_before_does_not_cover_what_another_did_not_read() -
     logs = reconciled(played(_PLAN, script))
     assert (logs.counts["lost"], logs.counts["inconclusive"]) == (0, 2)
     assert logs.counts["duplicated"] == 1
+
+
+@pytest.mark.parametrize("deleted_for", [0.0, 12.0])
+def test_a_group_does_not_claim_what_stood_in_a_topic_before_its_first_assignment(
+    deleted_for: float,
+) -> None:
+    """Nobody of it has judged the partition, or it is missing; another group read 0 to 4 there."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.held_back()
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=30.0)
+        await asyncio.sleep(2)
+        script.write(range(5))
+        await script.read(5)
+        await asyncio.sleep(3)
+        before = script.world.destination.delete("t0", script.world.now_ns)
+        assert before is not None
+        stage.supervise("consume", "c1", shard=Shard(2, 2), duration=20.0)
+        await asyncio.sleep(deleted_for)
+        script.world.destination.create("t0", 1, now_ns=script.world.now_ns)
+
+    stage = played(_PLAN, script)
+    first, second = stage.outcome.reports
+    assert (second.counts["lost"], second.counts["inconclusive"]) == (0, 15)
+    assert (second.exit_code, first.counts["delivered"]) == (3, 5)
+    assert reconciled(stage).counts["lost"] == 0
 
 
 def test_what_was_read_again_after_a_state_was_lost_is_no_duplicate() -> None:

@@ -76,6 +76,10 @@ def _complete(values: str) -> Series:
     return _of(names.CONSUMER_COMPLETE, "c", values)
 
 
+def _ledger_ended(values: str) -> Series:
+    return _of(names.CONSUMER_LEDGER_ENDED, "c", values)
+
+
 def _away(values: str) -> Series:
     return _of(names.CONSUMER_UNREACHABLE, "c", values)
 
@@ -334,19 +338,19 @@ def _progress() -> list[Case]:
         Case(
             "the ledger has said nothing for a minute",
             ledger,
-            (CARL, falls_silent, _complete("0x80")),
+            (CARL, falls_silent, _ledger_ended("0x80")),
             {"5m": quiet, "9m": [_OF_RUN]},
         ),
         Case(
-            "once it is complete it may be silent",
+            "once it has ended it may be silent, though a long deadline keeps the run open",
             ledger,
-            (CARL, falls_silent, _complete("0x20 1x60")),
+            (CARL, falls_silent, _ledger_ended("0x20 1x60"), _complete("0x80")),
             {"9m": quiet},
         ),
         Case(
             "a consumer that never heard of it",
             ledger,
-            (CARL, _of("process_start_time_seconds", "c", "0x80"), _complete("0x80")),
+            (CARL, _of("process_start_time_seconds", "c", "0x80"), _ledger_ended("0x80")),
             {"45s": quiet, "4m": [_OF_RUN]},
         ),
         Case(

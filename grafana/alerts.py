@@ -165,7 +165,7 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
     )
     age, here = scope.one(names.LEDGER_AGE), scope.info(role="consumer")
     of_consumer = f"* on ({PROCESS}) group_left (run, name) {here}"
-    going_on = f"and on ({PROCESS}) ({scope.one(names.CONSUMER_COMPLETE)} == 0)"
+    going_on = f"and on ({PROCESS}) ({scope.one(names.CONSUMER_LEDGER_ENDED)} == 0)"
     silent = (
         f"max by (run) ((({age} {going_on}) {of_consumer}) > {limits.silence:g}) "
         f"or max by (run) (time() - process_start_time_seconds * on ({PROCESS}) "

@@ -291,8 +291,9 @@ class ConsumerMetrics:
             metrics.gauge(names.CONSUMER_UNREAD, topic=topic).set(offsets)
         metrics.gauge(names.CONSUMER_COMPLETE).set(complete)
 
-    def follow_ledger(self, last_record_ns: int | None, malformed: int) -> None:
-        """Publish how long the ledger has been silent, and what in it cannot be read."""
+    def follow_ledger(self, last_record_ns: int | None, malformed: int, *, ended: bool) -> None:
+        """Publish how long the ledger has been silent, what in it cannot be read, and its end."""
+        self._metrics.gauge(names.CONSUMER_LEDGER_ENDED).set(ended)
         if last_record_ns is not None:
             age = (time.monotonic_ns() - last_record_ns) / 1e9
             self._metrics.gauge(names.LEDGER_AGE).set(age)

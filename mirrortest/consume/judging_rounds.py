@@ -52,6 +52,7 @@ _LAST_ROUND_SECONDS = 10.0
 class _Round(NamedTuple):
     """`complete`: whether every acknowledged message has a verdict, and all is read."""
 
+    ledger_complete: bool
     complete: bool
     views: Views
     snapshot: EndOffsetSnapshot
@@ -93,7 +94,9 @@ class JudgingRounds:
         """
         context = self._context
         found = await self._round()
-        context.metrics.follow_ledger(context.ledger.last_record_ns, self._ledger.malformed)
+        context.metrics.follow_ledger(
+            context.ledger.last_record_ns, self._ledger.malformed, ended=found.ledger_complete
+        )
         context.metrics.observe_process(context.log.durable_rows)
         total = await self._publish(found)
         # A consumer that ends between two assignments leaves partitions whose end nobody logs.
@@ -129,10 +132,10 @@ class JudgingRounds:
         self, patience: float | None = None
     ) -> tuple[bool, Views, EndOffsetSnapshot]:
         """A round, and the ends that it rests on: where all is judged, maybe earlier ones."""
-        complete, views, snapshot, _ = await self._round(patience)
-        if complete and self._closing.snapshot:
-            snapshot = self._closing.snapshot.raised(views)
-        return complete, views, snapshot
+        found = await self._round(patience)
+        if found.complete and self._closing.snapshot:
+            return True, found.views, self._closing.snapshot.raised(found.views)
+        return found.complete, found.views, found.snapshot
 
     async def _round(self, patience: float | None = None) -> _Round:
         """Claim what is lost.
@@ -190,7 +193,7 @@ class JudgingRounds:
         complete = self._closing.passed(
             views, snapshot, rounds, all_judged=all_judged and ledger_complete
         )
-        return _Round(complete, views, snapshot, rounds)
+        return _Round(ledger_complete, complete, views, snapshot, rounds)
 
     async def _pause(self) -> None:
         """After each small step; a partition of which something waits is not fetched meanwhile."""

@@ -220,6 +220,10 @@ CONSUMER_LEDGER_MALFORMED = _consumer(
     "ledger_malformed_total", Kind.COUNTER, (),
     "Records in the ledger topic that are damaged, or no ledger records.",
 )  # fmt: skip
+CONSUMER_LEDGER_ENDED = _consumer(
+    "ledger_ended", Kind.GAUGE, (),
+    "1 once the ledger has every expected producer and the end of every lane.",
+)  # fmt: skip
 CONSUMER_COMPLETE = _consumer(
     "ledger_complete", Kind.GAUGE, (),
     "1 once the ledger has every expected producer and the end of every lane, every acknowledged "

@@ -43,7 +43,7 @@ def test_clock_steps_log_rows_and_a_damaged_ledger_are_published() -> None:
     measures.clocks = Clocks(lambda: 0, lambda: next(wall))
     for rows in (10, 25):
         measures.observe_process(rows)
-        measures.follow_ledger(None, rows - 3)
+        measures.follow_ledger(None, rows - 3, ended=False)
     found = _published(measures)
     assert found["mirrortest_clock_steps_total", None] == 1
     assert found["mirrortest_clock_stepped_seconds_total", None] == 3600

@@ -30,16 +30,14 @@ _SILENT_NS = 10_000_000_000
 def taken_from(session: Session, stage: Stage) -> bool:
     """Whether another process has taken what was this session's, rightly.
 
-    Of a producer: its name, as a later process. Of a consumer, a partition by a claim: another of
-    the same name was given the same share; one of another name may take what is read no more. A
+    Of a producer: its name, by a later registration. Of a consumer, a partition by a claim: another
+    of the same name was given the same share; one of another name may take what is read no more. A
     partition's signs of life are its claims and states.
     """
     if session.application == "produce":
-        return any(
-            (each.application, each.name) == ("produce", session.name)
-            and each.started_ns > session.started_ns
-            for each in stage.outcome.sessions
-        )
+        logs = [log for log in stage.world.logs if log.session.name == session.name]
+        last = max(log.session.incarnation or 0 for log in logs if log.process is session.process)
+        return any((log.session.incarnation or 0) > last for log in logs)
     names = {log.session.session: log.session.name for log in stage.world.logs}
     mine = {log.session.session for log in stage.world.logs if log.process is session.process}
     owners: dict[tuple[str, int, int], str] = {}
@@ -129,12 +127,13 @@ def ledger_lacks(stage: Stage) -> bool:
     )
 
 
-def killed_at_its_end(stage: Stage) -> dict[str, int]:
-    """Producer -> its first incarnation that was killed once its own end marks were in the ledger.
+def had_ended_before_a_successor(stage: Stage) -> dict[str, int]:
+    """Producer -> its first incarnation that did not end once its end marks were in the ledger.
 
-    It had done all that it was to do, and consumers may have ended by then.
+    It was killed, or cut off until a successor had begun. It had done all that it was to do, and
+    consumers may have ended by then.
     """
-    killed = {s.process for s in stage.outcome.sessions if s.killed}
+    killed = {s.process for s in stage.outcome.sessions if s.killed or s.process.name != s.name}
     ended: dict[tuple[str, int], dict[tuple[str, int], bool]] = {}
     """Incarnation -> each lane, and whether it has its end mark."""
     for _, record in _ledger_records(stage.world.source):

@@ -16,7 +16,7 @@ from mirrortest.wire.stream import ProducerId
 from .batch import MessageId
 from .cluster import NEVER_NS
 from .loop import START_NS
-from .own_records import had_ended_before_a_successor, ledger_lacks, saved_states, taken_from
+from .own_records import first_ended, ledger_lacks, saved_states, taken_from
 from .plan import RUN
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Judge:
         self.acked = dict(self._acknowledged(orderly))
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
         failed = {s.name for s in orderly if s.report.error is not None}
-        ended = had_ended_before_a_successor(stage)
+        ended = first_ended(stage)
         self.recorded = [
             message
             for message in self.acked
@@ -92,7 +92,7 @@ class Judge:
         ]
         """Without those of a name whose log failed: before they were durable, or after its end
         marks, so that it was started again and sent more once consumers had ended; so it is of one
-        that was killed, or cut off, after its end marks."""
+        that begins after the end marks of another."""
 
     def judge(self) -> list[str]:
         """All problems of the history: what must not be at any time, and what must be in the end.

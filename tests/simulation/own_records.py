@@ -127,13 +127,12 @@ def ledger_lacks(stage: Stage) -> bool:
     )
 
 
-def had_ended_before_a_successor(stage: Stage) -> dict[str, int]:
-    """Producer -> its first incarnation that did not end once its end marks were in the ledger.
+def first_ended(stage: Stage) -> dict[str, int]:
+    """Producer -> its first incarnation whose end marks are all in the ledger.
 
-    It was killed, or cut off until a successor had begun. It had done all that it was to do, and
-    consumers may have ended by then.
+    It had done all that it was to do: consumers may have ended by when another one began, because
+    it was killed before it ended, or a process of its name had been cut off.
     """
-    killed = {s.process for s in stage.outcome.sessions if s.killed or s.process.name != s.name}
     ended: dict[tuple[str, int], dict[tuple[str, int], bool]] = {}
     """Incarnation -> each lane, and whether it has its end mark."""
     for _, record in _ledger_records(stage.world.source):
@@ -143,10 +142,8 @@ def had_ended_before_a_successor(stage: Stage) -> dict[str, int]:
             lanes = ended.setdefault((name, incarnation), {})
             lanes[topic, lane] = lanes.get((topic, lane), False) or ENDED <= part < CLOSED
     found: dict[str, int] = {}
-    for log in stage.world.logs:
-        name, incarnation = log.session.name, log.session.incarnation or 0
-        lanes = ended.get((name, incarnation), {})
-        if log.process in killed and lanes and all(lanes.values()):
+    for (name, incarnation), lanes in ended.items():
+        if all(lanes.values()):
             found[name] = min(incarnation, found.get(name, incarnation))
     return found
 

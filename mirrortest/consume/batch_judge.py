@@ -57,14 +57,17 @@ class BatchJudge:
         """Judge and log what arrives within `timeout` seconds; little of it waits for more."""
         context, buffer = self._context, self._context.buffer
         left = min(timeout, buffer.due_in(time.monotonic()))
+        lost: list[OutOfRange] = []
         for item in await context.reader.next(left):
-            at = TopicPartition(item.topic, item.partition)
-            if at not in context.partitions:
-                continue
             if isinstance(item, OutOfRange):
-                await self._position_lost(context.partitions[at], item)
-            else:
+                lost.append(item)
+            elif (at := TopicPartition(item.topic, item.partition)) in context.partitions:
                 buffer.add(at, item, time.monotonic())
+        # A lost position comes again if its cluster does not answer; batches do not.
+        for each in lost:
+            at = TopicPartition(each.topic, each.partition)
+            if at in context.partitions:
+                await self._position_lost(context.partitions[at], each)
         if not buffer.due_in(time.monotonic()):
             await self._judge_next()
         while buffer.is_full:

@@ -310,7 +310,6 @@ class SimulatedConsumer(_Client):
     ) -> list[list[Fetched]]:
         """What of an answer is still wanted, with positions moved on."""
         found: list[list[Fetched]] = []
-        outside: list[list[Fetched]] = []
         for at, part in answer.items():
             begin = wanted[at].offset
             if self.positions.get(at) != begin or at in self.paused:
@@ -318,7 +317,7 @@ class SimulatedConsumer(_Client):
             if isinstance(part, OutOfRange):
                 self.learn(part.topic_id if isinstance(part, Recreated) else None)
                 self.world.note(type(part).__name__, self.process.name, *at, begin)
-                outside.append([part])
+                found.append([part])
                 continue
             if part.next == begin:
                 continue
@@ -340,7 +339,7 @@ class SimulatedConsumer(_Client):
             self._places[at] = ReadPosition(last.next_offset, last.leader_epoch, part.topic_id)
             self.world.note("fetched", self.process.name, *at, begin, last.next_offset)
             found.append(items)
-        return found or outside
+        return found
 
     def failure(self) -> str | None:
         """See `ports.ConsumerPort`."""

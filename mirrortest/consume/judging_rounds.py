@@ -229,6 +229,11 @@ class JudgingRounds:
         found = await context.reader.ends(there) if there else {}
         for (topic, _), end in found.items():
             context.topics.judges[topic].first_topic_id(end.topic_id)
+        # Brokers may know of more partitions than the one that was asked for their count.
+        counts = {topic: number + 1 for topic, number in sorted(found)}
+        for topic, count in counts.items():
+            if count > context.topics.counts[topic]:
+                context.topics.in_force(topic, (count,))
         unproven = {at for at, assigned in context.partitions.items() if assigned.resumed}
         return EndOffsetSnapshot.of(at_ns, elapsed_ns, views, read, found, unproven)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated, batches
 from mirrortest.kafka.ports import TopicDescription
+from mirrortest.model.topic_partition import TopicPartition
 
 from .cluster import READ_COMMITTED
 from .group import Membership
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.ports import RebalanceListener
-    from mirrortest.model.topic_partition import TopicPartition
 
     from .cluster import Cluster, Slice, Topic
     from .loop import Process
@@ -229,7 +229,13 @@ class SimulatedConsumer(_Client):
     def _serve_ends(self, read: Mapping[Any, ReadPosition]) -> dict[Any, End]:
         """At the brokers: where partitions end, by their newest leaders."""
         found = {}
-        for at, (offset, epoch, _) in read.items():
+        every = {
+            TopicPartition(name, number): ReadPosition(0)
+            for name in {at.topic for at in read}
+            if (there := self.cluster.known(name, self.world.now_ns)) is not None
+            for number in range(len(there.partitions))
+        }
+        for at, (offset, epoch, _) in {**every, **read}.items():
             topic = self.cluster.known(at.topic, self.world.now_ns)
             partition = self.cluster.partition(at.topic, at.partition, self.world.now_ns)
             assert topic is not None

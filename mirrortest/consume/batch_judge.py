@@ -179,7 +179,7 @@ class BatchJudge:
                 return  # the next fetch finds it
             following = _before_position(assigned, end)
             if following is None:
-                await context.outage.until_answered(self._assignment.seek, assigned)
+                await context.outage.until_answered(self._assignment.begin_reading, assigned)
         if following is not None:
             await self._begin_incarnation(assigned, following)
 
@@ -198,8 +198,8 @@ class BatchJudge:
             context.reader.pause([assigned.at])
             return
         # What was fetched counts as read: it must not go on from there if this fails.
-        await context.outage.until_answered(self._assignment.seek, assigned)
-        await context.outage.until_answered(self._assignment.watch, [assigned])
+        if await context.outage.until_answered(self._assignment.begin_reading, assigned):
+            await context.outage.until_answered(self._assignment.watch, [assigned])
 
 
 def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:

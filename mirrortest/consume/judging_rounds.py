@@ -110,6 +110,7 @@ class JudgingRounds:
         self._concluding, complete, away = True, False, ""
         try:
             complete, views, snapshot = await self._last_round(_LAST_ROUND_SECONDS)
+            context.outage.over()  # or the last state would not be saved
         except (*TRANSIENT_ERRORS, TimeoutError) as error:
             context.outage.begin(error)
             away = context.outage.why

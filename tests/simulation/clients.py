@@ -103,6 +103,8 @@ class SimulatedConsumer(_Client):
         self.membership: Membership | None = None
         self._config, self._group = config, group
         self._places: dict[TopicPartition, ReadPosition] = {}
+        self._ids: dict[str, str] = {}
+        """Topic -> its id, as it was last told here."""
 
     async def stop(self, seconds: float) -> None:
         """Leave the group."""
@@ -195,6 +197,7 @@ class SimulatedConsumer(_Client):
         """Note that this process knows of a topic."""
         if topic_id is not None:
             topic = self.cluster.all_topics[int(topic_id) - 1]
+            self._ids[topic.name] = topic_id
             topic.told.setdefault(self.process, self.world.now_ns)
 
     # -- fetching ---------------------------------------------------------------------------------
@@ -257,7 +260,9 @@ class SimulatedConsumer(_Client):
             known = self.cluster.known(topic, self.world.now_ns)
             return None if known is None else id_of(known)
 
-        found: str | None = await self.ask("topic id", serve)
+        found: str | None = await self.ask("topic id", serve) or self._ids.get(topic)
+        if found is None:
+            raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
         self.learn(found)
         return found
 

@@ -320,9 +320,11 @@ class Assignment:
         there = context.topics.counts.keys() & context.topics.judges.keys()
         for at in self._postponed.keys() - context.partitions.keys():
             del self._postponed[at]
-        for at, from_end in sorted(self._postponed.items()):
-            assigned = context.partitions[at]
-            if at.topic in there and await self.begin_reading(assigned, from_end=from_end):
+        waiting = sorted(at for at in self._postponed if at.topic in there)
+        leaderless = await context.admin.leaderless(at.topic for at in waiting)
+        for at in waiting:
+            assigned, from_end = context.partitions[at], self._postponed[at]
+            if at not in leaderless and await self.begin_reading(assigned, from_end=from_end):
                 await self._set_backlogs([assigned])
         if known := sorted(at for at in self._unclaimed if at.topic in there):
             self._unclaimed -= {*known}

@@ -120,6 +120,8 @@ class Admin:
     async def leaderless(self, topics: Iterable[str]) -> set[TopicPartition]:
         """The partitions of these topics that have no leader now."""
         client, wanted = self._started, sorted(set(topics))
+        if not wanted:
+            return set()
         described = await self._asked(
             "asking for leaders",
             lambda: client.describe_topics(None if self._ask_for_all else wanted),

@@ -258,11 +258,11 @@ class SimulatedConsumer(_Client):
 
         def serve() -> str | None:
             known = self.cluster.known(topic, self.world.now_ns)
-            return None if known is None else id_of(known)
+            if known is None and topic not in self._ids:
+                raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+            return self._ids[topic] if known is None else id_of(known)
 
-        found: str | None = await self.ask("topic id", serve) or self._ids.get(topic)
-        if found is None:
-            raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+        found: str | None = await self.ask("topic id", serve)
         self.learn(found)
         return found
 

@@ -111,6 +111,28 @@ def test_a_consumer_that_begins_while_a_partition_has_no_leader_reads_the_others
     assert reconciled(stage).exit_code == 0
 
 
+@pytest.mark.parametrize("group", [False, True])
+def test_where_there_are_no_topic_ids_a_partition_without_a_leader_holds_nobody_up(
+    group: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read last is compared in an outage, of a partition that has no leader later on."""
+    monkeypatch.setattr(clients, "id_of", lambda _: None)
+    monkeypatch.setattr(clients.SimulatedConsumer, "sees_topic_ids", False)
+
+    async def script(stage: Stage) -> None:
+        world = stage.world
+        Script(stage)
+        world.destination.create("t9", 1, now_ns=world.now_ns)
+        _strangers(world)
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0", topics=(), topic_pattern="t.*")
+        await asyncio.sleep(3)
+        world.destination.topics["t9"].partitions[0].leaderless = True
+
+    (report,) = played(replace(_PLAN, group=group), script).outcome.reports
+    assert (report.exit_code, report.counts["delivered"]) == (0, 40)
+
+
 def test_what_is_missing_in_a_partition_that_had_no_leader_at_the_start_is_lost() -> None:
     """The same of the run's own: it is read once it has a leader, and nothing passes before."""
 
@@ -276,6 +298,27 @@ def test_a_partition_that_a_member_claimed_after_it_was_given_up_is_taken_back()
     (report,) = stage.outcome.reports
     assert (report.counts["delivered"], report.counts["lost"]) == (10, 5)
     assert reconciled(stage).counts["lost"] == 5
+
+
+def test_a_member_that_was_given_up_and_comes_back_does_not_say_that_it_read_nothing() -> None:
+    """What it has by then was judged by the other one, which went on from its states."""
+
+    async def script(stage: Stage) -> None:
+        Script(stage)
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0")
+        stage.supervise("consume", "c1")
+        await asyncio.sleep(6)
+        first = stage.current["c0"].process
+        first.pause()
+        await asyncio.sleep(15)
+        first.resume()
+
+    plan = replace(_PLAN, messages=150, partitions=2, consumers=2, group=True)
+    stage = played(plan, script)
+    assert [report.exit_code for report in stage.outcome.reports] == [0, 0]
+    assert not [note for report in stage.outcome.reports for note in report.notes]
+    assert reconciled(stage).exit_code == 0
 
 
 @pytest.mark.parametrize("saves", [True, False])

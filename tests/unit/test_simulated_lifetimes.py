@@ -16,7 +16,7 @@ from mirrortest.model.findings import Finding
 from tests.simulation import clients
 from tests.simulation.batch import Record, encoded
 from tests.simulation.offline import reconciled
-from tests.simulation.plan import STATES, Plan
+from tests.simulation.plan import LEDGER, STATES, Plan
 from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
@@ -340,6 +340,32 @@ def test_a_share_is_left_to_a_consumer_that_reads_on_and_cannot_ask_for_ends(sav
     assert [report.exit_code for report in stage.outcome.reports] == [0] * (1 + saves)
     fenced = [each for each in stage.outcome.sessions if isinstance(each.error, FencedError)]
     assert len(fenced) == (not saves)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_producer_that_is_ended_while_it_registers_says_what_it_had_sent(again: bool) -> None:
+    """Its first incarnation, or the next one after its sender died; the ledger does not answer."""
+
+    async def script(stage: Stage) -> None:
+        script, world = Script(stage), stage.world
+        ends = world.task(stage.session("produce", "p0"))
+        await script.until(lambda: world.logs, every=0.0005)
+        if again:
+            await asyncio.sleep(2)
+            world.net.refused.add(("p0", "producer id"))
+            world.source.topics["t0"].partitions[0].leaderless = True
+            await asyncio.sleep(10)
+        world.source.topics[LEDGER].partitions[0].leaderless = True
+        world.net.refused.clear()
+        await asyncio.sleep(2)
+        stage.current["p0"].stop.set()
+        await ends
+
+    stage = played(_PLAN, script)
+    (session,) = stage.outcome.sessions
+    why = str(session.why)
+    assert why.startswith("the ledger 'mirrortest.ledger' does not take the registration of ")
+    assert ("nothing was sent" in why) == (not again)
 
 
 # -- the end ---------------------------------------------------------------------------------------

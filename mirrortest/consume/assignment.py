@@ -9,7 +9,6 @@ again, and an owner that was only paused is fenced.
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -54,8 +53,11 @@ class Assignment:
         self._skipped: dict[str, int] = {}
         """Topics whose first so many partitions are read from their end on, unless a state says
         otherwise: what was there before this consumer is left out."""
-        self._postponed: set[TopicPartition] = set()
-        """Partitions of ours whose topic was missing when we got them: nothing is read of them."""
+        self._postponed: dict[TopicPartition, bool] = {}
+        """Partitions of ours whose topic is missing, or that have no leader: nothing is read of
+        them yet. And whether they are to be read from their end on."""
+        self._unclaimed: set[TopicPartition] = set()
+        """Partitions given to us of topics that are not known here, or were missing by then."""
         self.rebalancing = False
         """Whether a rebalance is under way: the new assignment is still to come."""
         self.released: list[AssignedPartition] = []
@@ -90,10 +92,11 @@ class Assignment:
             for topic, count in sorted(context.topics.counts.items())
             for number in range(count)
         ]
-        new = [at for at in everything if self._is_ours(at) and at not in context.partitions]
+        mine = {*context.partitions, *self._unclaimed}
+        new = [at for at in everything if self._is_ours(at) and at not in mine]
         if new:
             # With those of a topic that is missing for now: it may be created again.
-            await context.reader.assign([*context.partitions, *new])
+            await context.reader.assign([*context.partitions, *self._unclaimed, *new])
             await self._on_assigned(list(new))
 
     def drop_fenced(self) -> None:
@@ -128,47 +131,56 @@ class Assignment:
         return shard is None or at.partition in shard
 
     async def take_over(self, at: TopicPartition) -> bool:
-        """Without a group: read a partition whose owner does not; False if another was quicker.
+        """Read a partition whose owner does not; False if another was quicker.
 
-        Raises ClusterError.
+        In a group it is assigned to us. Raises ClusterError.
         """
         context = self._context
         won = await context.store.take_over(at)
         if won is None:
             return False
-        await context.reader.assign([*context.partitions, at])
+        if context.options.group is None:
+            await context.reader.assign([*context.partitions, *self._unclaimed, at])
         context.reader.resume([at])
+        self._unclaimed.discard(at)
         until_answered = context.outage.until_answered
         assigned = context.partitions[at] = await until_answered(self._restored, at, *won)
-        if await until_answered(self._begin, assigned):
+        if await until_answered(self.begin_reading, assigned):
             await until_answered(self._set_backlogs, [assigned])
         return True
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
-        context, until_answered = self._context, self._context.outage.until_answered
+        context = self._context
         self._begin_rebalance()
+        await self._take([TopicPartition(*at) for at in partitions])
+        self.rebalancing, self.released = False, []
+        context.metrics.read_clock.rebalance_ends()
+        context.metrics.health.ready = True
+
+    async def _take(self, partitions: Collection[TopicPartition]) -> None:
+        """Claim partitions that were given to us, and read on where their last judge left them."""
+        context, until_answered = self._context, self._context.outage.until_answered
         taken: list[AssignedPartition] = []
         # Ids of all topics before the first claim: one that is created again until the last claim
         # is noticed.
-        for topic in {topic for topic, _ in partitions} & context.topics.judges.keys():
-            await until_answered(self._topic_ids, topic)
-        for at in map(TopicPartition._make, partitions):
+        topics = {at.topic for at in partitions} & context.topics.judges.keys()
+        missing = {topic for topic in topics if not await until_answered(self._exists, topic)}
+        for at in partitions:
             if at.partition >= context.topics.counts.get(at.topic, 0):
                 await until_answered(context.topics.discover)
-            if at.topic not in context.topics.judges:
-                # A group's pattern brings it, and the topics left it out: it is not judged.
+            if at.topic in missing or at.topic not in context.topics.judges:
+                # A group's pattern brings it, and the topics left it out, or the broker that was
+                # asked for them does not know it yet.
                 context.reader.seek(at, 0)
                 context.reader.pause([at])
+                self._unclaimed.add(at)
                 continue
             assigned = context.partitions[at] = await until_answered(self._claim, at)
             unread = not assigned.checker.next_offset
             from_end = unread and at.partition < self._skipped.get(at.topic, 0)
-            if await until_answered(partial(self._begin, assigned, from_end=from_end)):
+            if await until_answered(partial(self.begin_reading, assigned, from_end=from_end)):
                 taken.append(assigned)
         await until_answered(self._set_backlogs, taken)
-        self.rebalancing, self.released = False, []
-        context.metrics.read_clock.rebalance_ends()
-        context.metrics.health.ready = True
 
     def _begin_rebalance(self) -> None:
         self.rebalancing = True
@@ -182,6 +194,7 @@ class Assignment:
         released = []
         for at in map(TopicPartition._make, partitions):
             context.buffer.drop(at)
+            self._unclaimed.discard(at)
             if (assigned := context.partitions.pop(at, None)) is not None:
                 released.append(assigned)
         self.released += released  # a rebalance may begin anew before it is over
@@ -246,7 +259,15 @@ class Assignment:
         now = await self._context.reader.topic_id(topic)
         return self._context.topics.judges[topic].first_topic_id(now), now
 
-    async def seek(self, assigned: AssignedPartition, *, from_end: bool = False) -> None:
+    async def _exists(self, topic: str) -> bool:
+        """Whether a topic exists; its id is known then."""
+        try:
+            await self._topic_ids(topic)
+        except TopicMissingError:
+            return False
+        return True
+
+    async def _seek(self, assigned: AssignedPartition, *, from_end: bool = False) -> None:
         """Go to the next offset; what the destination has deleted since is an unread range.
 
         `from_end`: so is all that is there.
@@ -271,42 +292,46 @@ class Assignment:
             at, start, topic_id=topic_id, leader_epoch=epoch if start == offset else -1
         )
 
-    async def _begin(self, assigned: AssignedPartition, *, from_end: bool = False) -> bool:
-        """Read on from the next offset; False, and later, where the topic is missing by now.
+    async def begin_reading(self, assigned: AssignedPartition, *, from_end: bool = False) -> bool:
+        """Read on from the next offset; False, and later, where that cannot be now.
 
-        It may be created again, and as likely is none of the run's: others are not to wait for it.
+        Its topic is missing, or it has no leader. That may last, and as likely it is none of the
+        run's: others are not to wait for it.
         """
-        at, reader = assigned.at, self._context.reader
+        at, context, reader = assigned.at, self._context, self._context.reader
         try:
-            await self.seek(assigned, from_end=from_end)
+            there = at not in await context.admin.leaderless([at.topic])
+            if there:
+                await self._seek(assigned, from_end=from_end)
         except TopicMissingError:
+            there = from_end = False
+        if not there:
+            context.buffer.drop(at)
             reader.seek(at, 0)
             reader.pause([at])
-            self._postponed.add(at)
-            return False
-        if at in self._postponed:
-            self._postponed.discard(at)
+            self._postponed[at] = from_end
+        elif self._postponed.pop(at, None) is not None:
             reader.resume([at])
-        return True
+        return there
 
     async def _begin_postponed(self) -> None:
-        """Begin with those whose topic exists again."""
+        """Begin with those whose topic exists again, or is known by now, or that have a leader."""
         context = self._context
-        self._postponed &= context.partitions.keys()
-        for at in sorted(self._postponed):
-            if at.topic in context.topics.counts and await self._begin(context.partitions[at]):
-                await self._set_backlogs([context.partitions[at]])
+        there = context.topics.counts.keys() & context.topics.judges.keys()
+        for at in self._postponed.keys() - context.partitions.keys():
+            del self._postponed[at]
+        waiting = sorted(at for at in self._postponed if at.topic in there)
+        leaderless = await context.admin.leaderless(at.topic for at in waiting)
+        for at in waiting:
+            assigned, from_end = context.partitions[at], self._postponed[at]
+            if at not in leaderless and await self.begin_reading(assigned, from_end=from_end):
+                await self._set_backlogs([assigned])
+        if known := sorted(at for at in self._unclaimed if at.topic in there):
+            self._unclaimed -= {*known}
+            self._postponed |= dict.fromkeys(known, False)
+            await self._take(known)
 
-    async def _set_backlogs(self, taken: list[AssignedPartition]) -> None:
-        """As `_set_backlog`, of those whose topic is not deleted just now."""
-        try:
-            await self._set_backlog(taken)
-        except TopicMissingError:
-            for assigned in taken:
-                with suppress(TopicMissingError):
-                    await self._set_backlog([assigned])
-
-    async def _set_backlog(self, taken: Collection[AssignedPartition]) -> None:
+    async def _set_backlogs(self, taken: Collection[AssignedPartition]) -> None:
         """Measure no latencies of what is in these partitions already, unless that is asked for.
 
         No consumer read them until now, so its age is no measure of the mirror. After an outage,
@@ -322,12 +347,18 @@ class Assignment:
         """Know from here on which partition counts are in force.
 
         What is in these partitions, or in their next incarnations, already may have been written
-        while there were fewer.
+        while there were fewer. Nothing is in one whose topic is deleted just now.
         """
-        if partitions:
+        if not partitions:
+            return
+        try:
             ends = await self._context.admin.end_offsets([each.at for each in partitions])
-            for assigned in partitions:
-                assigned.watched_from = ends[assigned.at]
+        except TopicMissingError:
+            for each in partitions if len(partitions) > 1 else ():
+                await self.watch([each])
+            return
+        for assigned in partitions:
+            assigned.watched_from = ends[assigned.at]
 
     # -- topics created again, where the cluster has no topic ids ---------------------------------
 
@@ -347,7 +378,7 @@ class Assignment:
             at = assigned.at
             if at in idle or at.topic in (context.topics.counts if topics is None else topics):
                 assigned.resumed = assigned.last_record is not None
-                await self.seek(assigned)
+                await self.begin_reading(assigned)
 
     def _idle(self) -> set[TopicPartition]:
         """The partitions in which nothing came since this was last due."""
@@ -363,7 +394,11 @@ class Assignment:
 
 
 class Takeover:
-    """Watches the partitions of other fixed shares that are still to be read."""
+    """Watches the partitions of other fixed shares that are still to be read.
+
+    Of a group those that are assigned to us and were claimed from us: by a member that the group
+    had given up, and that may have ended since.
+    """
 
     def __init__(
         self,
@@ -386,7 +421,7 @@ class Takeover:
         now, store = self._monotonic(), self._context.store
         passed, self._last = min(now - self._last, _MOST_SECONDS), now
         if self._context.options.group is not None:
-            return
+            unread = self._context.reader.assignment().intersection(unread)
         before, self._silent = self._silent, {}
         for at in unread:
             activity = store.owner_activity(at)
@@ -401,8 +436,8 @@ class Takeover:
             activity, seconds = self._silent[at]
             if store.owner_activity(at) == activity and await self._assignment.take_over(at):
                 _log.warning(
-                    "partition of another --shard taken over: its consumer has ended, or has saved "
-                    "no state for long",
+                    "partition taken over: the consumer that had it has ended, or has saved no "
+                    "state for long",
                     partition=str(at),
                     seconds=round(seconds),
                 )

@@ -57,14 +57,17 @@ class BatchJudge:
         """Judge and log what arrives within `timeout` seconds; little of it waits for more."""
         context, buffer = self._context, self._context.buffer
         left = min(timeout, buffer.due_in(time.monotonic()))
+        lost: list[OutOfRange] = []
         for item in await context.reader.next(left):
-            at = TopicPartition(item.topic, item.partition)
-            if at not in context.partitions:
-                continue
             if isinstance(item, OutOfRange):
-                await self._position_lost(context.partitions[at], item)
-            else:
+                lost.append(item)
+            elif (at := TopicPartition(item.topic, item.partition)) in context.partitions:
                 buffer.add(at, item, time.monotonic())
+        # A lost position comes again if its cluster does not answer; batches do not.
+        for each in lost:
+            at = TopicPartition(each.topic, each.partition)
+            if at in context.partitions:
+                await self._position_lost(context.partitions[at], each)
         if not buffer.due_in(time.monotonic()):
             await self._judge_next()
         while buffer.is_full:
@@ -176,7 +179,7 @@ class BatchJudge:
                 return  # the next fetch finds it
             following = _before_position(assigned, end)
             if following is None:
-                await context.outage.until_answered(self._assignment.seek, assigned)
+                await context.outage.until_answered(self._assignment.begin_reading, assigned)
         if following is not None:
             await self._begin_incarnation(assigned, following)
 
@@ -195,8 +198,8 @@ class BatchJudge:
             context.reader.pause([assigned.at])
             return
         # What was fetched counts as read: it must not go on from there if this fails.
-        await context.outage.until_answered(self._assignment.seek, assigned)
-        await context.outage.until_answered(self._assignment.watch, [assigned])
+        if await context.outage.until_answered(self._assignment.begin_reading, assigned):
+            await context.outage.until_answered(self._assignment.watch, [assigned])
 
 
 def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:

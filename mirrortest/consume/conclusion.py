@@ -228,8 +228,10 @@ class _Conclusion:
         """What decides nothing, and what is among the doubts already."""
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
         client, run = self.context.options.client, self.context.options.run
+        metrics = self.context.metrics
+        read = metrics.backlog.total() + metrics.merged_latency()[0].count
         before = sum(each.taken_over for each in self._ours)
-        if before and before == sum(each.checker.messages for each in self._ours):
+        if before and not read and before == sum(each.checker.messages for each in self._ours):
             notes.append(
                 f"this consumer read no message of run {run}: all had been judged before it "
                 "started. For a new test use a new --run"

@@ -134,13 +134,15 @@ class Consumer:
     ) -> ConsumeReport:
         """Read and judge until it is enough, or `stop` is set; then conclude."""
         enough = asyncio.Event()
+        self.context.metrics.last_message = time.monotonic()
         reading = self._read(enough, on_progress)
         showing = asyncio.create_task(self._show_waiting(on_progress))
+        idling = asyncio.create_task(self._await_quiet(enough))
         try:
             await _until_end(reading, stop, enough, self.context.options.duration)
             return await self.conclude()
         finally:
-            await cancelled(showing)
+            await cancelled(showing, idling)
 
     async def conclude(self) -> ConsumeReport:
         """The last round's report, and the last save.
@@ -198,6 +200,8 @@ class Consumer:
                 now, before, complete = time.monotonic(), False, False
                 if status is not None:
                     status = self._unchanged(status, now - started, outage=str(outage))
+                # What is read is still judged, and others are to see that it is.
+                self.saves.save_if_due()
                 await set_within(enough, _ROUND_SECONDS)
             complete_since = complete_since if complete and before else now
             silent = now - max(metrics.last_of_run, complete_since)
@@ -209,11 +213,20 @@ class Consumer:
                 on_progress(status)
             if options.until_complete and settled:
                 break
-            quiet = now - metrics.last_message
-            if options.idle_timeout is not None and quiet >= options.idle_timeout:
-                break
         self.assignment.drop_fenced()
         await self.batches.judge_all()
+
+    async def _await_quiet(self, enough: asyncio.Event) -> None:
+        """It is enough once no message came for `--idle-timeout`, whatever the loop waits for."""
+        timeout, metrics = self.context.options.idle_timeout, self.context.metrics
+        if timeout is None:
+            return
+        while not enough.is_set():
+            left = metrics.last_message + timeout - time.monotonic()
+            if left > 0:
+                await set_within(enough, left)
+            else:
+                enough.set()
 
     async def _show_waiting(self, on_progress: Callable[[ConsumeStatus], None]) -> None:
         """Show how it stands while the loop waits for a cluster that does not answer."""
@@ -258,20 +271,21 @@ def _pause(took: float) -> float:
 async def _until_end(
     reading: Awaitable[None], stop: asyncio.Event, enough: asyncio.Event, seconds: float | None
 ) -> None:
-    """Let the reading end by itself; after a signal or so many seconds `enough` is set.
+    """Let the reading end by itself, or once it is `enough`: after a signal or so many seconds.
 
     A cluster that does not answer may hold it up: then it is ended.
     """
     task = asyncio.ensure_future(reading)
-    stopped = asyncio.ensure_future(stop.wait())
+    stopped, idle = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(enough.wait())
     try:
-        await asyncio.wait({task, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        ends = {task, stopped, idle}
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         enough.set()
         await asyncio.wait({task}, timeout=_GRACE_SECONDS)
         if task.done():
             task.result()
     finally:
-        await cancelled(task, stopped)
+        await cancelled(task, stopped, idle)
 
 
 async def _with_background(

@@ -113,6 +113,7 @@ class JudgingRounds:
         self._concluding, complete, away = True, False, ""
         try:
             complete, views, snapshot = await self._last_round(_LAST_ROUND_SECONDS)
+            context.outage.over()  # or the last state would not be saved
         except (*TRANSIENT_ERRORS, TimeoutError) as error:
             context.outage.begin(error)
             away = context.outage.why
@@ -232,6 +233,11 @@ class JudgingRounds:
         found = await context.reader.ends(there) if there else {}
         for (topic, _), end in found.items():
             context.topics.judges[topic].first_topic_id(end.topic_id)
+        # Brokers may know of more partitions than the one that was asked for their count.
+        counts = {topic: number + 1 for topic, number in sorted(found)}
+        for topic, count in counts.items():
+            if count > context.topics.counts[topic]:
+                context.topics.in_force(topic, (count,))
         unproven = {at for at, assigned in context.partitions.items() if assigned.resumed}
         return EndOffsetSnapshot.of(at_ns, elapsed_ns, views, read, found, unproven)
 

@@ -117,6 +117,23 @@ class Admin:
         count = (await self.partition_counts([topic])).get(topic)
         return None if count is None else list(range(count))
 
+    async def leaderless(self, topics: Iterable[str]) -> set[TopicPartition]:
+        """The partitions of these topics that have no leader now."""
+        client, wanted = self._started, sorted(set(topics))
+        if not wanted:
+            return set()
+        described = await self._asked(
+            "asking for leaders",
+            lambda: client.describe_topics(None if self._ask_for_all else wanted),
+        )
+        return {
+            TopicPartition(topic.name, number)
+            for topic in described
+            if topic.name in wanted
+            for number, leader in enumerate(topic.leaders)
+            if leader < 0
+        }
+
     async def matching(self, pattern: str) -> dict[str, int]:
         """Partition counts of all topics whose complete name matches, internal ones left out.
 

@@ -177,6 +177,7 @@ class ConsumerPort(ClientPort, Protocol):
 
         No end comes from a leader of which a broker has heard that it was replaced, and none of a
         topic that was replaced meanwhile. It fails where fewer than half of the brokers answer.
+        Of partitions that were not asked for the ends come, too, where any broker reports them.
         """
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -209,7 +210,7 @@ class TopicDescription(NamedTuple):
 
     Attributes:
         error: the broker's error for the topic, where it has one.
-        leaders: by partition, -1 where it has none; partitions with an error are left out.
+        leaders: by partition, -1 where it has none.
     """
 
     name: str

@@ -392,7 +392,8 @@ class Reader:
         """Where partitions end, and whether that is the log that was read up to these places.
 
         It includes what no reader of committed records may see yet. No end comes from a
-        leader of which a broker has heard that it was replaced. Raises ClusterError.
+        leader of which a broker has heard that it was replaced. With it come the ends of further
+        partitions of these topics that any broker reports. Raises ClusterError.
         """
         if not read:
             return {}

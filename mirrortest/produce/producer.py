@@ -208,9 +208,15 @@ class Producer:
                     grace_seconds=self._options.drain_timeout,
                 )
                 if begun is None:
+                    what = (
+                        "its next incarnation: consumers will not see this producer's end; its "
+                        "sequence log is complete"
+                        if started
+                        else "this producer: nothing was sent"
+                    )
                     raise ClusterError(
-                        "could not register this producer in the ledger "
-                        f"{self._options.ledger_topic!r}: nothing was sent"
+                        f"the ledger {self._options.ledger_topic!r} does not take the registration "
+                        f"of {what}"
                     )
                 incarnation, born = begun, self._context.clock.now()
                 if not started:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated, batches
 from mirrortest.kafka.ports import TopicDescription
+from mirrortest.model.topic_partition import TopicPartition
 
 from .cluster import READ_COMMITTED
 from .group import Membership
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.ports import RebalanceListener
-    from mirrortest.model.topic_partition import TopicPartition
 
     from .cluster import Cluster, Slice, Topic
     from .loop import Process
@@ -103,6 +103,8 @@ class SimulatedConsumer(_Client):
         self.membership: Membership | None = None
         self._config, self._group = config, group
         self._places: dict[TopicPartition, ReadPosition] = {}
+        self._ids: dict[str, str] = {}
+        """Topic -> its id, as it was last told here."""
 
     async def stop(self, seconds: float) -> None:
         """Leave the group."""
@@ -195,6 +197,7 @@ class SimulatedConsumer(_Client):
         """Note that this process knows of a topic."""
         if topic_id is not None:
             topic = self.cluster.all_topics[int(topic_id) - 1]
+            self._ids[topic.name] = topic_id
             topic.told.setdefault(self.process, self.world.now_ns)
 
     # -- fetching ---------------------------------------------------------------------------------
@@ -229,7 +232,13 @@ class SimulatedConsumer(_Client):
     def _serve_ends(self, read: Mapping[Any, ReadPosition]) -> dict[Any, End]:
         """At the brokers: where partitions end, by their newest leaders."""
         found = {}
-        for at, (offset, epoch, _) in read.items():
+        every = {
+            TopicPartition(name, number): ReadPosition(0)
+            for name in {at.topic for at in read}
+            if (there := self.cluster.known(name, self.world.now_ns)) is not None
+            for number in range(len(there.partitions))
+        }
+        for at, (offset, epoch, _) in {**every, **read}.items():
             topic = self.cluster.known(at.topic, self.world.now_ns)
             partition = self.cluster.partition(at.topic, at.partition, self.world.now_ns)
             assert topic is not None
@@ -249,7 +258,9 @@ class SimulatedConsumer(_Client):
 
         def serve() -> str | None:
             known = self.cluster.known(topic, self.world.now_ns)
-            return None if known is None else id_of(known)
+            if known is None and topic not in self._ids:
+                raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+            return self._ids[topic] if known is None else id_of(known)
 
         found: str | None = await self.ask("topic id", serve)
         self.learn(found)
@@ -310,7 +321,6 @@ class SimulatedConsumer(_Client):
     ) -> list[list[Fetched]]:
         """What of an answer is still wanted, with positions moved on."""
         found: list[list[Fetched]] = []
-        outside: list[list[Fetched]] = []
         for at, part in answer.items():
             begin = wanted[at].offset
             if self.positions.get(at) != begin or at in self.paused:
@@ -318,7 +328,7 @@ class SimulatedConsumer(_Client):
             if isinstance(part, OutOfRange):
                 self.learn(part.topic_id if isinstance(part, Recreated) else None)
                 self.world.note(type(part).__name__, self.process.name, *at, begin)
-                outside.append([part])
+                found.append([part])
                 continue
             if part.next == begin:
                 continue
@@ -340,7 +350,7 @@ class SimulatedConsumer(_Client):
             self._places[at] = ReadPosition(last.next_offset, last.leader_epoch, part.topic_id)
             self.world.note("fetched", self.process.name, *at, begin, last.next_offset)
             found.append(items)
-        return found or outside
+        return found
 
     def failure(self) -> str | None:
         """See `ports.ConsumerPort`."""

@@ -53,6 +53,8 @@ class Session:
     report: Any = None
     error: BaseException | None = None
     killed: bool = False
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set by SIGTERM: it drains and ends."""
 
     @property
     def why(self) -> BaseException | None:
@@ -258,7 +260,7 @@ class Stage:
         over = world.loop.create_future()
         process.on_kill = lambda: None if over.done() else over.set_result(None)
         options = self.options(application, name, **changes)
-        main = process.start(_main(application, options))
+        main = process.start(_main(application, options, session.stop))
         main.add_done_callback(
             lambda _: None if over.done() else over.set_result(None), context=world.context
         )
@@ -364,9 +366,11 @@ class Stage:
         return ConsumeOptions(**(asked | changes))
 
 
-async def _main(application: str, options: Any) -> ProduceReport | ConsumeReport:
+async def _main(
+    application: str, options: Any, stop: asyncio.Event
+) -> ProduceReport | ConsumeReport:
     run: Any = producer.run if application == "produce" else consumer.run
-    report: ProduceReport | ConsumeReport = await run(options, stop=asyncio.Event())
+    report: ProduceReport | ConsumeReport = await run(options, stop=stop)
     return report
 
 

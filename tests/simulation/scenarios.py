@@ -43,12 +43,14 @@ class Script:
         """Partition 0 of the topic's copy."""
         return self.world.destination.topics[_TOPIC].partitions[0]
 
-    async def until(self, what: Callable[[], object], seconds: float = 60.0) -> None:
-        """Wait until something holds."""
-        for _ in range(int(seconds / 0.02)):
+    async def until(
+        self, what: Callable[[], object], seconds: float = 60.0, *, every: float = 0.02
+    ) -> None:
+        """Wait until something holds; it is looked at `every` so many seconds."""
+        for _ in range(int(seconds / every)):
             if what():
                 return
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(every)
         raise AssertionError("the script waits for what does not happen")
 
     async def produced(self, name: str = "p0") -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
@@ -45,7 +45,7 @@ def fetched(
     )
 
 
-async def read(played: Played, consumer: Consumer, *batches: FetchedBatches) -> None:
+async def read(played: Played, consumer: Consumer, *batches: FetchedBatches | OutOfRange) -> None:
     """Let the consumer fetch these, and judge what is due."""
     played.fetched = list(batches)
     await consumer.batches.read(0.0)

@@ -135,6 +135,8 @@ class World:
         self.logs: dict[tuple[str, int], End] = {}
         """What is told of ends beside their offsets."""
         self.policy_hidden: set[str] = set()
+        self.in_force: set[int] = set()
+        """Partition counts that were learned from ends."""
         self.taken_in = 0
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
@@ -192,6 +194,7 @@ class World:
             counts=counts,
             policy_hidden=self.policy_hidden,
             discover=self.no_more_topics,
+            in_force=lambda _, counts: self.in_force.update(counts),
             stamped=set[str](),
             stamped_at_source=set[str](),
         )

@@ -79,6 +79,9 @@ class Played:
         self.asked += 1
         return {topic: n for topic, n in self.counts.items() if topic in topics}
 
+    async def leaderless(self, _: Iterable[str]) -> set[TopicPartition]:
+        return set()
+
     async def cleanup_policy(self, _: str) -> frozenset[str]:
         return frozenset({"delete"})
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.errors import UnreachableError
+from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
 from mirrortest.model.findings import Finding
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.lanes import lane_key, partition_of
@@ -89,6 +90,25 @@ async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
         await read(played, consumer, replace(bad, fetched_from=at, next_offset=at + 1))
     await consumer.batches.judge_all()
     assert (len(held.notes), len(logged)) == (20, 90)
+
+
+async def test_what_came_with_a_lost_position_is_judged_whoever_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its reader has moved past it. The position comes again, until it is sought."""
+    played = Played({"a": 1, "b": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    await consumer.assignment.take_share()
+
+    async def ends(_: object) -> None:
+        raise UnreachableError("fewer than half of the brokers answer")
+
+    monkeypatch.setattr(played, "ends", ends)
+    with pytest.raises(UnreachableError):
+        await read(played, consumer, OutOfRange("b", 0, 0), fetched(0, 3, arrived_ns=5_000))
+    await consumer.batches.judge_all()
+    assert [taken.messages for taken in played.judged] == [3]
 
 
 async def test_what_waits_is_forgotten_with_its_partition() -> None:

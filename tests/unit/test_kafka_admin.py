@@ -42,14 +42,13 @@ class Lagging:
 
     async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
         self.asked += 1
-        partition = {"leader": 1, "error_code": 0}
-        count = 3 if self.asked <= 2 else 5
+        numbers = range(3 if self.asked <= 2 else 5)
         return [
             {
                 "topic": topic,
                 "error_code": 0,
                 "is_internal": False,
-                "partitions": [partition] * count,
+                "partitions": [{"partition": n, "leader": 1, "error_code": 0} for n in numbers],
             }
             for topic in topics
         ]
@@ -60,6 +59,21 @@ async def test_a_topic_has_grown_when_the_brokers_say_so() -> None:
     admin = admin_of(Lagging())
     await admin.add_partitions("t", 5)
     assert await admin.partition_counts(["t"]) == {"t": 5}
+
+
+async def test_partitions_without_a_leader_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers list them with an error, in no order."""
+    brokers = Lagging()
+
+    async def described(_: list[str]) -> list[dict[str, Any]]:
+        found = [(2, -1, 5), (0, 3, 0), (1, -1, 5)]
+        partitions = [{"partition": n, "leader": led, "error_code": e} for n, led, e in found]
+        topic = {"topic": "t", "error_code": 0, "is_internal": False, "partitions": partitions}
+        missing = {"topic": "u", "error_code": 3, "is_internal": False, "partitions": []}
+        return [topic, missing]
+
+    monkeypatch.setattr(brokers, "describe_topics", described)
+    assert await admin_of(brokers).leaderless(["t", "u"]) == {("t", 1), ("t", 2)}
 
 
 class Headless(Lagging):

@@ -35,6 +35,8 @@ class Broker:
         self.epoch_end = EpochEnd(epoch, end)
         self.away = False
         self.version = 12
+        self.added: list[int] = []
+        """Partitions besides 0 that it has heard of; each is as partition 0."""
 
 
 class Played:
@@ -68,22 +70,26 @@ class Played:
         raise AssertionError(request)
 
     def ends(self, broker: Broker, request: EndsRequest) -> Any:
-        [(topic, [(number, epoch, _)])] = request._with_epochs
-        code = FENCED if epoch < broker.epoch else 75 if epoch > broker.epoch else 0
+        [(topic, asked)] = request._with_epochs
         end = broker.stable if request._isolation_level else broker.end
-        return SimpleNamespace(topics=[(topic, [(number, code, -1, end, broker.epoch)])])
+        found = []
+        for number, epoch, _ in asked:
+            code = FENCED if epoch < broker.epoch else 75 if epoch > broker.epoch else 0
+            found.append((number, code, -1, end, broker.epoch))
+        return SimpleNamespace(topics=[(topic, found)])
 
 
 def metadata(broker: Broker) -> Any:
-    partition: Any = (0, 0, broker.leader, [1], [1], [])
+    numbers = [0, *broker.added]
+    partitions: Any = [(0, number, broker.leader, [1], [1], []) for number in numbers]
     missing = not broker.topic_id
     return SimpleNamespace(
         API_VERSION=broker.version,
         brokers=[(1, "h", 1, None)],
         controller_id=1,
-        topics=[(3, "t", False, [])] if missing else [(0, "t", False, [partition])],
+        topics=[(3, "t", False, [])] if missing else [(0, "t", False, partitions)],
         topic_ids={} if missing else {"t": broker.topic_id},
-        leaders={} if missing else {("t", 0): (broker.epoch, broker.leader)},
+        leaders={} if missing else {("t", n): (broker.epoch, broker.leader) for n in numbers},
     )
 
 
@@ -120,6 +126,16 @@ async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
     played.client.send = changes
     assert await played.ends_of({AT: ReadPosition(0)}) == {AT: End(12, 12, "X")}
     assert asked == 3  # in vain, and before and after the ends
+
+
+async def test_ends_come_of_partitions_of_which_any_broker_has_heard() -> None:
+    """Whoever counted them may have asked one that is cut off: a message may be in a new one."""
+    played = Played(Broker(), Broker(), Broker())
+    played.brokers[3].added = [1]
+    found = await played.ends_of({AT: ReadPosition(10, 5, "X")})
+    assert found == {AT: End(10, 10, "X"), TopicPartition("t", 1): End(10, 10, "X")}
+    played.brokers[3].topic_id = "Y"  # of another topic
+    assert await played.ends_of({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X")}
 
 
 async def test_while_brokers_are_upgraded_one_by_one_ends_are_told() -> None:

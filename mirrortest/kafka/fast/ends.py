@@ -53,6 +53,9 @@ class Ends:
         self, read: Mapping[TopicPartition, ReadPosition]
     ) -> dict[TopicPartition, End]:
         agreed = await self._identity.agreed({at.topic for at in read})
+        # The caller may have counted them at one broker, which is cut off.
+        added = {TopicPartition(*at): ReadPosition(0) for at in agreed.leaders if at not in read}
+        read = {**read, **added}
         by_leader: dict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
         for at in read:
             if at.topic not in agreed.topic_ids:

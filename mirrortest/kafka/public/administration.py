@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiokafka import TopicPartition as KafkaPartition
@@ -61,7 +62,10 @@ class PublicAdmin:
                 broker_error(topic["error_code"], topic["topic"]),
                 topic["is_internal"],
                 len(topic["partitions"]),
-                [part["leader"] for part in topic["partitions"] if not part["error_code"]],
+                [
+                    part["leader"]
+                    for part in sorted(topic["partitions"], key=itemgetter("partition"))
+                ],
             )
             for topic in described
         ]

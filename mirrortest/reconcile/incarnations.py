@@ -48,7 +48,7 @@ def renumbered(sessions: Sequence[Session]) -> dict[int, Numbers]:
     """By session's place: the numbers that are others than its own, as few logs have any."""
     changed: defaultdict[int, dict[Place, dict[int, int]]] = defaultdict(dict)
     for place, by_session in _met(sessions).items():
-        logs, _ = _in_order(_histories(sessions, by_session))
+        logs, _ = _in_order(by_session.values())
         for at, numbers in _numbered(by_session, logs).items():
             if any(own != number for own, number in numbers.items()):
                 changed[at][place] = numbers
@@ -60,7 +60,7 @@ def unordered(sessions: Sequence[Session]) -> set[Place]:
     return {
         place
         for place, by_session in _met(sessions).items()
-        if not _in_order(_histories(sessions, by_session))[1]
+        if not _in_order(by_session.values())[1]
     }
 
 
@@ -120,19 +120,6 @@ def _met(sessions: Sequence[Session]) -> dict[Place, _MetBySession]:
         place: {at: sorted(its) for at, its in by_session.items()}
         for place, by_session in met.items()
     }
-
-
-def _histories(sessions: Sequence[Session], by_session: _MetBySession) -> list[list[_Met]]:
-    """What each session met, and each group: its consumers count alike, if no state was lost."""
-    by_group: defaultdict[str, list[_Met]] = defaultdict(list)
-    for at, met in by_session.items():
-        by_group[sessions[at].reader] += met
-    alike = []
-    for met in map(sorted, by_group.values()):
-        once = {each[:2] for each in met}
-        if len({number for number, _ in once}) == len({log for _, log in once}) == len(once):
-            alike.append(met)
-    return [*by_session.values(), *alike]
 
 
 def _numbered(by_session: _MetBySession, logs: Iterable[_Log]) -> dict[int, dict[int, int]]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import asyncio
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirrortest.consume.options import Shard
 from tests.simulation.offline import reconciled
 from tests.simulation.plan import Plan
-from tests.simulation.scenarios import played
+from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
     from tests.simulation.history import Stage
@@ -90,3 +91,22 @@ def test_a_loss_in_a_share_that_nobody_read_is_found_by_another_group(second: bo
     assert second or "t0-1: no consumer's log covers this partition" in logs.inconclusive
     logs = reconciled(played(replace(plan, drop_every=7), script))
     assert (logs.counts["lost"] > 0, logs.exit_code) == (second, 99 if second else 3)
+
+
+def test_a_partition_that_was_empty_for_one_group_is_not_read_for_another() -> None:
+    """It was filled since, and no consumer of the second group reads it: nothing there is lost."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.held_back()
+        early: dict[str, Any] = {"duration": 4.0, "until_complete": False}
+        stage.supervise("consume", "c0", group="a", **early)
+        await script.until(lambda: "c0" in stage.current)
+        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        stage.mirror.running = True
+        stage.supervise("consume", "c1", shard=Shard(1, 2), duration=20.0, until_complete=False)
+
+    plan = Plan(messages=20, rate=40.0, partitions=2, direct_ledger=True)
+    logs = reconciled(played(plan, script))
+    assert (logs.counts["lost"], logs.exit_code) == (0, 3)
+    assert logs.counts["delivered"] + logs.counts["inconclusive"] == logs.counts["acked"] == 20

@@ -16,7 +16,8 @@ A metric that was not measured, or a latency or percentage of no message, decide
 threshold is *undecided*, which makes a run inconclusive, neither passed nor failed. So is one on a
 latency below zero, or that would end otherwise if all latencies were as much longer as the lowest
 one is below zero: clocks disagree by at least that much. So is one that
-messages decide which producers without idempotence may have sent twice themselves.
+messages decide which producers without idempotence may have sent twice themselves, or whose copies
+may be of aborted transactions.
 """
 
 from __future__ import annotations
@@ -158,8 +159,9 @@ class Threshold:
             others = (least, min(max(least, self.bound), measured))
             if any(OPERATORS[self.comparison](each, self.bound) != passed for each in others):
                 why = (
-                    f"{own:,} of {counts[self.metric]:,} may be the producers' own, which sent "
-                    "without idempotence: produce with enable.idempotence=true (acks=all)"
+                    f"{own:,} of {counts[self.metric]:,} may be none of the mirror's, but sent "
+                    "without idempotence (produce with enable.idempotence=true, acks=all) or "
+                    "aborted (consume with isolation.level=read_committed)"
                 )
                 return ThresholdResult(self, None, passed=True, why=why)
         value = float(measured * 100) if self.relative else count
@@ -235,7 +237,7 @@ def evaluate(
 
     `counts` are by the names of `COUNTS`, and a name that is absent was not measured; `total` is
     the number of acknowledged messages; `latencies` are by the names of `Series`. `repeats` are how
-    many of a count the producers may have caused themselves: what these decide is undecided.
+    many of a count the mirror may not have caused: what these decide is undecided.
     """
     return [
         condition.evaluate(counts, total=total, latencies=latencies, repeats=repeats)

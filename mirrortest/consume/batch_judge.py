@@ -130,9 +130,9 @@ class BatchJudge:
             self._expect_markers(assigned, batches)
             judged = assigned.judge(decoded)
             self._source_names.check(topic, assigned.source, records, judged.rows)
-            if self._uncommitted and (note := in_transactions(topic, judged.rows, batches)):
+            if self._uncommitted and any_in_transactions(judged.rows, batches):
                 context.log.uncommitted(topic)
-                if note not in assigned.notes:
+                if (note := in_transactions(topic)) not in assigned.notes:
                     assigned.notes.append(note)
             context.log.seen(assigned, judged)
             context.metrics.count(assigned.source, judged)
@@ -219,26 +219,29 @@ def _without_stamps(decoded: Decoded, stamped: Iterable[FetchedBatches]) -> Deco
     return decoded._replace(findings=findings)
 
 
-def in_transactions(
-    topic: str, rows: Iterable[SeenRow], batches: Sequence[FetchedBatches]
-) -> str | None:
-    """The note for the report if messages of the run were written in transactions; None if not.
+def in_transactions(topic: str) -> str:
+    """The note for the report if messages of the run were written in transactions.
 
     Under `isolation.level=read_uncommitted` a consumer reads what an aborted transaction wrote.
-    Such a message was not delivered, and looks like any other. `rows` are the run's, of these
-    batches of one partition: others' transactions do not matter.
+    Such a message was not delivered, and looks like any other.
     """
-    written = [(each.fetched_from, each.next_offset) for each in batches if each.transactional]
-    if not written:
-        return None
-    ours = IntervalSet((row.offset_lo, row.offset_hi) for row in rows if row.stream is not None)
-    if not ours & IntervalSet(written):
-        return None
     return (
         f"{topic}: messages of this run were written in transactions, and isolation.level="
         "read_uncommitted reads aborted ones, too: judge a run with --exactly-once or "
         "--command-property isolation.level=read_committed"
     )
+
+
+def any_in_transactions(rows: Iterable[SeenRow], batches: Sequence[FetchedBatches]) -> bool:
+    """Whether messages of the run were written in transactions.
+
+    `rows` are the run's, of these batches of one partition: others' transactions do not matter.
+    """
+    written = [(each.fetched_from, each.next_offset) for each in batches if each.transactional]
+    if not written:
+        return False
+    ours = IntervalSet((row.offset_lo, row.offset_hi) for row in rows if row.stream is not None)
+    return bool(ours & IntervalSet(written))
 
 
 # -- a log that was replaced ----------------------------------------------------------------------

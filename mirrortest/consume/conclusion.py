@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mirrortest.config.client_config import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned_partition import JudgedUpTo
+from mirrortest.consume.batch_judge import in_transactions
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import BY_REPEATS, Finding
@@ -21,7 +22,7 @@ from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
@@ -49,7 +50,7 @@ def conclusion(
     verdicts = final_verdicts(context, views, complete=complete)
     if not away:
         context.log.looked(snapshot.at_ns)
-    _log_expired(context, views, snapshot)
+    _log_expired(context, states, views, snapshot)
     log_tails(context, states, views, snapshot, ours)
     for stream, verdict in verdicts.items():
         context.log.verdict(stream, verdict)
@@ -69,7 +70,11 @@ def conclusion(
     rerouted = {saved.rerouted_from for _, saved in states.saved() if saved}
     rerouted |= {assigned.rerouted_from for assigned in context.partitions.values()}
     policies = sorted(filter(None, rerouted))
-    return _Conclusion(context, views, snapshot, verdicts, away, policies).report(notes)
+    every = {*notes, *(note for each in context.partitions.values() for note in each.notes)}
+    judges = context.topics.judges.items()
+    uncommitted = {each.source for topic, each in judges if in_transactions(topic) in every}
+    concluded = _Conclusion(context, views, snapshot, verdicts, away, policies, uncommitted)
+    return concluded.report(notes)
 
 
 def final_verdicts(
@@ -88,19 +93,22 @@ def final_verdicts(
     }
 
 
-def _log_expired(context: ConsumerContext, views: Views, snapshot: EndOffsetSnapshot) -> None:
+def _log_expired(
+    context: ConsumerContext, states: PartitionViews, views: Views, snapshot: EndOffsetSnapshot
+) -> None:
     """Log the numbers whose deadlines were past at the snapshot, of topics whose ends it has.
 
     A message that the reconciliation finds missing below these ends is lost if its number is logged
-    here: this host's wall clock need not be compared with the producers'.
+    here: this host's wall clock need not be compared with the producers'. So nothing is logged
+    where there was a topic or a state of which other logs alone show what was read: one may be
+    missing.
     """
+    unreadable = states.unreadable()
     for topic, view in views.items():
-        ends = snapshot.ends.get(topic)
-        # Of a partition that nobody has read yet no log says where it ends.
-        unread = ends and any(end and number not in view for number, end in ends.items())
-        if ends and not unread and all_ends_known(view, ends):
-            losses = context.topics.judges[topic].losses
-            for stream, numbers in losses.all_expired(snapshot.elapsed_ns):
+        ends, judge = snapshot.ends.get(topic), context.topics.judges[topic]
+        unknown = topic in unreadable or judge.lost_states is not None
+        if ends and not unknown and all_ends_known(view, ends):
+            for stream, numbers in judge.losses.all_expired(snapshot.elapsed_ns):
                 context.log.expired(stream, numbers)
 
 
@@ -113,9 +121,17 @@ def log_tails(
 ) -> None:
     """Log where each partition ended; of ours, how far they were judged.
 
-    A consumer that is given a partition while it ends logs nothing of it: so all log all ends.
+    A consumer that is given a partition while it ends logs nothing of it: so all log all ends, also
+    of partitions that nobody has read yet.
     """
     mine = {assigned.at: assigned.reached for assigned in ours}
+    nobodys = {
+        at: JudgedUpTo(context.topics.judges[topic].source, number, 0, 0, states.place(at).topic_id)
+        for topic, ends in snapshot.ends.items()
+        for number, end in ends.items()
+        if end and number not in views.get(topic, ())
+        for at in (TopicPartition(topic, number),)
+    }
     others = {
         at: JudgedUpTo(
             context.topics.judges[at.topic].source,
@@ -128,7 +144,7 @@ def log_tails(
         for at, saved in states.saved()
         if saved and at not in mine and at.partition in views.get(at.topic, ())
     }
-    for at, reached in sorted((others | mine).items()):
+    for at, reached in sorted((nobodys | others | mine).items()):
         end = snapshot.ends.get(at.topic, {}).get(at.partition)
         if end is None:
             continue
@@ -150,6 +166,8 @@ class _Conclusion:
     away: str
     rerouted_from: Sequence[str]
     """Other policies by which messages were judged that are judged anew."""
+    uncommitted: Collection[str]
+    """Source topics of which messages were read that may have been aborted."""
 
     def report(self, notes: Iterable[str]) -> ConsumeReport:
         """The report; `notes` are those of other consumers' partitions."""
@@ -192,11 +210,12 @@ class _Conclusion:
 
     @cached_property
     def _repeats(self) -> Counter[str]:
-        """By finding's label, messages that may be the producers' own doing (`BY_REPEATS`)."""
+        """By finding's label, messages that may be no copies of the mirror's (`BY_REPEATS`)."""
         lanes = self.context.ledger.ledger.lanes_of(self.context.options.run)
         found: Counter[str] = Counter()
         for stream, verdict in self.verdicts.items():
-            if stream in lanes and lanes[stream].repeats:
+            own = stream in lanes and lanes[stream].repeats
+            if own or stream.topic in self.uncommitted:
                 counts = verdict.counts()
                 found.update({each.label: counts.get(each, 0) for each in BY_REPEATS})
         return found

@@ -57,7 +57,7 @@ class ConsumeReport:
     without the `backlog`: by topic, messages that were there when it took their partitions;
     `reading` says how much it read in what time.
     `rests_on` says of each partition, by its name, on what the verdict rests. `repeats` are how
-    many of a count may be the producers' own doing (`threshold.evaluate`).
+    many of a count the mirror may not have caused (`threshold.evaluate`).
     """
 
     run: str

@@ -47,6 +47,7 @@ class ConsumerLog:
         self._counts = dict(topics.counts)
         self._compacted = set(topics.compacted)
         self._uncommitted: set[str] = set()
+        self._judged_before: set[str] = set()
         self._incarnations: defaultdict[str, _Incarnations] = defaultdict(dict)
         self._unnoted = False
         """Whether the session's file lacks some of both."""
@@ -150,7 +151,8 @@ class ConsumerLog:
         )
         self._unnoted = False
         self._noted_below_zero = self._below_zero.copy()
-        await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
+        noted = {"topics": known, "judged_before": tuple(sorted(self._judged_before))}
+        await self._log.revise(lambda session: session.model_copy(update=noted))
 
     def uncommitted(self, topic: str) -> None:
         """Note that messages were read which may be of aborted transactions; see `sync`."""
@@ -185,7 +187,10 @@ class ConsumerLog:
         )
 
     def read(self, mine: AssignedPartition) -> None:
-        """Log the offsets read since this was last called."""
+        """Log the offsets read since this was last called, before the partition is saved."""
+        if mine.rerouted_from is not None:
+            self._unnoted |= mine.rerouted_from not in self._judged_before
+            self._judged_before.add(mine.rerouted_from)
         start, end = mine.read_from, mine.checker.next_offset
         if start is not None and start < end:
             place, identity = (mine.source, mine.at.partition), self._numbered(mine.reached)

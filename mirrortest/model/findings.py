@@ -282,7 +282,8 @@ BY_LEDGER: Final = _with(Scope.MISSING, Scope.SEEN)
 OF_STREAM: Final = (*IN_PARTITION, *BY_LEDGER)
 """What can be found of a message of a stream."""
 BY_REPEATS: Final = (Finding.DUPLICATED, Finding.REORDERED)
-"""What a producer without idempotence may cause itself, when it sends a batch once more."""
+"""What a producer without idempotence may cause itself, when it sends a batch once more, and what
+is written again after a transaction was aborted, to those who read both."""
 WRONG: Final = frozenset(each.finding for each in DEFINITIONS if not each.normal)
 """What a lane in order does not have."""
 

@@ -129,8 +129,8 @@ def _cover_partition(
 ) -> None:
     at, (read, unread, tails) = f"{topic}-{partition}", here
     add = coverage.add
-    if not (read or unread or any(tail.hi for tail in tails)):
-        if not tails:
+    if not (read or unread):
+        if not tails or any(tail.hi for tail in tails):
             rest = UnreadRange(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
             add(rest, f"{at}: no consumer's log covers this partition")
         return

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.compaction import HoleRange, Holes
 from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
+from mirrortest.reconcile.incarnations import unmatched, unordered
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
@@ -33,8 +34,9 @@ Place = tuple[str, int]
 class Facts:
     """What is known of a run besides its sequences.
 
-    `known` are (producer, incarnation) whose logs are here and whole; `horizons` is, by topic,
-    the time (ns) up to which what was acknowledged is due, of topics where no log says what was.
+    `known` are (producer, incarnation) whose logs are here and whole, `unended` those whose logs
+    have no end; `horizons` is, by topic, the time (ns) up to which what was acknowledged is due, of
+    topics where no log says what was.
     """
 
     observed: ReadOffsets
@@ -42,6 +44,7 @@ class Facts:
     sent_to: set[str]
     """Topics that records of the run's producers name, in their logs or in the ledger."""
     known: set[tuple[str, int]]
+    unended: set[tuple[str, int]]
     horizons: dict[str, int]
     consumer_damaged: bool
     ranges: list[SeenRange]
@@ -64,7 +67,7 @@ _SENDING = ("reserved", "sent", "end")
 
 def gather(plan: Plan, table: pa.Table) -> Facts:
     """What the rows for the driver (`bundle.DRIVER`) and the sessions say."""
-    reasons, notes = [*plan.missing_sides(), *plan.read_uncommitted()], list[str]()
+    reasons, notes = plan.doubts(), list[str]()
     overview = _overview(table)
     damaged: set[int] = set()
     damages = [
@@ -97,7 +100,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             f"messages were judged by --expect-partition {', '.join(others)} before: where they "
             f"belong was judged anew by --expect-partition {policy}"
         )
-    known, missing = _producers(overview, plan, damaged)
+    known, unended, missing = _producers(overview, plan, damaged)
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
         file.unproven for found in (*plan.sessions, *plan.observers) for file in found.files
@@ -142,6 +145,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         topics,
         sent_to,
         known,
+        unended,
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
         ranges,
@@ -152,6 +156,19 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         reasons,
         notes,
     )
+
+
+def unmatched_sessions(plan: Plan, facts: Facts) -> set[int]:
+    """The consumers' sessions that cannot be judged with the others (`incarnations.unmatched`)."""
+    newest: dict[tuple[int, str], int] = {}
+    observed = facts.observed
+    for span in (*observed.read, *observed.unread, *observed.tails):
+        at = (span.session, span.topic)
+        newest[at] = max(span.newest, newest.get(at, 0))
+    for seen in facts.ranges:
+        at = (seen.session, seen.topic)
+        newest[at] = max(seen.identity, newest.get(at, 0))
+    return unmatched([found.session for found in plan.sessions], newest)
 
 
 def not_home(plan: Plan) -> list[tuple[int, str]]:
@@ -210,6 +227,7 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         touched.setdefault(each.topic, set()).add(each.partition)
     return Given(
         known=frozenset(facts.known),
+        unended=frozenset(facts.unended),
         horizons=facts.horizons,
         last_words=facts.last_words,
         cuts=tuple(facts.cuts),
@@ -223,6 +241,7 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         counts=facts.counts,
         stamped=frozenset(stamped_at_source(plan)),
         overlapping=overlapping,
+        unordered=frozenset(unordered([found.session for found in plan.sessions])),
         explaining={
             topic: Finding.COMPACTED if topic in compacted else Finding.INCONCLUSIVE
             for topic in (*holes, *at_source)
@@ -253,12 +272,19 @@ def _holes(
 
 
 def policies_of(plan: Plan) -> list[str]:
-    """The policies that consumers were given, in the order in which they last began with each."""
+    """The policies that consumers were given; the last one is that by which is judged.
+
+    That is one whose states nobody took over to judge by another; of several, the one with which a
+    consumer began last.
+    """
     last: dict[str, int] = {}
+    replaced: set[tuple[str, str]] = set()
     for _, session in plan.of(Role.CONSUMER):
         if (policy := session.expect_partition) is not None:
             last[policy] = max(session.started_ns, last.get(policy, 0))
-    return sorted(last, key=lambda policy: (last[policy], policy))
+            replaced |= {(before, policy) for before in session.judged_before}
+    for_good = {before for before, by in replaced if (by, before) not in replaced}
+    return sorted(last, key=lambda policy: (policy not in for_good, last[policy], policy))
 
 
 def hidden_topics(plan: Plan) -> list[str]:
@@ -327,8 +353,8 @@ def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:
 
 def _producers(
     overview: Sequence[Mapping[str, Any]], plan: Plan, damaged: set[int]
-) -> tuple[set[tuple[str, int]], list[tuple[str, int]]]:
-    """Whose logs are whole, and whose the ledger knows and are not here."""
+) -> tuple[set[tuple[str, int]], set[tuple[str, int]], list[tuple[str, int]]]:
+    """Whose logs are whole, whose have no end, and whose the ledger knows and are not here."""
     logged = {
         (row["producer"], row["incarnation"], row["session"])
         for row in overview
@@ -344,7 +370,12 @@ def _producers(
     vouched = {
         (row["producer"], row["incarnation"]) for row in overview if row["kind"] == "vouched"
     }
-    return here - broken, sorted(vouched - here)
+    unended = {
+        (name, incarnation)
+        for name, incarnation, at in logged
+        if plan.sessions[at].session.ended_ns is None
+    }
+    return here - broken, unended, sorted(vouched - here)
 
 
 def _partition_count(plan: Plan, topic: str) -> int | None:

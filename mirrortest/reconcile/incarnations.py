@@ -3,11 +3,12 @@
 Consumers count a partition's incarnations from where their group began: one that began after a
 topic was recreated, or whose state was lost, gives number 0 to another topic than the others. Where
 sessions name the topic's id, numbers are matched by it; those of a session that does not are kept.
+Where the numbers of two groups cannot be matched, one group's logs count (`unmatched`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -17,7 +18,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from mirrortest.seqlog.session import Session
+    from mirrortest.seqlog.session import Incarnation, Session
 
 Place: TypeAlias = tuple[str, int]
 """A source topic, and a partition of its copy."""
@@ -40,37 +41,103 @@ class _Met(NamedTuple):
     since_ns: int
 
 
+_MetBySession: TypeAlias = "dict[int, list[_Met]]"
+
+
 def renumbered(sessions: Sequence[Session]) -> dict[int, Numbers]:
     """By session's place: the numbers that are others than its own, as few logs have any."""
-    met: defaultdict[Place, dict[int, list[_Met]]] = defaultdict(dict)
-    for at, session in enumerate(sessions):
-        for name, topic in session.topics.items():
-            for each in topic.incarnations:
-                found = _Met(each.number, _Log(each.topic_id, each.cuts), each.since_ns)
-                for partition in each.partitions:
-                    met[name, partition].setdefault(at, []).append(found)
     changed: defaultdict[int, dict[Place, dict[int, int]]] = defaultdict(dict)
-    for place, by_session in met.items():
-        for at, numbers in _of_partition(by_session).items():
+    for place, by_session in _met(sessions).items():
+        logs, _ = _in_order(by_session.values())
+        for at, numbers in _numbered(by_session, logs).items():
             if any(own != number for own, number in numbers.items()):
                 changed[at][place] = numbers
     return dict(changed)
 
 
-def _of_partition(by_session: Mapping[int, list[_Met]]) -> dict[int, dict[int, int]]:
-    """The number of each session's numbers of one partition."""
-    known = {at: sorted(met) for at, met in by_session.items()}
+def unordered(sessions: Sequence[Session]) -> set[Place]:
+    """The partitions of which clocks alone say in which order some incarnations came."""
+    return {
+        place
+        for place, by_session in _met(sessions).items()
+        if not _in_order(by_session.values())[1]
+    }
+
+
+def unmatched(sessions: Sequence[Session], newest: Mapping[tuple[int, str], int]) -> set[int]:
+    """The sessions whose numbers cannot be matched with those of another group: to be left out.
+
+    So it is where a group began behind a cut of a log, of which it does not know, or may have; and
+    where a topic was recreated, and some logs of several groups do not name its id (older versions,
+    `--portable`). What is left are the logs of the group that knows of most incarnations.
+
+    `newest` is, by session's place and topic, the greatest number in its rows of the topic.
+    """
+    found: set[int] = set()
+    for topic in sorted({topic for _, topic in newest}):
+        groups: defaultdict[str, list[int]] = defaultdict(list)
+        for at, name in newest:
+            if name == topic:
+                groups[sessions[at].reader].append(at)
+        if len(groups) == 1:
+            continue
+        cuts: defaultdict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+        ids: set[str] = set()
+        for reader, members in groups.items():
+            for each in (each for at in members for each in _incarnations(sessions[at], topic)):
+                ids.add(each.topic_id)
+                for partition in each.partitions:
+                    known = cuts[partition, each.topic_id]
+                    known[reader] = max(known[reader], each.cuts)
+        left_out = {
+            reader
+            for known in cuts.values()
+            for reader, count in known.items()
+            if count < max(known.values())
+        }
+        greatest = {reader: max(newest[at, topic] for at in of) for reader, of in groups.items()}
+        named = all(_incarnations(sessions[at], topic) for of in groups.values() for at in of)
+        if not named and (len(ids) > 1 or any(greatest.values())):
+            left_out = groups.keys() - {max(groups, key=lambda reader: (greatest[reader], reader))}
+        found |= {at for reader in left_out for at in groups[reader]}
+    return found
+
+
+def _incarnations(session: Session, topic: str) -> Sequence[Incarnation]:
+    return session.topics[topic].incarnations if topic in session.topics else ()
+
+
+def _met(sessions: Sequence[Session]) -> dict[Place, _MetBySession]:
+    """By partition and session's place, the incarnations that it met, by their numbers."""
+    met: defaultdict[Place, _MetBySession] = defaultdict(dict)
+    for at, session in enumerate(sessions):
+        for name in session.topics:
+            for each in _incarnations(session, name):
+                found = _Met(each.number, _Log(each.topic_id, each.cuts), each.since_ns)
+                for partition in each.partitions:
+                    met[name, partition].setdefault(at, []).append(found)
+    return {
+        place: {at: sorted(its) for at, its in by_session.items()}
+        for place, by_session in met.items()
+    }
+
+
+def _numbered(by_session: _MetBySession, logs: Iterable[_Log]) -> dict[int, dict[int, int]]:
+    """The number of each session's numbers of one partition, whose logs came in this order."""
     numbers: dict[_Log, int] = {}
     before = -1
-    for log in _in_order(known.values()):
-        own = (each.number for met in known.values() for each in met if each.log == log)
+    for log in logs:
+        own = (each.number for met in by_session.values() for each in met if each.log == log)
         # A session's number is how many there were before, of which no log may be here.
         before = numbers[log] = max(before + 1, *own)
-    return {at: {each.number: numbers[each.log] for each in met} for at, met in known.items()}
+    return {at: {each.number: numbers[each.log] for each in met} for at, met in by_session.items()}
 
 
-def _in_order(known: Iterable[Sequence[_Met]]) -> list[_Log]:
-    """All logs, each behind those that some session met before it; else as they were met first."""
+def _in_order(known: Iterable[Sequence[_Met]]) -> tuple[list[_Log], bool]:
+    """All logs, each behind those that were met before it; else as they were met first.
+
+    And whether no clock decided that.
+    """
     before: defaultdict[_Log, set[_Log]] = defaultdict(set)
     first_ns: dict[_Log, int] = {}
     for met in known:
@@ -80,14 +147,18 @@ def _in_order(known: Iterable[Sequence[_Met]]) -> list[_Log]:
             before[later.log].add(earlier.log)
     for log in first_ns:
         before[log] |= {_Log(log.topic_id, cuts) for cuts in range(log.cuts)} & first_ns.keys()
+        before[log].discard(log)
     left = sorted(first_ns, key=lambda log: (first_ns[log], log))
     found: list[_Log] = []
+    sure = True
     while left:
-        # Where sessions contradict each other, which none does, the clocks decide.
-        following = next((log for log in left if before[log].issubset(found)), left[0])
+        ready = [log for log in left if before[log].issubset(found)]
+        sure &= len(ready) == 1
+        # Where sessions contradict each other, which none does, the clocks decide, too.
+        following = ready[0] if ready else left[0]
         left.remove(following)
         found.append(following)
-    return found
+    return found, sure
 
 
 def applied(rows: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:

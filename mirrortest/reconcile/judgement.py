@@ -7,7 +7,7 @@ of them. It shares no code with `verify`, of which it is the check. Step by step
    often an offset was read.
 2. **Disorder** is where a stream went back in a partition: a number is *reordered* if its first
    copy there stands behind a greater number of its stream. What stands in a topic that was created
-   again stands behind all of the topic before it.
+   again stands behind all of the topic before it, where it is known which was which (`unordered`).
 3. **Doubts** (`unread`): up to which number a stream may stand in offsets that nobody read.
 4. **Segments**: between two neighbouring bounds of all that is known of a stream's numbers nothing
    changes, so each such segment has one verdict:
@@ -21,7 +21,8 @@ of them. It shares no code with `verify`, of which it is the check. Step by step
    | inconclusive | acked, not seen, not claimed, and in doubt |
    | in flight | acked, not seen, none of these, and not due, or the end was not reached |
    | late | seen, and claimed lost before |
-   | phantom | seen, of a producer whose logs are here and whole, and not sent, or failed |
+   | phantom | seen, of a producer whose logs are here and whole, and not sent, or failed; not \
+what a log without an end does not have, which may have been copied before |
    | duplicated | more than one copy |
 
    *Due* is what was acknowledged a deadline before a consumer looked at the end: its log says so
@@ -68,6 +69,7 @@ class Given:
 
     Attributes:
         known: (producer, incarnation) whose logs are here and whole.
+        unended: those of them whose logs have no end: they may be copies of before.
         horizons: by topic, the time (ns) up to which what was acknowledged is due, where no log
             says what has expired.
         last_words: by topic, the session whose online verdict on it is the last.
@@ -78,12 +80,14 @@ class Given:
         stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
+        unordered: partitions (topic, number) of which it is unknown which incarnation came first.
         explaining: by topic, as what those messages count that compaction explains.
         holes: by topic and partition, the offsets that compaction may have emptied.
         source_compacted: by topic that is compacted in the source, the partitions that were read.
     """
 
     known: frozenset[tuple[str, int]] = frozenset()
+    unended: frozenset[tuple[str, int]] = frozenset()
     horizons: Mapping[str, int] = field(default_factory=dict)
     last_words: Mapping[str, int] = field(default_factory=dict)
     cuts: Sequence[Cut] = ()
@@ -93,6 +97,7 @@ class Given:
     stamped: frozenset[str] = frozenset()
     counts: Mapping[str, Collection[int]] = field(default_factory=dict)
     overlapping: bool = False
+    unordered: frozenset[tuple[str, int]] = frozenset()
     explaining: Mapping[str, Finding] = field(default_factory=dict)
     holes: Mapping[str, Mapping[int, Holes]] = field(default_factory=dict)
     source_compacted: Mapping[str, Collection[int]] = field(default_factory=dict)
@@ -133,8 +138,8 @@ class Judged:
     """Segments of streams, with their verdict; all arrays have one value each.
 
     `findings` are the bits of what was found; `claimed`: lost, by a consumer. `accounted`: the log
-    of its producer is here and whole; `unlogged`: only a ledger says that it was acknowledged;
-    `acked_rows` are how many rows of the log say so.
+    of its producer is here, and whole as far as that; `unlogged`: only a ledger says that it was
+    acknowledged; `acked_rows` are how many rows of the log say so.
     """
 
     spans: Spans
@@ -189,7 +194,7 @@ def judge(rows: StreamRows, given: Given) -> Judgement:
     seen = rows.of(Kind.SEEN)
     copies = copies_of(rows, seen, overlapping=given.overlapping)
     doubt = doubts(rows, seen, copies, given, given.unread)
-    disorder = _disorder(copies, doubt)
+    disorder = _disorder(rows, given, copies, doubt)
     held = hold(rows, seen, copies, disorder)
     judged = _segments(rows, given, seen, copies, disorder, doubt, held)
     return Judgement(rows, copies, held, explained(rows, copies, judged, given))
@@ -213,7 +218,7 @@ def judge_partitions(
 ) -> tuple[Copies, Held]:
     """What some of the rows show of partitions alone, where this was not read."""
     copies = copies_of(rows, seen, overlapping=given.overlapping)
-    disorder = _disorder(copies, doubts(rows, seen, copies, given, unread))
+    disorder = _disorder(rows, given, copies, doubts(rows, seen, copies, given, unread))
     return copies, hold(rows, seen, copies, disorder)
 
 
@@ -238,11 +243,18 @@ def copies_of(rows: StreamRows, seen: Longs, *, overlapping: bool) -> Copies:
     )
 
 
-def _disorder(copies: Copies, doubt: Doubts) -> Spans:
+def _disorder(rows: StreamRows, given: Given, copies: Copies, doubt: Doubts) -> Spans:
     """Reordered numbers, by stream and partition; no first copy may stand in unread offsets."""
     order = np.lexsort((copies.offset, copies.identity, copies.spans.key))
     key, lo, hi = copies.spans.take(order)
-    above = np.maximum(highest_before(key, hi), copies.above[order])
+    line = key
+    if given.unordered:
+        topics = rows.streams.names(rows.streams.topic[copies.stream_of])
+        places = zip(topics, copies.partition_of.tolist(), strict=True)
+        apart = np.array([place in given.unordered for place in places], dtype=bool)
+        identity = copies.identity[order]
+        line = key * (int(identity.max(initial=0)) + 1) + np.where(apart[key], identity, 0)
+    above = np.maximum(highest_before(line, hi), copies.above[order])
     went_back = np.zeros(len(copies.stream_of), dtype=bool)
     went_back[key[lo < above]] = True
     here = went_back[key]
@@ -355,9 +367,11 @@ def _segments(
     failed = ~acked & (by_outcome[Outcome.UNKNOWN][0] == 0)
     failed &= (failed_rows > 0) | failed_in_ledger
     named = (sweep.sum("reserved") + sweep.sum("sent") + sweep.sum("vouched")) > 0
-    used = (named & (sweep.sum("unused") == 0)) | acked
+    unused = sweep.sum("unused") > 0
+    used = (named & ~unused) | acked
     due = (sweep.sum("sent", _is_due(rows, sent, given)) + sweep.sum("expired")) > 0
-    accounted = _accounted(rows, given)[sweep.segments.key]
+    known, unended = (_are(rows, each)[sweep.segments.key] for each in (given.known, given.unended))
+    accounted = known & (used | unused | ~unended)
     seen_at = number > 0
     missing = acked & ~seen_at
     found = _found(sweep, number, rows.findings[flagged])
@@ -405,10 +419,11 @@ def _is_due(rows: StreamRows, sent: Longs, given: Given) -> Flags:
     return due
 
 
-def _accounted(rows: StreamRows, given: Given) -> Flags:
+def _are(rows: StreamRows, producers: Collection[tuple[str, int]]) -> Flags:
+    """Which streams are of these producers' incarnations."""
     names = rows.streams.table["producer"].to_pylist()
     numbers = rows.streams.incarnation.tolist()
-    return np.array([each in given.known for each in zip(names, numbers, strict=True)], dtype=bool)
+    return np.array([each in producers for each in zip(names, numbers, strict=True)], dtype=bool)
 
 
 def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:

@@ -13,7 +13,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from mirrortest.reconcile.incarnations import Numbers
     from mirrortest.seqlog.files import SessionFiles
@@ -30,6 +30,7 @@ class Plan:
     `sessions` are what the mirror is judged by, `observers` those of source observers: they saw
     another topic's offsets, and say nothing of the mirror's copy. `elsewhere` are those of
     observers of a cluster that no producer wrote to, as of the destination by mistake: left out.
+    `unmatched` are those of consumers whose incarnations cannot be matched with others'.
     """
 
     run: str
@@ -37,6 +38,13 @@ class Plan:
     sessions: tuple[SessionFiles, ...]
     observers: tuple[SessionFiles, ...] = ()
     elsewhere: tuple[SessionFiles, ...] = ()
+    unmatched: tuple[SessionFiles, ...] = ()
+
+    def without(self, numbers: Collection[int]) -> Plan:
+        """The plan without these sessions, which are unmatched."""
+        kept = (found for at, found in enumerate(self.sessions) if at not in numbers)
+        apart = (found for at, found in enumerate(self.sessions) if at in numbers)
+        return replace(self, sessions=tuple(kept), unmatched=(*self.unmatched, *apart))
 
     @property
     def observed(self) -> Plan:
@@ -123,12 +131,54 @@ class Plan:
         """Where the result goes by default: with the logs of the first place."""
         return self.places[0].child(f"run={self.run}", "result")
 
-    def read_uncommitted(self) -> list[str]:
-        """What is inconclusive because consumers read what may have been aborted."""
+    @property
+    def uncommitted(self) -> set[str]:
+        """The source topics of which a consumer read what may have been aborted."""
+        return {
+            source
+            for _, session in self.of(Role.CONSUMER)
+            for source, topic in session.topics.items()
+            if topic.uncommitted
+        }
+
+    @property
+    def used_twice(self) -> dict[tuple[str, int], list[str]]:
+        """Producers' incarnations (name, number) of which there are several sessions, and where.
+
+        A number is given twice where the ledger was deleted, and the first log was elsewhere.
+        """
+        found: dict[tuple[str, int], list[str]] = {}
+        for each in self.sessions:
+            if each.session.role is Role.PRODUCER and each.session.incarnation is not None:
+                name = each.session.name, each.session.incarnation
+                found.setdefault(name, []).append(each.location.shown)
+        return {name: places for name, places in found.items() if len(places) > 1}
+
+    def doubts(self) -> list[str]:
+        """What is inconclusive by the sessions alone."""
         return [
-            f"{topic}: messages of the run were written in transactions, and a consumer read with "
-            "isolation.level=read_uncommitted: they may have been aborted"
-            for topic in self.copies(lambda topic: topic.uncommitted)
+            *(
+                f"there is no {role.value}'s log of run {self.run!r} in "
+                + ", ".join(place.shown for place in self.places)
+                for role in (Role.PRODUCER, Role.CONSUMER)
+                if not self.of(role)
+            ),
+            *(
+                f"{topic}: messages of the run were written in transactions, and a consumer read "
+                "with isolation.level=read_uncommitted: they may have been aborted"
+                for topic in self.copies(lambda topic: topic.uncommitted)
+            ),
+            *(
+                f"producer {name}.{number} has several logs ({', '.join(places)}): its number was "
+                "given twice, as the ledger had been deleted, and its messages cannot be told apart"
+                for (name, number), places in sorted(self.used_twice.items())
+            ),
+            *(
+                f"{found.location.shown}: left out: a topic was recreated or cut back, and which "
+                "of its logs this consumer read cannot be matched with other groups' logs: "
+                "reconcile the logs of each group apart, with the producers' logs"
+                for found in self.unmatched
+            ),
         ]
 
     def copies(self, are: Callable[[Topic], bool]) -> list[str]:
@@ -141,15 +191,6 @@ class Plan:
                 if are(topic)
             }
         )
-
-    def missing_sides(self) -> list[str]:
-        """What is inconclusive because a whole side's logs are not there."""
-        where = ", ".join(place.shown for place in self.places)
-        return [
-            f"there is no {role.value}'s log of run {self.run!r} in {where}"
-            for role in (Role.PRODUCER, Role.CONSUMER)
-            if not self.of(role)
-        ]
 
 
 def _clock_error(session: Session) -> int:

@@ -168,6 +168,8 @@ class Session(DocumentPart):
         expiry_logged: a consumer ends with the numbers whose deadline has passed (`expired`).
         clock_error_ns: the kernel's bound of the wall clock's error at the start; null: unknown.
         clean: all rows are in the listed files.
+        judged_before: other policies than `expect_partition` by which states had been judged that
+            a consumer went on from.
         spooled: the last files may still be in a spool, until a salvage.
         clusters: cluster ids of `source` and `destination`.
         settings: the options as the user gave them, without secrets, for people to read.
@@ -198,6 +200,7 @@ class Session(DocumentPart):
     spooled: bool = False
     topics: dict[str, Topic] = Field(default_factory=dict)
     expect_partition: str | None = None
+    judged_before: tuple[str, ...] = ()
     deadline_ns: int | None = None
     clusters: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, str] = Field(default_factory=dict)
@@ -213,6 +216,11 @@ class Session(DocumentPart):
         if self.schema_version > SCHEMA_VERSION:
             raise ValueError(f"columns of version {self.schema_version}")
         return self
+
+    @property
+    def reader(self) -> str:
+        """The group whose consumers count incarnations alike: a consumer group, or all shares."""
+        return self.settings.get("consumer group", "shards")
 
     @property
     def horizon_ns(self) -> int | None:

@@ -176,7 +176,7 @@ def test_what_producers_may_have_repeated_decides_nothing(
     assert result.undecided == (len(possible) == 2)
     assert result.undecided or possible == {result.passed}
     if result.undecided:
-        assert f"{own} of {count} may be the producers' own" in undecided([result])[0]
+        assert f"{own} of {count} may be none of the mirror's" in undecided([result])[0]
 
 
 def test_what_was_not_measured_decides_nothing() -> None:

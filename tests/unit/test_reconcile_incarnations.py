@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.reconcile.incarnations import applied, renumbered
+from mirrortest.reconcile.incarnations import applied, renumbered, unmatched, unordered
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Incarnation, Session, Topic
 
@@ -109,3 +109,45 @@ def test_rows_carry_the_numbers_that_their_own_stand_for() -> None:
     found = applied(rows, {_PLACE: {0: 1, 1: 3}})
     assert found["topic_identity"].to_pylist() == ["1", "3", "0", "0", None]
     assert applied(rows, {}) is rows
+
+
+def _of(group: str, *met: tuple[int, str, int]) -> Session:
+    """A session of a group that met incarnations: (number, topic id, cuts)."""
+    incarnations = tuple(
+        Incarnation(number=number, topic_id=topic_id, cuts=cuts, since_ns=1, partitions=(3,))
+        for number, topic_id, cuts in met
+    )
+    return Session(
+        run="r", role=Role.CONSUMER, name="c", session="s", started_ns=1,
+        topics={"t": Topic(incarnations=incarnations)},
+        settings={"consumer group": group} if group else {},
+    )  # fmt: skip
+
+
+def test_clocks_order_what_no_session_has_met_both_of() -> None:
+    """Also in one group, whose state may have been lost; but a cut comes behind what it cut."""
+    a, b = (0, "a", 0), (1, "b", 0)
+    assert unordered([_of("g", a, b), _of("h", (0, "b", 0))]) == set()
+    assert unordered([_of("g", a), _of("g", b)]) == {_PLACE}
+    assert unordered([_of("g", a, (1, "a", 1)), _of("h", (0, "a", 1))]) == set()
+    assert unordered([_of("g", a), _of("h", (0, "b", 0))]) == {_PLACE}
+    assert unordered([_of("g", a), _of("g", (0, "b", 0))]) == {_PLACE}
+
+
+def test_groups_that_cannot_be_matched_leave_the_one_that_knows_of_most() -> None:
+    """By cuts, or where a log does not name its topics and there were several."""
+
+    def apart(*of: tuple[Session, int]) -> set[int]:
+        sessions = [session for session, _ in of]
+        return unmatched(sessions, {(at, "t"): newest for at, (_, newest) in enumerate(of)})
+
+    cut, behind = _of("g", (0, "a", 0), (1, "a", 1)), _of("h", (0, "a", 0))
+    assert apart((behind, 0), (cut, 1)) == {0}
+    assert apart((_of("g", (0, "a", 0)), 0), (cut, 1)) == set()
+    assert apart((_of("h", (0, "a", 0), (1, "a", 1)), 1), (cut, 1)) == set()
+    unnamed = _of("")
+    assert apart((unnamed, 1), (behind, 0)) == {1}
+    assert apart((unnamed, 0), (behind, 0)) == set()
+    assert apart((unnamed, 1), (_of("", (0, "a", 0), (1, "b", 0)), 1)) == set()
+    assert apart((unnamed, 0), (_of("h", (0, "a", 0), (1, "b", 0)), 1)) == {0}
+    assert apart((_of("h", (0, "a", 0), (1, "b", 0)), 1), (_of("g", (0, "b", 0)), 0)) == set()

@@ -78,7 +78,7 @@ def test_what_a_consumer_read_uncommitted_is_a_reason(tmp_path: Path) -> None:
         await (await SequenceLog.open(tmp_path, about)).close()
 
     asyncio.run(_log(tmp_path, "big"))
-    assert plan([str(tmp_path)], "big").read_uncommitted() == []
+    assert not plan([str(tmp_path)], "big").uncommitted
     asyncio.run(log())
-    [reason] = plan([str(tmp_path)], "big").read_uncommitted()
+    [reason] = plan([str(tmp_path)], "big").doubts()
     assert reason.startswith("A.t: messages of the run were written in transactions")

@@ -6,10 +6,11 @@ The real applications on the simulated clusters.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirrortest.verify.placement import ExpectPartition
 from tests.simulation.offline import reconciled
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Script, played
@@ -92,3 +93,26 @@ def test_what_is_lost_where_all_was_read_is_lost_whatever_clocks_say(seconds: in
         assert (counts["lost"], counts["inconclusive"], counts["reordered"]) == (1, 0, 1)
     assert logs.online is not None
     assert not logs.online.disagreements
+
+
+@pytest.mark.parametrize("seconds", [0, 3 * _HOUR, -3 * _HOUR])
+@pytest.mark.parametrize("right", [True, False])
+def test_the_policy_of_whoever_took_over_counts_whatever_clocks_say(
+    seconds: int, right: bool
+) -> None:
+    """The first consumer was given another --expect-partition, on a host whose clock is off."""
+    policies = [ExpectPartition.SOURCE, ExpectPartition.MURMUR2]
+    first, second = policies if right else reversed(policies)
+
+    async def script(stage: Stage) -> None:
+        _set(stage, "c0", seconds)
+        stage.world.destination.create("t0", 5)
+        stage.supervise("produce", "p0", destination_partitions=5)
+        of_first: dict[str, Any] = {"duration": 3.0, "until_complete": False}
+        stage.supervise("consume", "c0", expect_partition=first, **of_first)
+        await asyncio.sleep(6)
+        stage.supervise("consume", "c1", expect_partition=second)
+
+    plan = Plan(messages=40, rate=10.0, partitions=3, rehash=True, direct_ledger=True)
+    logs = reconciled(played(plan, script))
+    assert (logs.counts["misrouted"] == 0, logs.exit_code) == (right, 0 if right else 99)

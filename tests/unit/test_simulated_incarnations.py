@@ -139,3 +139,117 @@ def test_a_log_that_was_cut_back_twice_has_three_incarnations_of_one_topic() -> 
     logs = reconciled(played(_PLAN, script))
     assert (logs.counts["duplicated"], logs.counts["surplus"]) == (4, 8)
     assert logs.counts["seen"] == 15
+
+
+@pytest.mark.parametrize("ahead", [0, 10_800, -10_800])
+def test_clocks_do_not_put_what_two_groups_read_of_two_topics_out_of_order(ahead: int) -> None:
+    """Nobody has read both topics, and the first group's host is hours off; 1 comes behind 2."""
+
+    async def script(stage: Stage) -> None:
+        create = stage.world.process
+
+        def process(of: str, *, wall_offset_ns: int = 0) -> object:
+            return create(of, wall_offset_ns=wall_offset_ns + (of == "c0") * ahead * 10**9)
+
+        stage.world.process = process  # type: ignore[method-assign,assignment]
+        script = Script(stage)
+        await script.held_back()
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=6.0)
+        await asyncio.sleep(2)
+        script.write((0, 2, 1, *range(3, 10)))
+        await script.read(10)
+        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        script.recreate()
+        script.write((*range(10, 15), 14))
+        stage.supervise("consume", "c1", group="b", until_complete=False, duration=15.0)
+
+    logs = reconciled(played(replace(_PLAN, deadline=30.0), script))
+    assert (logs.counts["reordered"], logs.counts["duplicated"]) == (1, 1)
+    assert (logs.counts["seen"], logs.counts["lost"]) == (15, 0)
+
+
+def test_what_a_missing_log_shows_of_a_topic_of_before_is_not_lost() -> None:
+    """The second group knows that there was another topic; the first one's log is not here."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.held_back()
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=4.0)
+        await asyncio.sleep(2)
+        script.write(range(10))
+        await script.read(10)
+        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        script.recreate()
+        script.write(range(10, 14))
+        stage.supervise("consume", "c1", group="b", until_complete=False, duration=15.0)
+
+    stage = played(_PLAN, script)
+    logs = reconciled(stage, without=["c0"])
+    assert stage.outcome.reports[1].exit_code == logs.exit_code == 3
+    assert (logs.counts["lost"], logs.counts["delivered"]) == (0, 4)
+
+
+def _behind_a_cut(*, twice: int | None) -> Stage:
+    """A second group begins behind a cut; a message is there twice indeed, or none is."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.held_back()
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=30.0)
+        await asyncio.sleep(2)
+        script.write(range(10))
+        await script.read(10)
+        await asyncio.sleep(3)
+        script.copy.elect_unclean(6, script.world.now_ns)
+        script.write((*range(10, 15), *(() if twice is None else (twice,))))
+        await asyncio.sleep(4)
+        stage.supervise("consume", "c1", group="b")
+
+    return played(_PLAN, script)
+
+
+@pytest.mark.parametrize(("twice", "code"), [(None, 3), (12, 99)])
+def test_a_group_that_begins_behind_a_cut_makes_no_duplicates(twice: int | None, code: int) -> None:
+    """It does not know of the cut: its log is left out beside that of the group that does."""
+    stage = _behind_a_cut(twice=twice)
+    logs = reconciled(stage, ["duplicated==0"])
+    assert (logs.counts["duplicated"], logs.exit_code) == (int(twice is not None), code)
+    assert (logs.counts["seen"], logs.counts["lost"]) == (15, 0)
+    assert "reconcile the logs of each group apart" in logs.inconclusive[0]
+
+
+def test_the_log_of_a_group_that_began_behind_a_cut_is_judged_by_itself() -> None:
+    """For it, what was cut off is in the destination no more; 12 is there twice."""
+    logs = reconciled(_behind_a_cut(twice=12), without=["c0"])
+    assert (logs.counts["seen"], logs.counts["lost"], logs.counts["duplicated"]) == (11, 4, 1)
+    assert not any("apart" in reason for reason in logs.inconclusive)
+
+
+@pytest.mark.parametrize("named", [(), ("c0",), ("c1",)])
+def test_groups_whose_logs_do_not_name_topics_are_not_mixed(named: tuple[str, ...]) -> None:
+    """As the version before wrote them: the second group's number 0 is the first one's 1."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.held_back()
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=40.0)
+        await asyncio.sleep(2)
+        script.write(range(10))
+        await script.read(10)
+        await asyncio.sleep(3)
+        script.recreate()
+        script.write((*range(10, 15), 12))
+        await asyncio.sleep(8)
+        stage.supervise("consume", "c1", group="b")
+
+    stage = played(_PLAN, script)
+    for log in stage.world.logs:
+        if log.session.name not in named:
+            topics = {
+                name: topic.model_copy(update={"incarnations": ()})
+                for name, topic in log.session.topics.items()
+            }
+            log.session = log.session.model_copy(update={"topics": topics})
+    logs = reconciled(stage)
+    assert (logs.counts["duplicated"], logs.counts["lost"]) == (1, 0)
+    assert any("reconcile the logs of each group apart" in why for why in logs.inconclusive)

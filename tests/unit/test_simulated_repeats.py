@@ -6,6 +6,8 @@ The real applications on the simulated clusters, and their logs reconciled.
 from __future__ import annotations
 
 import asyncio
+from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -100,3 +102,51 @@ def test_a_producer_without_idempotence_passes_where_nothing_came_twice(
     """And a true copy is no pass."""
     stage = _played(None, idempotent=False, twice=twice)
     assert [each for each, _ in _verdicts(stage)] == [code, code]
+
+
+def test_whether_a_producer_repeats_whose_log_is_missing_is_unknown() -> None:
+    """What it sent twice is not laid to the mirror; online its ledger record says it."""
+    stage = _played(_lose_an_answer, idempotent=False)
+    logs = reconciled(stage, _CONDITIONS, without=["p0"])
+    assert (logs.exit_code, logs.counts["duplicated"] > 0) == (3, True)
+
+
+def _transactional(*, committed: bool, twice: bool) -> Stage:
+    """A mirror that aborts a transaction and writes it again; `twice`: and a message twice."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.abort_next = True
+        judged = thresholds(_CONDITIONS)
+        stage.supervise("consume", "c0", thresholds=judged, deadline=8.0)
+        script = Script(stage)
+        await script.produced()
+        if twice:
+            await asyncio.sleep(0.5)
+            script.write([39])
+
+    plan = Plan(messages=40, rate=20.0, direct_ledger=True, transactional=True)
+    return played(replace(plan, read_committed=committed), script)
+
+
+@pytest.mark.parametrize(
+    ("committed", "twice", "code"),
+    [(False, False, 3), (False, True, 3), (True, False, 0), (True, True, 99)],
+)
+def test_what_was_aborted_and_written_again_is_no_duplicate(
+    committed: bool, twice: bool, code: int
+) -> None:
+    """Who reads uncommitted has seen both, and knows of neither whether it counts."""
+    stage = _transactional(committed=committed, twice=twice)
+    assert [each for each, _ in _verdicts(stage)] == [code, code]
+
+
+def test_a_number_that_was_given_to_two_sessions_is_a_doubt() -> None:
+    """The ledger was deleted, and the first session's log was on another machine."""
+    stage = _played(None, idempotent=True)
+    [first] = [log for log in stage.world.logs if log.session.name == "p0"]
+    again = copy(first)
+    again.session = first.session.model_copy(update={"session": f"{first.session.session}-b"})
+    stage.world.logs.append(again)
+    logs = reconciled(stage, _CONDITIONS)
+    assert logs.exit_code == 3
+    assert "producer p0.1 has several logs" in logs.inconclusive[0]

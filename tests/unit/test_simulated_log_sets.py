@@ -1,0 +1,112 @@
+"""Sets of logs as people have them: copied while the run goes on, or not all of a run's.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.consume.options import Shard
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from tests.simulation.history import Stage
+    from tests.simulation.sequence_log import SimulatedLog
+
+_PLAN = Plan(messages=100, rate=10.0, direct_ledger=True)
+
+
+def _copied(stage: Stage, name: str) -> SimulatedLog:
+    """A copy of what is durable of a log by now."""
+    [log] = [each for each in stage.world.logs if each.session.name == name]
+    made = copy(log)
+    made.rows = list(log.rows)
+    return made
+
+
+def test_what_a_producer_sent_after_its_log_was_copied_is_no_phantom() -> None:
+    """Logs are copied in the middle of a run, the consumer's some seconds later."""
+    copies = []
+
+    async def script(stage: Stage) -> None:
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0")
+        for name in ("p0", "c0"):
+            await asyncio.sleep(4)
+            copies.append(_copied(stage, name))
+
+    stage = played(_PLAN, script)
+    stage.world.logs[:] = copies
+    logs = reconciled(stage)
+    assert (logs.exit_code, logs.counts["phantom"]) == (3, 0)
+    assert any("were copied before they ended" in why for why in logs.inconclusive)
+
+
+def test_what_a_producer_that_has_ended_did_not_send_is_a_phantom() -> None:
+    """Its log says all of it."""
+
+    async def script(stage: Stage) -> None:
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0")
+
+    stage = played(_PLAN, script)
+    [log] = [each for each in stage.world.logs if each.session.name == "p0"]
+    ends = {"reserved": 90, "sent": 90, "end": 90}
+    log.rows = [
+        row._replace(seq_hi=min(row.seq_hi or 0, ends[row.kind]), offset_lo=None, offset_hi=None)
+        for row in log.rows
+        if (row.seq_lo or 0) < ends[row.kind]
+    ]
+    log.durable_rows = len(log.rows)
+    logs = reconciled(stage, without=["c0"])
+    assert logs.counts["sent"] == 90
+    consumer = [each for each in stage.world.logs if each.session.name == "c0"]
+    for each in consumer:  # without the ledger's word
+        each.rows = [row for row in each.durable if row.kind != "vouched"]
+        each.durable_rows = len(each.rows)
+    assert reconciled(stage).counts["phantom"] == 10
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_loss_in_a_share_that_nobody_read_is_found_by_another_group(second: bool) -> None:
+    """Of two shares one has no consumer: what belongs there is in doubt, until a group reads it."""
+
+    async def script(stage: Stage) -> None:
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0", duration=25.0, until_complete=False)
+        if second:
+            stage.supervise("consume", "d0", 2.0, group="b", shard=None)
+
+    plan = Plan(messages=40, rate=10.0, partitions=2, idle_share=True, direct_ledger=True)
+    logs = reconciled(played(plan, script))
+    assert (logs.counts["lost"], logs.exit_code) == (0, 0 if second else 3)
+    assert second or "t0-1: no consumer's log covers this partition" in logs.inconclusive
+    logs = reconciled(played(replace(plan, drop_every=7), script))
+    assert (logs.counts["lost"] > 0, logs.exit_code) == (second, 99 if second else 3)
+
+
+def test_a_partition_that_was_empty_for_one_group_is_not_read_for_another() -> None:
+    """It was filled since, and no consumer of the second group reads it: nothing there is lost."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.held_back()
+        early: dict[str, Any] = {"duration": 4.0, "until_complete": False}
+        stage.supervise("consume", "c0", group="a", **early)
+        await script.until(lambda: "c0" in stage.current)
+        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        stage.mirror.running = True
+        stage.supervise("consume", "c1", shard=Shard(1, 2), duration=20.0, until_complete=False)
+
+    plan = Plan(messages=20, rate=40.0, partitions=2, direct_ledger=True)
+    logs = reconciled(played(plan, script))
+    assert (logs.counts["lost"], logs.exit_code) == (0, 3)
+    assert logs.counts["delivered"] + logs.counts["inconclusive"] == logs.counts["acked"] == 20

@@ -21,7 +21,7 @@ from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
@@ -139,6 +139,16 @@ def log_tails(
             context.log.tail(reached._replace(next_offset=0), end)
 
 
+def _damaged(others: Views) -> Iterator[str]:
+    """Notes on what seems damaged in topics that are not the run's."""
+    for topic, view in sorted(others.items()):
+        if found := sum(checker.streamless[Finding.CORRUPTED] for checker in view.values()):
+            yield (
+                f"{topic}: {found:,} messages do not prove that they were written to this topic, "
+                "and no producer of this run writes to it: they do not count as corrupted"
+            )
+
+
 @dataclass(frozen=True)
 class _Conclusion:
     """What the report rests on."""
@@ -156,8 +166,13 @@ class _Conclusion:
         context, options, metrics = self.context, self.context.options, self.context.metrics
         of_partitions = [note for each in self._ours for note in each.notes]
         of_partitions = list(dict.fromkeys((*of_partitions, *notes)))
-        checkers = [checker for view in self.views.values() for checker in view.values()]
-        total = RunVerdict.of(self.verdicts.values(), checkers)
+        of_run = context.topics.of_run(self.views)
+        others = {topic: view for topic, view in self.views.items() if topic not in of_run}
+        total = RunVerdict.of(
+            self.verdicts.values(),
+            [checker for topic in of_run for checker in self.views[topic].values()],
+            [checker for view in others.values() for checker in view.values()],
+        )
         silence = context.ledger.silence(options.run)
         counts = counts_of(total, vouched=silence is None)
         intended, sent = metrics.merged_latency()
@@ -180,7 +195,7 @@ class _Conclusion:
             latency=metrics.latency,
             thresholds=results,
             inconclusive=[*doubts, *undecided(results)],
-            notes=self._notes(of_partitions),
+            notes=[*self._notes(of_partitions), *_damaged(others)],
             reading=metrics.reading(self._lag),
             log=context.log.where,
             partitions=[str(at) for at in sorted(context.partitions)],
@@ -283,8 +298,7 @@ class _Conclusion:
                 + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
             )
         # Topics that only happen to match a pattern need not be the run's.
-        lanes = ledger.lanes_of(options.run)
-        vouched = {stream.topic for stream in lanes}
+        lanes, vouched = ledger.lanes_of(options.run), self.context.topics.recorded
         for topic in options.topics:
             source = self.context.topics.judges[topic].source
             if source not in vouched:

@@ -32,6 +32,7 @@ from mirrortest.reconcile.result_tables import (
     STREAMLESS,
     SUMS,
     sums_of,
+    without_others,
 )
 from mirrortest.reconcile.source import reading
 from mirrortest.reconcile.steps import Spark
@@ -176,7 +177,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     write_table(minutes.latency_table(timed), place.child("latency.parquet"))
     audit = minutes.by_minute(for_driver, sums[BY_MINUTE], timed)
     write_table(audit, place.child("by_minute.parquet"))
-    by_partition = sums_of(BY_PARTITION, sums[BY_PARTITION])
+    by_partition = without_others(sums_of(BY_PARTITION, sums[BY_PARTITION]), known.sent_to)
     write_table(by_partition, place.child("by_partition.parquet"))
     by_stream = sums_of(BY_STREAM, sums[BY_STREAM])
     write_table(by_stream, place.child("by_stream.parquet"))

@@ -92,6 +92,56 @@ def test_a_topic_that_is_deleted_while_it_is_assigned_holds_nobody_up(returns: b
     assert report.counts["foreign"] == returns
 
 
+def _copied(stage: Stage, to: str, run: str, damaged: int = 0) -> None:
+    """Copy what a run has in the source into a topic; of some messages the number is changed."""
+    place, source = stage.world.destination.topics[to].partitions[0], stage.world.source.topics
+    for batch in source["t0"].partitions[0].log:
+        for _, stamp, key, value, headers in rows_of(batch):
+            if value is None or f"@{run}.".encode() not in value:
+                continue
+            text = value.replace(b";0", b";9", 1) if damaged > 0 else value
+            damaged -= 1
+            raw = encoded([(stamp, key, text, headers)])
+            place.append(raw, [Record(0, key, None)], stage.world.now_ns)
+    stage.world.news("destination", to)
+
+
+@pytest.mark.parametrize(
+    ("name", "run"), [("t0.dlq", "sim"), ("t0.dlq", "other"), ("dlq.t0", "other")]
+)
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_copies_in_a_topic_that_is_not_the_runs_are_not_corrupted(
+    name: str, run: str, damaged: int
+) -> None:
+    """As in a dead-letter topic, or of another mirror; what is damaged in the run's topic is.
+
+    No consumer waits for such copies to end.
+    """
+
+    async def script(stage: Stage) -> None:
+        Script(stage)
+        stage.world.destination.create(name, 1, now_ns=stage.world.now_ns)
+        stage.supervise("produce", "q1", run="other")
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0", topics=(), topic_pattern="t0.*|dlq.*")
+        await asyncio.sleep(2)
+        if damaged:
+            _copied(stage, "t0", "sim", damaged)
+        while stage.current["c0"].ended_ns is None:
+            _copied(stage, name, run)
+            await asyncio.sleep(0.7)
+
+    stage = played(_PLAN, script)
+    (session,) = stage.outcome.consumers
+    report, offline = session.report, reconciled(stage)
+    for exit_code, counts in (
+        (report.exit_code, report.counts),
+        (offline.exit_code, offline.counts),
+    ):
+        assert (exit_code, counts["corrupted"]) == (99 if damaged else 0, damaged)
+    assert any(note.startswith(f"{name}: ") for note in report.notes)
+
+
 def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict() -> None:
     """A partition that the new topic does not have has no end to wait for."""
 

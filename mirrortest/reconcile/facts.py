@@ -91,12 +91,12 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for found in plan.sessions
         if not found.session.clean
     ]
-    *others, policy = policies_of(plan) or [""]
-    if others:
-        notes.append(
-            f"messages were judged by --expect-partition {', '.join(others)} before: where they "
-            f"belong was judged anew by --expect-partition {policy}"
-        )
+    notes += [
+        f"messages were judged by --expect-partition {', '.join(others)} before: where they "
+        f"belong was judged anew by --expect-partition {policy}"
+        for *others, policy in sorted({*map(tuple, policies_of(plan).values())})
+        if others
+    ]
     known, missing = _producers(overview, plan, damaged)
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
@@ -193,8 +193,7 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
             UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
-    policies = policies_of(plan)
-    policy = ExpectPartition(policies[-1]) if policies else None
+    policies = {topic: ExpectPartition(last) for topic, (*_, last) in policies_of(plan).items()}
     compacted = compacted_topics(plan)
     found = dict(facts.holes)
     for place, unnamed in facts.unnamed_holes.items():
@@ -214,12 +213,12 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         last_words=facts.last_words,
         cuts=tuple(facts.cuts),
         unread=tuple(ranges),
-        policy=policy,
-        rerouted=frozenset(
-            number
-            for number, session in plan.of(Role.CONSUMER)
-            if policy is not None and session.expect_partition not in {None, policy.value}
-        ),
+        policies=policies,
+        rerouted={
+            topic: numbers
+            for topic, policy in policies.items()
+            if (numbers := _judged_by_others(plan, topic, policy))
+        },
         counts=facts.counts,
         stamped=frozenset(stamped_at_source(plan)),
         overlapping=overlapping,
@@ -252,13 +251,30 @@ def _holes(
     return found, unnamed
 
 
-def policies_of(plan: Plan) -> list[str]:
-    """The policies that consumers were given, in the order in which they last began with each."""
-    last: dict[str, int] = {}
+def policies_of(plan: Plan) -> dict[str, list[str]]:
+    """By source topic, its consumers' policies, in the order in which they last began with each.
+
+    Topics may be mirrored in different ways, and have consumers of their own.
+    """
+    found: dict[str, dict[str, int]] = {}
     for _, session in plan.of(Role.CONSUMER):
         if (policy := session.expect_partition) is not None:
-            last[policy] = max(session.started_ns, last.get(policy, 0))
-    return sorted(last, key=lambda policy: (last[policy], policy))
+            for topic in session.topics:
+                last = found.setdefault(topic, {})
+                last[policy] = max(session.started_ns, last.get(policy, 0))
+    return {
+        topic: [policy for _, policy in sorted((at_ns, policy) for policy, at_ns in last.items())]
+        for topic, last in found.items()
+    }
+
+
+def _judged_by_others(plan: Plan, topic: str, policy: str) -> frozenset[int]:
+    """The sessions that judged a topic by another policy."""
+    return frozenset(
+        number
+        for number, session in plan.of(Role.CONSUMER)
+        if topic in session.topics and session.expect_partition not in {None, policy}
+    )
 
 
 def hidden_topics(plan: Plan) -> list[str]:

@@ -27,21 +27,23 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int]
 """A topic and a partition."""
+Sender = tuple[str, int, str]
+"""A producer, its incarnation, and a topic that it writes to."""
 
 
 @dataclass
 class Facts:
     """What is known of a run besides its sequences.
 
-    `known` are (producer, incarnation) whose logs are here and whole; `horizons` is, by topic,
-    the time (ns) up to which what was acknowledged is due, of topics where no log says what was.
+    `known` are those whose logs are here and whole; `horizons` is, by topic, the time (ns) up to
+    which what was acknowledged is due, of topics where no log says what was.
     """
 
     observed: ReadOffsets
     topics: set[str]
     sent_to: set[str]
     """Topics that records of the run's producers name, in their logs or in the ledger."""
-    known: set[tuple[str, int]]
+    known: set[Sender]
     horizons: dict[str, int]
     consumer_damaged: bool
     ranges: list[SeenRange]
@@ -343,8 +345,11 @@ def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:
 
 def _producers(
     overview: Sequence[Mapping[str, Any]], plan: Plan, damaged: set[int]
-) -> tuple[set[tuple[str, int]], list[tuple[str, int]]]:
-    """Whose logs are whole, and whose the ledger knows and are not here."""
+) -> tuple[set[Sender], list[tuple[str, int]]]:
+    """Whose logs are whole, and whose the ledger knows and are not here.
+
+    Of one id there may be several processes, with ledgers of their own and for other topics.
+    """
     logged = {
         (row["producer"], row["incarnation"], row["session"])
         for row in overview
@@ -355,12 +360,22 @@ def _producers(
         for number, session in plan.of(Role.PRODUCER)
         if session.incarnation is not None
     }
-    here = {(name, incarnation) for name, incarnation, _ in logged}
-    broken = {(name, incarnation) for name, incarnation, at in logged if at in damaged}
+    topics = {number: [*session.topics] for number, session in plan.of(Role.PRODUCER)}
+    here, broken = (
+        {
+            (name, incarnation, topic)
+            for name, incarnation, at in logged
+            if all_of_them or at in damaged
+            for topic in topics.get(at, ())
+        }
+        for all_of_them in (True, False)
+    )
     vouched = {
-        (row["producer"], row["incarnation"]) for row in overview if row["kind"] == "vouched"
+        (row["producer"], row["incarnation"], row["topic"])
+        for row in overview
+        if row["kind"] == "vouched"
     }
-    return here - broken, sorted(vouched - here)
+    return here - broken, sorted({(name, number) for name, number, _ in vouched - here})
 
 
 def _partition_count(plan: Plan, topic: str) -> int | None:

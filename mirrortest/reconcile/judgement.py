@@ -67,7 +67,7 @@ class Given:
     """What must be known of a run besides the rows of its streams.
 
     Attributes:
-        known: (producer, incarnation) whose logs are here and whole.
+        known: (producer, incarnation, topic) whose logs are here and whole.
         horizons: by topic, the time (ns) up to which what was acknowledged is due, where no log
             says what has expired.
         last_words: by topic, the session whose online verdict on it is the last.
@@ -83,7 +83,7 @@ class Given:
         source_compacted: by topic that is compacted in the source, the partitions that were read.
     """
 
-    known: frozenset[tuple[str, int]] = frozenset()
+    known: frozenset[tuple[str, int, str]] = frozenset()
     horizons: Mapping[str, int] = field(default_factory=dict)
     last_words: Mapping[str, int] = field(default_factory=dict)
     cuts: Sequence[Cut] = ()
@@ -408,9 +408,10 @@ def _is_due(rows: StreamRows, sent: Longs, given: Given) -> Flags:
 
 
 def _accounted(rows: StreamRows, given: Given) -> Flags:
-    names = rows.streams.table["producer"].to_pylist()
-    numbers = rows.streams.incarnation.tolist()
-    return np.array([each in given.known for each in zip(names, numbers, strict=True)], dtype=bool)
+    columns = (
+        rows.streams.table[name].to_pylist() for name in ("producer", "incarnation", "topic")
+    )
+    return np.array([each in given.known for each in zip(*columns, strict=True)], dtype=bool)
 
 
 def _anywhere(rows: StreamRows, given: Given) -> Flags:

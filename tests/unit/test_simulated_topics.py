@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Message, encode
+from mirrortest.wire.stream import ProducerId
 from tests.simulation.batch import Record, encoded, rows_of
 from tests.simulation.mirror import grow
 from tests.simulation.offline import reconciled
@@ -232,3 +235,39 @@ def test_a_run_that_was_judged_before_says_so() -> None:
     assert first.exit_code == second.exit_code == 0
     (note,) = set(second.notes) - set(first.notes)
     assert note.endswith("all had been judged before it started. For a new test use a new --run")
+
+
+@pytest.mark.parametrize("phantoms", [0, 1])
+def test_another_process_with_the_id_that_writes_to_other_topics_sends_no_phantoms(
+    phantoms: int,
+) -> None:
+    """As in another data centre, with a ledger of its own: of its messages nothing is known."""
+
+    async def script(stage: Stage) -> None:
+        world = stage.world
+        stage.supervise("produce", "p0", topics=("t0",))
+        other = stage.session("produce", "p0", topics=("t1",), ledger_topic="other")
+        stage.supervise("consume", "c0", 1.0, duration=20.0)
+        await other
+        await asyncio.sleep(2)
+        for seq in range(900, 900 + phantoms):
+            sender, now_ns = ProducerId("p0", "sim", 1), world.now_ns
+            message = Message("t0", sender, 0, seq, now_ns, now_ns, 0, 1, 120)
+            row = encode(message, Form.BODY)
+            raw = encoded([(row.timestamp_ms, row.key, row.value, ())])
+            copy = world.destination.topics["t0"].partitions[0]
+            copy.append(raw, [Record(0, row.key, None)], now_ns)
+            world.news("destination", "t0")
+
+    stage = played(Plan(topics=2, messages=20, rate=20.0, deadline=5.0), script)
+    logs = stage.world.logs
+    stage.world.logs = [log for log in logs if {*log.session.topics} != {"t1"}]
+    (report,) = stage.outcome.reports
+    offline = reconciled(stage)
+    for exit_code, counts in (
+        (report.exit_code, report.counts),
+        (offline.exit_code, offline.counts),
+    ):
+        assert (exit_code, counts["phantom"]) == (99 if phantoms else 3, phantoms)
+    assert "the ledger has no records of 1 streams that were read" in report.inconclusive
+    assert "20 messages were read whose producers' logs are missing" in offline.inconclusive

@@ -15,7 +15,7 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import BY_REPEATS, Finding
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.results.words import partitions, stamped
+from mirrortest.results.words import partitions, several_processes, stamped, unproven_copies
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
@@ -143,10 +143,7 @@ def _damaged(others: Views) -> Iterator[str]:
     """Notes on what seems damaged in topics that are not the run's."""
     for topic, view in sorted(others.items()):
         if found := sum(checker.streamless[Finding.CORRUPTED] for checker in view.values()):
-            yield (
-                f"{topic}: {found:,} messages do not prove that they were written to this topic, "
-                "and no producer of this run writes to it: they do not count as corrupted"
-            )
+            yield unproven_copies(topic, found)
 
 
 @dataclass(frozen=True)
@@ -315,6 +312,8 @@ class _Conclusion:
             doubts.append("not all producers have recorded their end")
         if failed := ledger.failed(options.run):
             doubts.append(f"producers failed before they had sent everything: {', '.join(failed)}")
+        if contested := ledger.contested(options.run):
+            doubts.append(several_processes(contested))
         if partial := sorted(ledger.partial(options.run)):
             doubts.append(
                 f"the ledger lacks parts of {len(partial):,} lanes, or another program wrote "

@@ -15,7 +15,7 @@ from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
-from mirrortest.results.words import stamped
+from mirrortest.results.words import several_processes, stamped
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.placement import ExpectPartition
@@ -99,7 +99,8 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for *others, policy in sorted({*map(tuple, policies_of(plan).values())})
         if others
     ]
-    known, missing = _producers(overview, plan, damaged)
+    known, missing, contested = _producers(overview, plan, damaged)
+    reasons += [several_processes(contested)] if contested else []
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
         file.unproven for found in (*plan.sessions, *plan.observers) for file in found.files
@@ -345,37 +346,36 @@ def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:
 
 def _producers(
     overview: Sequence[Mapping[str, Any]], plan: Plan, damaged: set[int]
-) -> tuple[set[Sender], list[tuple[str, int]]]:
-    """Whose logs are whole, and whose the ledger knows and are not here.
+) -> tuple[set[Sender], list[tuple[str, int]], list[str]]:
+    """Whose logs are whole, whose the ledger knows and are not here, and of whom several are.
 
     Of one id there may be several processes, with ledgers of their own and for other topics.
     """
-    logged = {
-        (row["producer"], row["incarnation"], row["session"])
-        for row in overview
-        if row["kind"] in _SENDING
-    }
-    logged |= {
-        (session.name, session.incarnation, number)
-        for number, session in plan.of(Role.PRODUCER)
-        if session.incarnation is not None
-    }
-    topics = {number: [*session.topics] for number, session in plan.of(Role.PRODUCER)}
-    here, broken = (
-        {
-            (name, incarnation, topic)
-            for name, incarnation, at in logged
-            if all_of_them or at in damaged
-            for topic in topics.get(at, ())
-        }
-        for all_of_them in (True, False)
-    )
+    logged: dict[tuple[str, int, int], set[str]] = {}
+    for number, session in plan.of(Role.PRODUCER):
+        if session.incarnation is not None:
+            logged[session.name, session.incarnation, number] = {*session.topics}
+    for row in overview:
+        if row["kind"] in _SENDING:
+            at = (row["producer"], row["incarnation"], row["session"])
+            topics = plan.sessions[row["session"]].session.topics
+            logged.setdefault(at, {*topics}).add(row["topic"])
+    senders = [
+        ((name, incarnation, topic), number)
+        for (name, incarnation, number), topics in logged.items()
+        for topic in topics
+    ]
+    here = {sender for sender, _ in senders}
+    broken = {sender for sender, number in senders if number in damaged}
     vouched = {
         (row["producer"], row["incarnation"], row["topic"])
         for row in overview
         if row["kind"] == "vouched"
     }
-    return here - broken, sorted({(name, number) for name, number, _ in vouched - here})
+    missing = {(name, incarnation) for name, incarnation, _ in vouched - here}
+    processes = Counter(sender for sender, _ in senders)
+    contested = {name for (name, *_), count in processes.items() if count > 1}
+    return here - broken, sorted(missing), sorted(contested)
 
 
 def _partition_count(plan: Plan, topic: str) -> int | None:

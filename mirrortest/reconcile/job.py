@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ from mirrortest.results.summary import (
     Summary,
     Threshold,
 )
-from mirrortest.results.words import below_zero
+from mirrortest.results.words import below_zero, unproven_copies
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
@@ -177,7 +178,8 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     write_table(minutes.latency_table(timed), place.child("latency.parquet"))
     audit = minutes.by_minute(for_driver, sums[BY_MINUTE], timed)
     write_table(audit, place.child("by_minute.parquet"))
-    by_partition = without_others(sums_of(BY_PARTITION, sums[BY_PARTITION]), known.sent_to)
+    every = sums_of(BY_PARTITION, sums[BY_PARTITION])
+    by_partition, of_others = without_others(every, known.sent_to)
     write_table(by_partition, place.child("by_partition.parquet"))
     by_stream = sums_of(BY_STREAM, sums[BY_STREAM])
     write_table(by_stream, place.child("by_stream.parquet"))
@@ -209,6 +211,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
             *_decided(compared, known),
             *map(HIDDEN.format, facts.hidden_topics(plan)),
             *undelivered.notes,
+            *itertools.starmap(unproven_copies, of_others.items()),
             *(below_zero(topic, each) for topic, each in by_topic.items() if each.negative),
         ],
         compared,

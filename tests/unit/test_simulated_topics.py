@@ -13,10 +13,10 @@ import pytest
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Message, encode
 from mirrortest.wire.stream import ProducerId
-from tests.simulation.batch import Record, encoded, rows_of
+from tests.simulation.batch import MessageId, Record, encoded, rows_of
 from tests.simulation.mirror import grow
 from tests.simulation.offline import reconciled
-from tests.simulation.plan import Plan
+from tests.simulation.plan import LEDGER, Plan
 from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def test_copies_in_a_topic_that_is_not_the_runs_are_not_corrupted(
         (offline.exit_code, offline.counts),
     ):
         assert (exit_code, counts["corrupted"]) == (99 if damaged else 0, damaged)
-    assert any(note.startswith(f"{name}: ") for note in report.notes)
+    for notes in (report.notes, offline.notes):
+        assert any(note.startswith(f"{name}: ") for note in notes)
 
 
 def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict() -> None:
@@ -271,3 +272,28 @@ def test_another_process_with_the_id_that_writes_to_other_topics_sends_no_phanto
         assert (exit_code, counts["phantom"]) == (99 if phantoms else 3, phantoms)
     assert "the ledger has no records of 1 streams that were read" in report.inconclusive
     assert "20 messages were read whose producers' logs are missing" in offline.inconclusive
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_two_processes_with_one_id_leave_the_run_without_a_verdict(lost: int) -> None:
+    """Two clusters' mirrors keep names: what both lose is lost; what one loses nobody can tell."""
+
+    async def script(stage: Stage) -> None:
+        world, mirror = stage.world, stage.mirror
+        mirror._topics = {**mirror._topics, "other": LEDGER}
+        both = frozenset(MessageId("t0", "p0@sim.1", 0, seq) for seq in range(lost))
+        mirror.habits.drops = both
+        await stage.session("produce", "p0")
+        logs, world.logs = world.logs, []  # it has its logs elsewhere, too
+        stage.supervise("consume", "c0")
+        await stage.session("produce", "p0", ledger_topic="other")
+        world.logs += logs
+
+    stage = played(Plan(messages=20, rate=20.0, deadline=5.0), script)
+    (report,), offline = stage.outcome.reports, reconciled(stage)
+    for exit_code, counts, reasons in (
+        (report.exit_code, report.counts, report.inconclusive),
+        (offline.exit_code, offline.counts, offline.inconclusive),
+    ):
+        assert (exit_code, counts["lost"]) == (99 if lost else 3, lost)
+        assert any(each.startswith("several processes sent as producer p0: ") for each in reasons)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirrortest.config.run import TopicMapping
+from mirrortest.errors import UsageError
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Message, encode
 from mirrortest.wire.stream import ProducerId
@@ -297,3 +299,31 @@ def test_two_processes_with_one_id_leave_the_run_without_a_verdict(lost: int) ->
     ):
         assert (exit_code, counts["lost"]) == (99 if lost else 3, lost)
         assert any(each.startswith("several processes sent as producer p0: ") for each in reasons)
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_restart_under_a_wrong_name_of_the_source_loses_no_state(group: str | None) -> None:
+    """What was read cannot be read again: the head of the copy has been deleted since."""
+
+    async def script(stage: Stage) -> None:
+        play = Script(stage)
+        await play.held_back()
+        session = asyncio.ensure_future(stage.session("consume", "c0", group=group))
+        await asyncio.sleep(2)
+        play.write(range(10))
+        await play.read(10)
+        await asyncio.sleep(3)
+        stage.current["c0"].process.kill()
+        await session
+        play.copy.retain_from(5, stage.world.now_ns)
+        mistaken = await stage.session(
+            "consume", "c0", group=group, mapping=TopicMapping(explicit={"t0": "x"}), duration=20.0
+        )
+        assert isinstance(mistaken.error, UsageError)
+        assert "--topic-map t0=t0" in str(mistaken.error)
+        play.write(range(10, 15))
+        stage.supervise("consume", "c0", group=group)
+
+    plan = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=30.0)
+    (report,) = played(plan, script).outcome.reports
+    assert (report.exit_code, report.counts["delivered"]) == (0, 15)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.errors import FencedError, TopicMissingError
+from mirrortest.errors import FencedError, TopicMissingError, UsageError
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.untrusted import RecordError
@@ -234,6 +234,12 @@ class Assignment:
             await context.store.save(at, generation, assigned.to_state())
             return assigned
         if assigned is not None and assigned.checker.topic != assigned.source:
+            if assigned.checker.proves_topic:
+                before = assigned.checker.topic
+                raise UsageError(
+                    f"{at} was judged as the copy of {before!r}, as its messages prove, and not of "
+                    f"{assigned.source!r}: {options.mapping.correction(at.topic, before)}"
+                )
             _log.warning(
                 "partition is judged anew: it was judged as the copy of another topic",
                 partition=str(at),

@@ -49,7 +49,7 @@ class BatchJudge:
         self._context = context
         self._assignment = assignment
         self._saves = saves
-        self._source_names = SourceNameCheck(context.options.mapping)
+        self._source_names = SourceNameCheck(context.options)
         isolation = context.options.client.isolation_level
         self._uncommitted = isolation is IsolationLevel.READ_UNCOMMITTED
 
@@ -135,7 +135,11 @@ class BatchJudge:
                 if (note := in_transactions(topic)) not in assigned.notes:
                     assigned.notes.append(note)
             context.log.seen(assigned, judged)
-            context.metrics.count(assigned.source, judged)
+            of_run = bool(assigned.checker.fragments) or (
+                any(row.findings & Finding.CORRUPTED for row in judged.rows)
+                and assigned.source in context.topics.recorded
+            )
+            context.metrics.count(assigned.source, judged, of_run=of_run)
         else:
             self._expect_markers(assigned, batches)
         assigned.passed(batches)

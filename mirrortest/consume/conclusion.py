@@ -16,13 +16,13 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import BY_REPEATS, Finding
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.results.words import partitions, stamped
+from mirrortest.results.words import partitions, several_processes, stamped, unproven_copies
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
@@ -155,6 +155,13 @@ def log_tails(
             context.log.tail(reached._replace(next_offset=0), end)
 
 
+def _damaged(others: Views) -> Iterator[str]:
+    """Notes on what seems damaged in topics that are not the run's."""
+    for topic, view in sorted(others.items()):
+        if found := sum(checker.streamless[Finding.CORRUPTED] for checker in view.values()):
+            yield unproven_copies(topic, found)
+
+
 @dataclass(frozen=True)
 class _Conclusion:
     """What the report rests on."""
@@ -174,8 +181,13 @@ class _Conclusion:
         context, options, metrics = self.context, self.context.options, self.context.metrics
         of_partitions = [note for each in self._ours for note in each.notes]
         of_partitions = list(dict.fromkeys((*of_partitions, *notes)))
-        checkers = [checker for view in self.views.values() for checker in view.values()]
-        total = RunVerdict.of(self.verdicts.values(), checkers)
+        of_run = context.topics.of_run(self.views)
+        others = {topic: view for topic, view in self.views.items() if topic not in of_run}
+        total = RunVerdict.of(
+            self.verdicts.values(),
+            [checker for topic in of_run for checker in self.views[topic].values()],
+            [checker for view in others.values() for checker in view.values()],
+        )
         silence = context.ledger.silence(options.run)
         counts = counts_of(total, vouched=silence is None)
         intended, sent = metrics.merged_latency()
@@ -198,7 +210,7 @@ class _Conclusion:
             latency=metrics.latency,
             thresholds=results,
             inconclusive=[*doubts, *undecided(results)],
-            notes=self._notes(of_partitions),
+            notes=[*self._notes(of_partitions), *_damaged(others)],
             reading=metrics.reading(self._lag),
             log=context.log.where,
             partitions=[str(at) for at in sorted(context.partitions)],
@@ -304,8 +316,7 @@ class _Conclusion:
                 + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
             )
         # Topics that only happen to match a pattern need not be the run's.
-        lanes = ledger.lanes_of(options.run)
-        vouched = {stream.topic for stream in lanes}
+        lanes, vouched = ledger.lanes_of(options.run), self.context.topics.recorded
         for topic in options.topics:
             source = self.context.topics.judges[topic].source
             if source not in vouched:
@@ -322,6 +333,8 @@ class _Conclusion:
             doubts.append("not all producers have recorded their end")
         if failed := ledger.failed(options.run):
             doubts.append(f"producers failed before they had sent everything: {', '.join(failed)}")
+        if contested := ledger.contested(options.run):
+            doubts.append(several_processes(contested))
         if partial := sorted(ledger.partial(options.run)):
             doubts.append(
                 f"the ledger lacks parts of {len(partial):,} lanes, or another program wrote "

@@ -163,8 +163,11 @@ class ConsumerMetrics:
         with endpoint or contextlib.nullcontext():
             yield
 
-    def count(self, topic: str, taken: JudgedBatch) -> None:
-        """Add what a response brought of one source topic."""
+    def count(self, topic: str, taken: JudgedBatch, *, of_run: bool = True) -> None:
+        """Add what a response brought of one source topic.
+
+        `of_run`: whether that is a topic of the run, where what is damaged may be the run's, too.
+        """
         self.clocks.follow(taken.rows)
         if topic not in self.latency:
             self.latency[topic] = tuple(  # type: ignore[assignment]  # of two
@@ -192,7 +195,9 @@ class ConsumerMetrics:
         if taken.messages:
             self.last_message = time.monotonic()
             self.read_clock.arrived()
-        if any(row.stream is not None or row.findings & Finding.CORRUPTED for row in taken.rows):
+        if of_run and any(
+            row.stream is not None or row.findings & Finding.CORRUPTED for row in taken.rows
+        ):
             self.last_of_run = time.monotonic()
 
     def saved(self) -> None:

@@ -16,6 +16,7 @@ from mirrortest.verify.loss import Losses
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from mirrortest.consume.end_offsets import Views
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.kafka.admin import Admin
     from mirrortest.verify.ledger import Ledger
@@ -214,11 +215,25 @@ class JudgedTopics:
             self._left_out.add(topic)
             _log.warning("topic left out, though it matches the pattern", topic=topic, why=why)
 
+    @property
+    def recorded(self) -> set[str]:
+        """The source topics that the ledger has records of: producers of the run write to them."""
+        return {stream.topic for stream in self._ledger.lanes_of(self._options.run)}
+
+    def of_run(self, views: Views) -> set[str]:
+        """The topics that the ledger or a message of the run is about: others match a pattern."""
+        recorded = self.recorded
+        return {
+            topic
+            for topic, checkers in views.items()
+            if self.judges[topic].source in recorded
+            or any(checker.fragments for checker in checkers.values())
+        }
+
     def _topics_in_ledger(self) -> set[str]:
         """Topics that match the pattern and have records in the ledger, copied or not."""
         if self._options.topic_pattern is None:
             return set()
         wanted = re.compile(self.pattern)
-        recorded = {s.topic for s in self._ledger.lanes if s.run == self._options.run}
-        topics = map(self._options.mapping.destination_of, recorded)
+        topics = map(self._options.mapping.destination_of, self.recorded)
         return {topic for topic in topics if wanted.fullmatch(topic)}

@@ -158,7 +158,10 @@ class JudgingRounds:
                 await self._pause()
         views = await self._views.of(judges, self._pause)
         ledger_complete = context.ledger.complete(options.run, options.expect_producers)
-        of_run = self._of_run(views) if ledger_complete else views.keys()
+        of_run = {*views}
+        if ledger_complete:
+            # Others only happen to match a pattern.
+            of_run = context.topics.of_run(views) | (of_run & {*options.topics})
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
             await context.outage.noticed(context.topics.discover())
             await context.log.update_topics(context.topics)
@@ -201,22 +204,6 @@ class JudgingRounds:
         if await self._slice.over() and not self._concluding:
             await self._batches.buffer_arrived()
 
-    def _of_run(self, views: Views) -> set[str]:
-        """The topics that decide whether a run is over whose ledger is complete.
-
-        Those that the user named, and those that the ledger or a message of the run is about:
-        others only happen to match a pattern.
-        """
-        run, judges = self._context.options.run, self._context.topics.judges
-        recorded = {stream.topic for stream in self._ledger.lanes_of(run)}
-        return {
-            topic
-            for topic, checkers in views.items()
-            if topic in self._context.options.topics
-            or judges[topic].source in recorded
-            or any(stream.run == run for each in checkers.values() for stream in each.fragments)
-        }
-
     async def _ends(self, views: Views, elapsed_ns: int) -> EndOffsetSnapshot:
         """Ask where every partition of these topics ends now."""
         context = self._context
@@ -253,10 +240,12 @@ class JudgingRounds:
         context, metrics = self._context, self._context.metrics
         all_topics = RunVerdict()
         recorded = context.ledger.silence(context.options.run) is None
+        of_run = context.topics.of_run(found.views)
         unread: dict[str, int] = {}
         for topic, topic_round in found.topics.items():
             source, checkers = context.topics.judges[topic].source, found.views[topic].values()
-            total, lanes = RunVerdict.of((), checkers), Counter[tuple[str, Finding]]()
+            ours, others = (checkers, ()) if topic in of_run else ((), checkers)
+            total, lanes = RunVerdict.of((), ours, others), Counter[tuple[str, Finding]]()
             partitions: dict[str, set[int]] = {}
             for stream, verdict in topic_round.verdicts.items():
                 counts = total.add_stream(verdict)

@@ -56,9 +56,19 @@ class Shard:
         return f"{self.index}/{self.of}"
 
 
-def _parse_pattern(text: str, *, option: str) -> str:
+_FLAGS = re.compile(r"\(\?([aimsux]+)\)")
+
+
+def checked_pattern(text: str, *, option: str) -> str:
+    """Return a regular expression that may be a part of others; UsageError where it is none.
+
+    Flags for all of it, as ``(?i)``, may only begin an expression: they become ``(?i:...)``.
+    """
     try:
         re.compile(text)
+        if flags := _FLAGS.match(text):
+            text = f"(?{flags[1]}:{text[flags.end() :]})"
+        re.compile(f"(?:{text})")
     except re.error as error:
         raise UsageError(f"{option} {text!r}: {error}") from error
     return text
@@ -138,7 +148,7 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     topic_pattern: str | None = option(
         None,
         "A regular expression over the topics there.",
-        kind=Kind(_parse_pattern, metavar="REGEX"),
+        kind=Kind(checked_pattern, metavar="REGEX"),
     )
     group: str | None = option(
         None,

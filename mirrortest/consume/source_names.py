@@ -98,10 +98,14 @@ def _matching(options: ConsumeOptions, present: Collection[str]) -> list[str]:
 
 
 class SourceNameCheck:
-    """Checks the messages of each topic against its name, until the first one proves it."""
+    """Checks the messages of each topic against its name, until the first one proves it.
 
-    def __init__(self, mapping: TopicMapping) -> None:
-        self._mapping = mapping
+    A pattern may bring copies of other runs' topics, under whatever names: they prove nothing.
+    """
+
+    def __init__(self, options: ConsumeOptions) -> None:
+        self._mapping = options.mapping
+        self._only_run = None if options.topics else options.run
         self._settled: set[str] = set()
         self._looked: dict[str, int] = {}
 
@@ -123,20 +127,24 @@ class SourceNameCheck:
             return
         offsets = np.concatenate([np.arange(row.offset_lo, row.offset_hi) for row in failed])
         chosen = offsets[:: max(1, len(offsets) // _SAMPLES)]
-        looked = self._looked[destination] = self._looked.get(destination, 0) + len(chosen)
-        if looked > _MOST:
-            self._settled.add(destination)
-        others = [name for name in names_behind(destination) if name != source]
+        looked, others = len(chosen), [each for each in names_behind(destination) if each != source]
         for at in np.flatnonzero(np.isin(records.offsets, chosen)).tolist():
             record = record_at(records, at)
             if record is None:
                 continue
             for name in others:
-                if decode(record, name).sent_ns is not None:
+                found = decode(record, name)
+                if found.sent_ns is None or found.id is None:
+                    continue
+                if self._only_run in {None, found.id.run}:
                     raise UsageError(
                         f"the messages in {destination} were written to topic {name!r}, not "
                         f"{source!r}: {self._mapping.correction(destination, name)}"
                     )
+                looked -= 1
+        self._looked[destination] = self._looked.get(destination, 0) + looked
+        if self._looked[destination] > _MOST:
+            self._settled.add(destination)
 
 
 def _proves_it(row: SeenRow) -> bool:

@@ -221,8 +221,12 @@ class TopicRound:
         self._checkers = checkers
         self._elapsed_ns = elapsed_ns
         claims = ledger.registrations(judge.run) if closed else ()
-        # A ledger's copy may have forgotten producers that have ended: of those nothing is proven.
-        self._closed = {(claim.producer, claim.incarnation) for claim in claims}
+        # A ledger's copy may have forgotten producers that have ended, and who writes to topics
+        # that its registration does not name is another one with its id: of those nothing is
+        # proven.
+        self._closed = {
+            (claim.producer, claim.incarnation) for claim in claims if judge.source in claim.lanes
+        }
         """The incarnations of which everything is recorded and judged."""
         self._index = FragmentIndex()
         self._explained: dict[StreamId, Explained] = {}

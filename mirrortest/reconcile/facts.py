@@ -14,9 +14,9 @@ from mirrortest.reconcile.compaction import HoleRange, Holes
 from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 from mirrortest.reconcile.incarnations import unmatched, unordered
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
-from mirrortest.reconcile.judgement import Given
+from mirrortest.reconcile.judgement import Given, Sender
 from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
-from mirrortest.results.words import stamped
+from mirrortest.results.words import several_processes, stamped
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.placement import ExpectPartition
@@ -34,17 +34,18 @@ Place = tuple[str, int]
 class Facts:
     """What is known of a run besides its sequences.
 
-    `known` are (producer, incarnation) whose logs are here and whole, `unended` those whose logs
-    have no end; `horizons` is, by topic, the time (ns) up to which what was acknowledged is due, of
-    topics where no log says what was.
+    `known` are those whose logs are here and whole, `unended` those whose logs have no end, and
+    `contested` the producers as which several processes sent; `horizons` is, by topic, the time
+    (ns) up to which what was acknowledged is due, of topics where no log says what was.
     """
 
     observed: ReadOffsets
     topics: set[str]
     sent_to: set[str]
     """Topics that records of the run's producers name, in their logs or in the ledger."""
-    known: set[tuple[str, int]]
-    unended: set[tuple[str, int]]
+    known: set[Sender]
+    unended: set[Sender]
+    contested: list[str]
     horizons: dict[str, int]
     consumer_damaged: bool
     ranges: list[SeenRange]
@@ -94,13 +95,14 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for found in plan.sessions
         if not found.session.clean
     ]
-    *others, policy = policies_of(plan) or [""]
-    if others:
-        notes.append(
-            f"messages were judged by --expect-partition {', '.join(others)} before: where they "
-            f"belong was judged anew by --expect-partition {policy}"
-        )
-    known, unended, missing = _producers(overview, plan, damaged)
+    notes += [
+        f"messages were judged by --expect-partition {', '.join(others)} before: where they "
+        f"belong was judged anew by --expect-partition {policy}"
+        for *others, policy in sorted({*map(tuple, policies_of(plan).values())})
+        if others
+    ]
+    known, unended, missing, contested = _producers(overview, plan, damaged)
+    reasons += [several_processes(contested)] if contested else []
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
         file.unproven for found in (*plan.sessions, *plan.observers) for file in found.files
@@ -146,6 +148,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         sent_to,
         known,
         unended,
+        contested,
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
         ranges,
@@ -210,8 +213,7 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
             UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
-    policies = policies_of(plan)
-    policy = ExpectPartition(policies[-1]) if policies else None
+    policies = {topic: ExpectPartition(last) for topic, (*_, last) in policies_of(plan).items()}
     compacted = compacted_topics(plan)
     found = dict(facts.holes)
     for place, unnamed in facts.unnamed_holes.items():
@@ -232,12 +234,12 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         last_words=facts.last_words,
         cuts=tuple(facts.cuts),
         unread=tuple(ranges),
-        policy=policy,
-        rerouted=frozenset(
-            number
-            for number, session in plan.of(Role.CONSUMER)
-            if policy is not None and session.expect_partition not in {None, policy.value}
-        ),
+        policies=policies,
+        rerouted={
+            topic: numbers
+            for topic, policy in policies.items()
+            if (numbers := _judged_by_others(plan, topic, policy))
+        },
         counts=facts.counts,
         stamped=frozenset(stamped_at_source(plan)),
         overlapping=overlapping,
@@ -271,20 +273,38 @@ def _holes(
     return found, unnamed
 
 
-def policies_of(plan: Plan) -> list[str]:
-    """The policies that consumers were given; the last one is that by which is judged.
+def policies_of(plan: Plan) -> dict[str, list[str]]:
+    """By source topic, its consumers' policies; the last one is that by which is judged.
 
-    That is one whose states nobody took over to judge by another; of several, the one with which a
-    consumer began last.
+    Topics may be mirrored in different ways, and have consumers of their own. It is one whose
+    states nobody took over to judge by another; of several, the one with which a consumer began
+    last.
     """
-    last: dict[str, int] = {}
-    replaced: set[tuple[str, str]] = set()
+    last: dict[str, dict[str, int]] = {}
+    replaced: dict[str, set[tuple[str, str]]] = {}
     for _, session in plan.of(Role.CONSUMER):
         if (policy := session.expect_partition) is not None:
-            last[policy] = max(session.started_ns, last.get(policy, 0))
-            replaced |= {(before, policy) for before in session.judged_before}
-    for_good = {before for before, by in replaced if (by, before) not in replaced}
-    return sorted(last, key=lambda policy: (policy not in for_good, last[policy], policy))
+            for topic in session.topics:
+                began = last.setdefault(topic, {})
+                began[policy] = max(session.started_ns, began.get(policy, 0))
+                by = replaced.setdefault(topic, set())
+                by |= {(before, policy) for before in session.judged_before}
+    found = {}
+    for topic, began in last.items():
+        by = replaced[topic]
+        for_good = {before for before, after in by if (after, before) not in by}
+        order = [(each not in for_good, at_ns, each) for each, at_ns in began.items()]
+        found[topic] = [policy for *_, policy in sorted(order)]
+    return found
+
+
+def _judged_by_others(plan: Plan, topic: str, policy: str) -> frozenset[int]:
+    """The sessions that judged a topic by another policy."""
+    return frozenset(
+        number
+        for number, session in plan.of(Role.CONSUMER)
+        if topic in session.topics and session.expect_partition not in {None, policy}
+    )
 
 
 def hidden_topics(plan: Plan) -> list[str]:
@@ -353,29 +373,37 @@ def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:
 
 def _producers(
     overview: Sequence[Mapping[str, Any]], plan: Plan, damaged: set[int]
-) -> tuple[set[tuple[str, int]], set[tuple[str, int]], list[tuple[str, int]]]:
-    """Whose logs are whole, whose have no end, and whose the ledger knows and are not here."""
-    logged = {
-        (row["producer"], row["incarnation"], row["session"])
-        for row in overview
-        if row["kind"] in _SENDING
-    }
-    logged |= {
-        (session.name, session.incarnation, number)
-        for number, session in plan.of(Role.PRODUCER)
-        if session.incarnation is not None
-    }
-    here = {(name, incarnation) for name, incarnation, _ in logged}
-    broken = {(name, incarnation) for name, incarnation, at in logged if at in damaged}
+) -> tuple[set[Sender], set[Sender], list[tuple[str, int]], list[str]]:
+    """Whose logs are whole, and have no end, whose the ledger alone knows, and of whom several are.
+
+    Of one id there may be several processes, with ledgers of their own and for other topics.
+    """
+    logged: dict[tuple[str, int, int], set[str]] = {}
+    for number, session in plan.of(Role.PRODUCER):
+        if session.incarnation is not None:
+            logged[session.name, session.incarnation, number] = {*session.topics}
+    for row in overview:
+        if row["kind"] in _SENDING:
+            at = (row["producer"], row["incarnation"], row["session"])
+            topics = plan.sessions[row["session"]].session.topics
+            logged.setdefault(at, {*topics}).add(row["topic"])
+    senders = [
+        ((name, incarnation, topic), number)
+        for (name, incarnation, number), topics in logged.items()
+        for topic in topics
+    ]
+    here = {sender for sender, _ in senders}
+    broken = {sender for sender, number in senders if number in damaged}
+    unended = {each for each, at in senders if plan.sessions[at].session.ended_ns is None}
     vouched = {
-        (row["producer"], row["incarnation"]) for row in overview if row["kind"] == "vouched"
+        (row["producer"], row["incarnation"], row["topic"])
+        for row in overview
+        if row["kind"] == "vouched"
     }
-    unended = {
-        (name, incarnation)
-        for name, incarnation, at in logged
-        if plan.sessions[at].session.ended_ns is None
-    }
-    return here - broken, unended, sorted(vouched - here)
+    missing = {(name, incarnation) for name, incarnation, _ in vouched - here}
+    processes = Counter(sender for sender, _ in senders)
+    contested = {name for (name, *_), count in processes.items() if count > 1}
+    return here - broken, unended, sorted(missing), sorted(contested)
 
 
 def _partition_count(plan: Plan, topic: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,7 @@ from mirrortest.reconcile.result_tables import (
     STREAMLESS,
     SUMS,
     sums_of,
+    without_others,
 )
 from mirrortest.reconcile.source import reading
 from mirrortest.reconcile.steps import Spark
@@ -45,12 +47,12 @@ from mirrortest.results.summary import (
     Summary,
     Threshold,
 )
-from mirrortest.results.words import below_zero
+from mirrortest.results.words import below_zero, unproven_copies
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
     from mirrortest.reconcile.lookup import LookUp
@@ -178,7 +180,8 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     write_table(minutes.latency_table(timed), place.child("latency.parquet"))
     audit = minutes.by_minute(for_driver, sums[BY_MINUTE], timed)
     write_table(audit, place.child("by_minute.parquet"))
-    by_partition = sums_of(BY_PARTITION, sums[BY_PARTITION])
+    every = sums_of(BY_PARTITION, sums[BY_PARTITION])
+    by_partition, of_others = without_others(every, known.sent_to)
     write_table(by_partition, place.child("by_partition.parquet"))
     by_stream = sums_of(BY_STREAM, sums[BY_STREAM])
     write_table(by_stream, place.child("by_stream.parquet"))
@@ -210,6 +213,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
             *_decided(compared, known),
             *map(HIDDEN.format, facts.hidden_topics(plan)),
             *undelivered.notes,
+            *itertools.starmap(unproven_copies, of_others.items()),
             *(below_zero(topic, each) for topic, each in by_topic.items() if each.negative),
         ],
         compared,
@@ -220,7 +224,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         minutes.worst(audit),
         audit.num_rows,
         _rests_on(plan, known),
-        _repeats(plan, by_stream),
+        _repeats(plan, by_stream, known.contested),
     )
     result.counts["negative_latency"] = result.latency.negative
     _explain(result, emptied=bool(given.holes))
@@ -282,7 +286,7 @@ def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
     )
 
 
-def _repeats(plan: Plan, by_stream: pa.Table) -> dict[str, int]:
+def _repeats(plan: Plan, by_stream: pa.Table, contested: Collection[str]) -> dict[str, int]:
     """By finding's label, messages that may be no copies of the mirror's (`BY_REPEATS`).
 
     How a producer sent whose log is not here is unknown.
@@ -291,7 +295,7 @@ def _repeats(plan: Plan, by_stream: pa.Table) -> dict[str, int]:
     for _, session in plan.of(Role.PRODUCER):
         clients.setdefault(session.name, set()).add(session.client.get("enable.idempotence"))
     once = {name for name, idempotent in clients.items() if "false" not in idempotent}
-    once -= {name for name, _ in plan.used_twice}
+    once -= {*contested}
     read_all = pa.array([*plan.uncommitted], pa.string())
     theirs = by_stream.filter(
         pc.or_(

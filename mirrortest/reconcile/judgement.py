@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
+Sender = tuple[str, int, str]
+"""A producer, its incarnation, and a topic that it writes to."""
 _MASK = int(sum(STREAM_FINDINGS))
 
 
@@ -68,15 +70,15 @@ class Given:
     """What must be known of a run besides the rows of its streams.
 
     Attributes:
-        known: (producer, incarnation) whose logs are here and whole.
+        known: (producer, incarnation, topic) whose logs are here and whole.
         unended: those of them whose logs have no end: they may be copies of before.
         horizons: by topic, the time (ns) up to which what was acknowledged is due, where no log
             says what has expired.
         last_words: by topic, the session whose online verdict on it is the last.
         cuts: how far the online verdicts on partitions go.
         unread: what nobody read.
-        policy: where messages belong, by the option of the consumer that began last; None: unknown.
-        rerouted: the sessions whose rows say by another policy which messages are misrouted.
+        policies: by topic, where messages belong, by the option of its consumer that began last.
+        rerouted: by topic, the sessions whose rows say by another policy what is misrouted.
         stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
@@ -86,14 +88,14 @@ class Given:
         source_compacted: by topic that is compacted in the source, the partitions that were read.
     """
 
-    known: frozenset[tuple[str, int]] = frozenset()
-    unended: frozenset[tuple[str, int]] = frozenset()
+    known: frozenset[Sender] = frozenset()
+    unended: frozenset[Sender] = frozenset()
     horizons: Mapping[str, int] = field(default_factory=dict)
     last_words: Mapping[str, int] = field(default_factory=dict)
     cuts: Sequence[Cut] = ()
     unread: Sequence[UnreadRange] = ()
-    policy: ExpectPartition | None = None
-    rerouted: frozenset[int] = frozenset()
+    policies: Mapping[str, ExpectPartition] = field(default_factory=dict)
+    rerouted: Mapping[str, frozenset[int]] = field(default_factory=dict)
     stamped: frozenset[str] = frozenset()
     counts: Mapping[str, Collection[int]] = field(default_factory=dict)
     overlapping: bool = False
@@ -105,7 +107,7 @@ class Given:
     def can_be_cut(self, topic: str) -> bool:
         """Whether numbers of a stream can be judged apart from its others (`slices`)."""
         doubtful = topic in self.explaining or any(each.topic == topic for each in self.unread)
-        return not doubtful and self.policy != "any"
+        return not doubtful and self.policies.get(topic) != "any"
 
 
 class Copies(NamedTuple):
@@ -203,9 +205,10 @@ def judge(rows: StreamRows, given: Given) -> Judgement:
 def _judged_anew(rows: StreamRows, given: Given) -> StreamRows:
     """The rows without the findings that were found by rules that are not those of the run."""
     streams, findings = rows.streams, rows.findings
-    if given.rerouted:
-        by_others = np.isin(rows.session, np.array([*given.rerouted]))
-        findings = np.where(by_others, findings & ~int(Finding.MISROUTED), findings)
+    for code, topic in enumerate(streams.topics):
+        if others := given.rerouted.get(topic):
+            by_others = np.isin(rows.session, [*others]) & (streams.topic[rows.stream] == code)
+            findings = np.where(by_others, findings & ~int(Finding.MISROUTED), findings)
     if given.stamped.intersection(streams.topics):
         stamped = np.array([topic in given.stamped for topic in streams.topics], dtype=bool)
         there = stamped[streams.topic[rows.stream]]
@@ -376,7 +379,8 @@ def _segments(
     missing = acked & ~seen_at
     found = _found(sweep, number, rows.findings[flagged])
     proven = found & int(Finding.UNPROVEN) == 0
-    away = (sweep.sum("away") > 0) & (proven | (given.policy == "any"))
+    anywhere = _anywhere(rows, given)[sweep.segments.key]
+    away = (sweep.sum("away") > 0) & (proven | anywhere)
     found |= np.where(away, int(Finding.MISROUTED), 0)
     for finding, holds in (
         (Finding.LOST, missing & (claimed | (due & ~doubtful & ~beyond))),
@@ -419,11 +423,19 @@ def _is_due(rows: StreamRows, sent: Longs, given: Given) -> Flags:
     return due
 
 
-def _are(rows: StreamRows, producers: Collection[tuple[str, int]]) -> Flags:
-    """Which streams are of these producers' incarnations."""
-    names = rows.streams.table["producer"].to_pylist()
-    numbers = rows.streams.incarnation.tolist()
-    return np.array([each in producers for each in zip(names, numbers, strict=True)], dtype=bool)
+def _are(rows: StreamRows, senders: Collection[Sender]) -> Flags:
+    """Which streams are of these."""
+    columns = (
+        rows.streams.table[name].to_pylist() for name in ("producer", "incarnation", "topic")
+    )
+    return np.array([each in senders for each in zip(*columns, strict=True)], dtype=bool)
+
+
+def _anywhere(rows: StreamRows, given: Given) -> Flags:
+    """Which streams may be in any one partition."""
+    topics = rows.streams.topics
+    flags: Flags = np.array([given.policies.get(t) == "any" for t in topics], dtype=bool)
+    return flags[rows.streams.topic]
 
 
 def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
@@ -433,15 +445,14 @@ def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
     counts of that time. Where any partition will do, a stream is in one for each count in force.
     """
     streams = rows.streams
-    if given.policy is None or not len(copies.stream_of):
+    if not given.policies or not len(copies.stream_of):
         return Spans.none()
-    if given.policy == "any":
-        most = np.array(
-            [len(counts_in_force(given.counts.get(t, ()))) or 1 for t in streams.topics]
-        )
-        belongs = _rank(copies, held) < most[streams.topic[copies.stream_of]]
-    else:
-        belongs = homes_by_stream(rows, given).admit(copies.stream_of, copies.partition_of)
+    most = np.array([len(counts_in_force(given.counts.get(t, ()))) or 1 for t in streams.topics])
+    belongs = np.where(
+        _anywhere(rows, given)[copies.stream_of],
+        _rank(copies, held) < most[streams.topic[copies.stream_of]],
+        homes_by_stream(rows, given).admit(copies.stream_of, copies.partition_of),
+    )
     key = held.spans.key
     away = (held.copies > 0) & ~belongs[key]
     return Spans(copies.stream_of[key], *held.spans[1:]).take(away)

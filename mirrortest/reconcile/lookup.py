@@ -129,11 +129,14 @@ class LookUp:
         result = LookedUp()
         destinations = self._plan.destinations
         async with Admin(self._client) as admin:
+            here = self._read_here(await admin.cluster_id())
             there = await admin.partition_counts(destinations.values())
             counts = {}
             for topic in sorted(observed.partitions):
                 copy = destinations.get(topic)
-                if copy in there:
+                if copy is not None and topic not in here:
+                    result.miss(topic, "its consumers read another cluster")
+                elif copy in there:
                     counts[topic] = there[copy]
                 elif copy is None:
                     result.miss(topic, "no consumer's log has the name of its copy")
@@ -164,6 +167,15 @@ class LookUp:
             if todo:
                 await _Reading(reader, self._plan.run, destinations, ids, todo, result).all()
         return result
+
+    def _read_here(self, cluster: str) -> set[str]:
+        """The source topics of which consumers read copies in a cluster, by all that is known."""
+        return {
+            topic
+            for _, session in self._plan.of(Role.CONSUMER)
+            if session.clusters.get("destination", cluster) == cluster
+            for topic in session.topics
+        }
 
     def _others(
         self,

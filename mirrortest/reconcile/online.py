@@ -134,15 +134,18 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
     )
     sweep = Sweep(ours=ours.spans, at_least=at_least.spans, online=online)
     decided = sweep.sum("online", rows.findings[reports] & int(Finding.INCONCLUSIVE) != 0) == 0
+    rerouted = np.array([topic in given.rerouted for topic in streams.topics], dtype=bool)
     tables = []
     for finding in IN_PARTITION:
-        if finding is Finding.MISROUTED and given.rerouted:
-            continue  # what rows and reports say by several policies cannot be compared
         bit = int(finding)
         found = sweep.sum("online", rows.findings[reports] & bit != 0) > 0
         only_online = found & (sweep.sum("ours", ours.found & bit != 0) == 0)
         only_offline = ~found & (sweep.sum("at_least", at_least.found & bit != 0) > 0)
-        differ = np.flatnonzero((only_online | only_offline) & decided)
+        differ = (only_online | only_offline) & decided
+        if finding is Finding.MISROUTED:
+            # What rows and reports say by several policies cannot be compared.
+            differ &= ~rerouted[streams.topic[sweep.segments.key // width]]
+        differ = np.flatnonzero(differ)
         if len(differ):
             segments = sweep.segments.take(differ)
             key, messages = segments.key, segments.lengths

@@ -141,19 +141,6 @@ class Plan:
             if topic.uncommitted
         }
 
-    @property
-    def used_twice(self) -> dict[tuple[str, int], list[str]]:
-        """Producers' incarnations (name, number) of which there are several sessions, and where.
-
-        A number is given twice where the ledger was deleted, and the first log was elsewhere.
-        """
-        found: dict[tuple[str, int], list[str]] = {}
-        for each in self.sessions:
-            if each.session.role is Role.PRODUCER and each.session.incarnation is not None:
-                name = each.session.name, each.session.incarnation
-                found.setdefault(name, []).append(each.location.shown)
-        return {name: places for name, places in found.items() if len(places) > 1}
-
     def doubts(self) -> list[str]:
         """What is inconclusive by the sessions alone."""
         return [
@@ -167,11 +154,6 @@ class Plan:
                 f"{topic}: messages of the run were written in transactions, and a consumer read "
                 "with isolation.level=read_uncommitted: they may have been aborted"
                 for topic in self.copies(lambda topic: topic.uncommitted)
-            ),
-            *(
-                f"producer {name}.{number} has several logs ({', '.join(places)}): its number was "
-                "given twice, as the ledger had been deleted, and its messages cannot be told apart"
-                for (name, number), places in sorted(self.used_twice.items())
             ),
             *(
                 f"{found.location.shown}: left out: a topic was recreated or cut back, and which "

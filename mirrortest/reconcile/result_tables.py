@@ -18,7 +18,7 @@ from mirrortest.reconcile.sweep import Spans, Sweep, joined, united
 from mirrortest.seqlog.schema import STREAM, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -183,6 +183,23 @@ def streamless(table: pa.Table) -> pa.Table:
     )
     names = table["topic"].take(pa.array(at[first])).to_pylist()
     return _by_partition(names, partition[at[first]], sums)
+
+
+def without_others(table: pa.Table, sent_to: Collection[str]) -> tuple[pa.Table, dict[str, int]]:
+    """`BY_PARTITION`, of which what seems damaged counts in topics of the run alone.
+
+    Those are what its producers wrote to, or have its messages. In others, which only match a
+    consumer's pattern, it may be somebody else's copy of another topic's messages: how much.
+    """
+    name = "corrupted_unknown_id"
+    seen = table.filter(pc.greater(table["seen"], 0))["topic"].to_pylist()
+    of_run = pc.is_in(table["topic"], pa.array({*sent_to, *seen}, pa.string()))
+    counts = pc.if_else(of_run, table[name], pa.scalar(0, pa.int64()))
+    others = table.filter(pc.and_(pc.invert(of_run), pc.greater(table[name], 0)))
+    left_out = dict.fromkeys(others["topic"].to_pylist(), 0)
+    for row in others.select(["topic", name]).to_pylist():
+        left_out[row["topic"]] += row[name]
+    return table.set_column(table.schema.get_field_index(name), name, counts), left_out
 
 
 def findings(judgement: Judgement) -> pa.Table:

@@ -228,12 +228,12 @@ def homes_by_stream(rows: StreamRows, given: Given) -> Homes:
     return Homes(
         [
             frozenset()
-            if given.policy is None or where < NONE  # no producer's row names this stream
-            else homes_of(given.policy, lane, where, given.counts.get(streams.topics[topic], ()))
-            for where, lane, topic in zip(
+            if name not in given.policies or where < NONE  # no producer's row names this stream
+            else homes_of(given.policies[name], lane, where, given.counts.get(name, ()))
+            for where, lane, name in zip(
                 source[first].tolist(),
                 streams.lane[first].tolist(),
-                streams.topic[first].tolist(),
+                streams.names(streams.topic[first]),
                 strict=True,
             )
         ],

@@ -137,6 +137,22 @@ def below_zero(topic: str, latency: Histogram) -> str:
     )
 
 
+def unproven_copies(topic: str, count: int) -> str:
+    """A note on what seems damaged in a topic that is not the run's."""
+    return (
+        f"{topic}: {count:,} messages do not prove that they were written to this topic, and no "
+        "producer of this run writes to it: they do not count as corrupted"
+    )
+
+
+def several_processes(producers: Iterable[str]) -> str:
+    """Why nothing is certain where two processes send under one id."""
+    return (
+        f"several processes sent as producer {', '.join(producers)}: a message of one hides the "
+        "loss of the other's, and looks like its duplicate. Give each producer its own --id"
+    )
+
+
 def stamped(topic: str, side: str) -> str:
     """The note on a topic whose records brokers stamp, of the `source` or the `destination`."""
     return (

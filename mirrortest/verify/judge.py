@@ -191,10 +191,20 @@ class RunVerdict:
 
     @classmethod
     def of(
-        cls, verdicts: Iterable[StreamVerdict], checkers: Iterable[PartitionChecker] = ()
+        cls,
+        verdicts: Iterable[StreamVerdict],
+        checkers: Iterable[PartitionChecker] = (),
+        others: Iterable[PartitionChecker] = (),
     ) -> RunVerdict:
-        """Add up. Messages that enter no stream count under their own findings."""
+        """Add up. Messages that enter no stream count under their own findings.
+
+        `others` are of topics that are not the run's: what seems damaged there may be somebody
+        else's copy of another topic's messages.
+        """
         total = cls()
+        for checker in others:
+            total.counts.update(checker.streamless)
+        del total.counts[Finding.CORRUPTED]
         for verdict in verdicts:
             total.add_stream(verdict)
         for checker in checkers:

@@ -200,6 +200,18 @@ class Ledger:
         """The producers that ended by an error and have not come back: more was to come."""
         return sorted(name for name, known in self._producers.get(run, {}).items() if known.failed)
 
+    def contested(self, run: str) -> list[str]:
+        """The producers of which two processes have one incarnation, and write to one topic.
+
+        They have ledgers of their own, which mirrors brought together, or the ledger was deleted
+        between them. Their messages have the same ids.
+        """
+        return sorted(
+            name
+            for name, known in self._producers.get(run, {}).items()
+            if any(map(_share_topics, known.registrations.values()))
+        )
+
     def complete(
         self,
         run: str,
@@ -278,3 +290,9 @@ class Ledger:
         producer.touch(registration.incarnation - 1, registration.incarnation + 1)
         producer.changed()
         self._stale.append(producer)
+
+
+def _share_topics(sessions: Mapping[str, Registration]) -> bool:
+    """Whether two processes that registered one incarnation write to one topic."""
+    topics = [topic for each in sessions.values() for topic in each.lanes]
+    return len(set(topics)) < len(topics)

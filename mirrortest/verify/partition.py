@@ -10,7 +10,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.model.findings import STREAM_FINDINGS, Finding
-from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify import untrusted
 from mirrortest.verify.fragment import ALWAYS, Fragment, last_minute
 from mirrortest.verify.untrusted import RecordError
@@ -93,6 +93,14 @@ class PartitionChecker:
         """How many messages of the run were judged, copies included."""
         tracked = sum(fragment.messages for fragment in self.fragments.values())
         return tracked + self.untracked["seen"]
+
+    @property
+    def proves_topic(self) -> bool:
+        """Whether some message proved that it was written to the topic of this name."""
+        return any(
+            fragment.seen - fragment.by_finding.get(Finding.UNPROVEN, NOTHING)
+            for fragment in self.fragments.values()
+        )
 
     @property
     def fullness(self) -> float:

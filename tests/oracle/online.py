@@ -105,6 +105,7 @@ class _Session:
             discover=self.renewed,
             stamped=set(),
             stamped_at_source=set(),
+            of_run=lambda views: {*views},
         )
         options: Any = SimpleNamespace(run=RUN, expect_producers=(), topics=(truth.topic,))
         self.log_rows = ConsumerLog(cast("SequenceLog", self.log), options, topics)

@@ -12,6 +12,7 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch, JudgedUpTo
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
 from mirrortest.consume.context import ConsumerContext
+from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.judging_rounds import JudgingRounds
 from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.outage import Outage
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from mirrortest.consume.batch_judge import BatchJudge
     from mirrortest.consume.consume_report import ConsumeReport
     from mirrortest.consume.consumer_log import ConsumerLog
-    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.saves import Saves
     from mirrortest.consume.state_store import StateStore
     from mirrortest.errors import UnreachableError
@@ -135,8 +135,6 @@ class World:
         self.logs: dict[tuple[str, int], End] = {}
         """What is told of ends beside their offsets."""
         self.policy_hidden: set[str] = set()
-        self.in_force: set[int] = set()
-        """Partition counts that were learned from ends."""
         self.taken_in = 0
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
@@ -189,15 +187,9 @@ class World:
         counts: dict[str, int] = {}
         for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        topics = SimpleNamespace(
-            judges=judges,
-            counts=counts,
-            policy_hidden=self.policy_hidden,
-            discover=self.no_more_topics,
-            in_force=lambda _, counts: self.in_force.update(counts),
-            stamped=set[str](),
-            stamped_at_source=set[str](),
-        )
+        topics = JudgedTopics(self.options, cast("Admin", None), self.follower.ledger)
+        topics.judges, topics.counts, topics.policy_hidden = judges, counts, self.policy_hidden
+        topics.discover = self.no_more_topics  # type: ignore[method-assign]
         store = SimpleNamespace(
             serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
             state=lambda at: self.states[at][1],
@@ -209,10 +201,10 @@ class World:
             options=self.options,
             admin=cast("Admin", None),
             reader=cast("Reader", reader),
-            topics=cast("JudgedTopics", topics),
+            topics=topics,
             ledger=self.follower,
             store=cast("StateStore", store),
-            shared=SharedState(cast("JudgedTopics", topics), cast("StateStore", store)),
+            shared=SharedState(topics, cast("StateStore", store)),
             log=cast("ConsumerLog", self.log),
             metrics=measures,
             outage=self.outage,

@@ -12,6 +12,7 @@ from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.outage import Outage
 from mirrortest.kafka.fetched import End, ReadPosition
+from mirrortest.verify.ledger import Ledger
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
     from mirrortest.kafka.reader import Reader
     from mirrortest.model.topic_partition import TopicPartition
-    from mirrortest.verify.ledger import Ledger
     from mirrortest.verify.ledger_record import LaneRecord
     from mirrortest.wire.stream import StreamId
 
@@ -158,7 +158,7 @@ def consumer_of(
     played: Played, topics: tuple[str, ...] = ("a", "b"), **changed: Any
 ) -> tuple[Consumer, JudgedTopics]:
     options = consume_options(topics=topics, **changed)
-    known = JudgedTopics(options, cast("Admin", played), cast("Ledger", SimpleNamespace(lanes={})))
+    known = JudgedTopics(options, cast("Admin", played), Ledger())
     context = ConsumerContext(
         options=options,
         admin=cast("Admin", played),

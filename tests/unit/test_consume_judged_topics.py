@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -13,13 +12,13 @@ import structlog
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.errors import ClusterError, UsageError
+from mirrortest.verify.ledger import LaneRecord, Ledger
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 from tests.unit.played_cluster import Played, consumer_of
 
 if TYPE_CHECKING:
     from mirrortest.kafka.admin import Admin
-    from mirrortest.verify.ledger import Ledger
 
 
 class Cluster:
@@ -56,9 +55,10 @@ def _topics(
     )
     cluster = Cluster()
     cluster.counts = dict.fromkeys(there, 1)
-    return JudgedTopics(
-        options, cast("Admin", cluster), cast("Ledger", SimpleNamespace(lanes=dict.fromkeys(lanes)))
-    ), cluster
+    ledger = Ledger()
+    for stream in lanes:
+        ledger.merge(LaneRecord(stream))
+    return JudgedTopics(options, cast("Admin", cluster), ledger), cluster
 
 
 INTERNAL = (

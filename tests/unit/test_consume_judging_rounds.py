@@ -391,7 +391,7 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
     assert isinstance(world.ends, dict)
     world.ends[new] = 0
     world.while_asked = lambda: None
-    assert set((await rounds._round())[1]) == {"A.t", "A.u"}
+    assert set((await rounds._round()).views) == {"A.t", "A.u"}
 
 
 async def test_another_consumers_state_that_cannot_be_read_ends_nobody() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
-from mirrortest.consume.options import Shard
+from mirrortest.consume.options import Shard, checked_pattern
+from mirrortest.consume.source_names import alias_of
 from mirrortest.errors import UsageError
 from tests.unit.consuming import consume_options
 
@@ -54,6 +56,26 @@ def test_contradictions_are_refused(changed: dict[str, Any], words: str) -> None
     """One line names the options."""
     with pytest.raises(UsageError, match=words):
         consume_options(**changed)
+
+
+@pytest.mark.parametrize("text", ["(?i)a[.]ORDERS", "(?is)A[.]o.*", "A[.](?i:ORDERS)"])
+def test_a_pattern_may_begin_with_flags(text: str) -> None:
+    """It is a part of other expressions, where they may not."""
+    pattern = checked_pattern(text, option="--topic-pattern")
+    assert re.fullmatch(f"(?!x)(?:{pattern})", "A.orders")
+    assert checked_pattern(pattern, option="--topic-pattern") == pattern
+    found = alias_of(
+        consume_options(topics=(), topic_pattern=pattern), ["A.orders", "A.mirrortest.ledger"]
+    )
+    assert found is not None
+    assert found.source_alias == "A"
+
+
+@pytest.mark.parametrize("text", ["(", "a(?i)b", "(?x)a # b"])
+def test_what_is_no_pattern_is_refused(text: str) -> None:
+    """In one line, with the option."""
+    with pytest.raises(UsageError, match="--topic-pattern"):
+        checked_pattern(text, option="--topic-pattern")
 
 
 def test_all_shards_share_the_place_of_their_states() -> None:

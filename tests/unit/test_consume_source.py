@@ -6,7 +6,6 @@ import io
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -21,6 +20,7 @@ from mirrortest.consume.statistics import ReadFigures
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.options import Role
+from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.placement import ExpectPartition
 from tests.topics_seen import topics_seen
 from tests.unit.consuming import consume_options
@@ -29,7 +29,6 @@ from tests.unit.memory_topic import P0, SCOPE, MemoryTopic, following
 if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.kafka.admin import Admin
-    from mirrortest.verify.ledger import Ledger
 
 
 def _options(**changed: Any) -> ConsumeOptions:
@@ -94,9 +93,7 @@ def test_a_pattern_leaves_out_copies_of_our_own_topics(alias: str, copied: str) 
         topics=(),
         topic_pattern=".*",
     )
-    pattern = JudgedTopics(
-        options, cast("Admin", None), cast("Ledger", SimpleNamespace(lanes={}))
-    ).pattern
+    pattern = JudgedTopics(options, cast("Admin", None), Ledger()).pattern
     assert not re.fullmatch(pattern, copied)
     assert not re.fullmatch(pattern, "mirrortest.state")
     assert re.fullmatch(pattern, "A.orders")

@@ -154,7 +154,7 @@ def look(
         last_ids={("t", 0): "A.t/1"},
         of=lambda role: (
             [
-                (at, SimpleNamespace(clusters={"destination": "B"}, client=client))
+                (at, SimpleNamespace(clusters={"destination": "B"}, client=client, topics=copies))
                 for at, client in enumerate([{}, *({"isolation.level": each} for each in levels)])
             ]
             if role is Role.CONSUMER

@@ -27,7 +27,9 @@ _READ = ReadOffsets([Span("t0", 0, 0, 0, 10, 0)], (), (), {"t0": 1}, {})
 """By the consumer, before it ended."""
 
 
-def _looked_up(then: Callable[[Script], None], *, read_committed: bool = False) -> LookedUp:
+def _looked_up(
+    then: Callable[[Script], None], *, read_committed: bool = False, at: str = "destination"
+) -> LookedUp:
     """A consumer ends after 10 of 15 messages; what is found in the copy after something else."""
     found: list[LookedUp] = []
 
@@ -45,7 +47,7 @@ def _looked_up(then: Callable[[Script], None], *, read_committed: bool = False) 
         # As by default, whatever the consumer was given.
         client = stage.produce_options("p0").client
         client = client.from_properties(
-            {"bootstrap.servers": stage.world.destination.address, "request.timeout.ms": "3000"},
+            {"bootstrap.servers": getattr(stage.world, at).address, "request.timeout.ms": "3000"},
             defaults={},
         )
 
@@ -82,6 +84,12 @@ def test_what_the_mirror_wrote_later_is_found_and_nothing_else(
     """In the topic that the consumer read: what is not there was not mirrored."""
     looked = _looked_up(then)
     assert (_numbers(looked), looked.incomplete, looked.notes) == (found, set(), [])
+
+
+def test_a_copy_is_not_looked_for_in_a_cluster_that_its_consumers_did_not_read() -> None:
+    """Two clusters that mirror to each other, and keep names: there it is the source itself."""
+    looked = _looked_up(_nothing, at="source")
+    assert (_numbers(looked), looked.incomplete, len(looked.notes)) == ([], {"t0"}, 1)
 
 
 @pytest.mark.parametrize("numbers", [range(5, 15), range(10, 14), range(15)])

@@ -20,8 +20,8 @@ from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.stream import StreamId
-from tests.simulation.batch import Record, encoded
-from tests.simulation.mirror import grow
+from tests.simulation.batch import Record, encoded, rows_of
+from tests.simulation.mirror import Habits, Mirror, grow
 from tests.simulation.offline import reconciled
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Script, played
@@ -64,6 +64,46 @@ def _stray(script: Script, *counts: int) -> None:
         encoded([row[1:]]), [Record(0, row[2], message)], script.world.now_ns
     )
     script.world.news("destination", "t0")
+
+
+@pytest.mark.parametrize("last", ["t0", "t1"])
+@pytest.mark.parametrize("hashed", [ExpectPartition.MURMUR2, ExpectPartition.ANY])
+@pytest.mark.parametrize("strays", [0, 1])
+def test_topics_that_are_mirrored_in_different_ways_have_policies_of_their_own(
+    last: str, hashed: ExpectPartition, strays: int
+) -> None:
+    """Each has a consumer of its own; `t1` is put by key into more partitions than the source's."""
+
+    async def script(stage: Stage) -> None:
+        world = stage.world
+        by_key = Mirror(world, {"t1": "t1"}, Habits(rehash=True, partitions=5))
+        stage.mirror._topics = {t: c for t, c in stage.mirror._topics.items() if t != "t1"}
+        world.task(by_key.run())
+        stage.supervise("produce", "p0")
+        for name, topic, policy in (("c0", "t0", ExpectPartition.SOURCE), ("c1", "t1", hashed)):
+            after = 1.5 if topic == last else 1.0
+            about = {"topics": (topic,), "expect_partition": policy, "shard": None}
+            stage.supervise("consume", name, after, **about)
+        await asyncio.sleep(2)
+        for topic in ("t0", "t1") if strays else ():
+            batch = world.source.topics[topic].partitions[0].log[0]
+            row, copies = rows_of(batch)[0], world.destination.topics[topic].partitions
+            homes = {0} if topic == "t0" else {partition_of(row[2] or b"", n) for n in (3, 4, 5)}
+            away = next(each for each in copies if each.number not in homes)
+            away.append(encoded([row[1:]]), [Record(0, row[2], batch.records[0].message)], 0)
+            world.news("destination", topic)
+
+    plan = Plan(partitions=3, topics=2, messages=60, rate=40.0, deadline=5.0)
+    stage = played(plan, script)
+    offline = reconciled(stage)
+    # Where any partition will do, and three counts may have been in force, a stream may be in two.
+    away = [strays, strays if hashed is ExpectPartition.MURMUR2 else 0]
+    reports = {report.name: report.counts["misrouted"] for report in stage.outcome.reports}
+    assert [reports["c0"], reports["c1"]] == away
+    assert (offline.exit_code, offline.counts["misrouted"]) == (99 if strays else 0, sum(away))
+    assert offline.online is not None
+    assert not offline.online.disagreements
+    assert not any("anew" in note for note in offline.notes)
 
 
 @pytest.mark.parametrize("before", [ExpectPartition.SOURCE, ExpectPartition.ANY])

@@ -149,4 +149,4 @@ def test_a_number_that_was_given_to_two_sessions_is_a_doubt() -> None:
     stage.world.logs.append(again)
     logs = reconciled(stage, _CONDITIONS)
     assert logs.exit_code == 3
-    assert "producer p0.1 has several logs" in logs.inconclusive[0]
+    assert "several processes sent as producer p0" in logs.inconclusive[0]

@@ -10,10 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.simulation.batch import Record, encoded, rows_of
+from mirrortest.config.run import TopicMapping
+from mirrortest.errors import UsageError
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Message, encode
+from mirrortest.wire.stream import ProducerId
+from tests.simulation.batch import MessageId, Record, encoded, rows_of
 from tests.simulation.mirror import grow
 from tests.simulation.offline import reconciled
-from tests.simulation.plan import Plan
+from tests.simulation.plan import LEDGER, Plan
 from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
@@ -90,6 +95,57 @@ def test_a_topic_that_is_deleted_while_it_is_assigned_holds_nobody_up(returns: b
     (report,) = stage.outcome.reports
     assert (report.exit_code, report.counts["delivered"]) == (0, 40)
     assert report.counts["foreign"] == returns
+
+
+def _copied(stage: Stage, to: str, run: str, damaged: int = 0) -> None:
+    """Copy what a run has in the source into a topic; of some messages the number is changed."""
+    place, source = stage.world.destination.topics[to].partitions[0], stage.world.source.topics
+    for batch in source["t0"].partitions[0].log:
+        for _, stamp, key, value, headers in rows_of(batch):
+            if value is None or f"@{run}.".encode() not in value:
+                continue
+            text = value.replace(b";0", b";9", 1) if damaged > 0 else value
+            damaged -= 1
+            raw = encoded([(stamp, key, text, headers)])
+            place.append(raw, [Record(0, key, None)], stage.world.now_ns)
+    stage.world.news("destination", to)
+
+
+@pytest.mark.parametrize(
+    ("name", "run"), [("t0.dlq", "sim"), ("t0.dlq", "other"), ("dlq.t0", "other")]
+)
+@pytest.mark.parametrize("damaged", [0, 2])
+def test_copies_in_a_topic_that_is_not_the_runs_are_not_corrupted(
+    name: str, run: str, damaged: int
+) -> None:
+    """As in a dead-letter topic, or of another mirror; what is damaged in the run's topic is.
+
+    No consumer waits for such copies to end.
+    """
+
+    async def script(stage: Stage) -> None:
+        Script(stage)
+        stage.world.destination.create(name, 1, now_ns=stage.world.now_ns)
+        stage.supervise("produce", "q1", run="other")
+        stage.supervise("produce", "p0")
+        stage.supervise("consume", "c0", topics=(), topic_pattern="t0.*|dlq.*")
+        await asyncio.sleep(2)
+        if damaged:
+            _copied(stage, "t0", "sim", damaged)
+        while stage.current["c0"].ended_ns is None:
+            _copied(stage, name, run)
+            await asyncio.sleep(0.7)
+
+    stage = played(_PLAN, script)
+    (session,) = stage.outcome.consumers
+    report, offline = session.report, reconciled(stage)
+    for exit_code, counts in (
+        (report.exit_code, report.counts),
+        (offline.exit_code, offline.counts),
+    ):
+        assert (exit_code, counts["corrupted"]) == (99 if damaged else 0, damaged)
+    for notes in (report.notes, offline.notes):
+        assert any(note.startswith(f"{name}: ") for note in notes)
 
 
 def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict() -> None:
@@ -182,3 +238,92 @@ def test_a_run_that_was_judged_before_says_so() -> None:
     assert first.exit_code == second.exit_code == 0
     (note,) = set(second.notes) - set(first.notes)
     assert note.endswith("all had been judged before it started. For a new test use a new --run")
+
+
+@pytest.mark.parametrize("phantoms", [0, 1])
+def test_another_process_with_the_id_that_writes_to_other_topics_sends_no_phantoms(
+    phantoms: int,
+) -> None:
+    """As in another data centre, with a ledger of its own: of its messages nothing is known."""
+
+    async def script(stage: Stage) -> None:
+        world = stage.world
+        stage.supervise("produce", "p0", topics=("t0",))
+        other = stage.session("produce", "p0", topics=("t1",), ledger_topic="other")
+        stage.supervise("consume", "c0", 1.0, duration=20.0)
+        await other
+        await asyncio.sleep(2)
+        for seq in range(900, 900 + phantoms):
+            sender, now_ns = ProducerId("p0", "sim", 1), world.now_ns
+            message = Message("t0", sender, 0, seq, now_ns, now_ns, 0, 1, 120)
+            row = encode(message, Form.BODY)
+            raw = encoded([(row.timestamp_ms, row.key, row.value, ())])
+            copy = world.destination.topics["t0"].partitions[0]
+            copy.append(raw, [Record(0, row.key, None)], now_ns)
+            world.news("destination", "t0")
+
+    stage = played(Plan(topics=2, messages=20, rate=20.0, deadline=5.0), script)
+    logs = stage.world.logs
+    stage.world.logs = [log for log in logs if {*log.session.topics} != {"t1"}]
+    (report,) = stage.outcome.reports
+    offline = reconciled(stage)
+    for exit_code, counts in (
+        (report.exit_code, report.counts),
+        (offline.exit_code, offline.counts),
+    ):
+        assert (exit_code, counts["phantom"]) == (99 if phantoms else 3, phantoms)
+    assert "the ledger has no records of 1 streams that were read" in report.inconclusive
+    assert "20 messages were read whose producers' logs are missing" in offline.inconclusive
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_two_processes_with_one_id_leave_the_run_without_a_verdict(lost: int) -> None:
+    """Two clusters' mirrors keep names: what both lose is lost; what one loses nobody can tell."""
+
+    async def script(stage: Stage) -> None:
+        world, mirror = stage.world, stage.mirror
+        mirror._topics = {**mirror._topics, "other": LEDGER}
+        both = frozenset(MessageId("t0", "p0@sim.1", 0, seq) for seq in range(lost))
+        mirror.habits.drops = both
+        await stage.session("produce", "p0")
+        logs, world.logs = world.logs, []  # it has its logs elsewhere, too
+        stage.supervise("consume", "c0")
+        await stage.session("produce", "p0", ledger_topic="other")
+        world.logs += logs
+
+    stage = played(Plan(messages=20, rate=20.0, deadline=5.0), script)
+    (report,), offline = stage.outcome.reports, reconciled(stage)
+    for exit_code, counts, reasons in (
+        (report.exit_code, report.counts, report.inconclusive),
+        (offline.exit_code, offline.counts, offline.inconclusive),
+    ):
+        assert (exit_code, counts["lost"]) == (99 if lost else 3, lost)
+        assert any(each.startswith("several processes sent as producer p0: ") for each in reasons)
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_restart_under_a_wrong_name_of_the_source_loses_no_state(group: str | None) -> None:
+    """What was read cannot be read again: the head of the copy has been deleted since."""
+
+    async def script(stage: Stage) -> None:
+        play = Script(stage)
+        await play.held_back()
+        session = asyncio.ensure_future(stage.session("consume", "c0", group=group))
+        await asyncio.sleep(2)
+        play.write(range(10))
+        await play.read(10)
+        await asyncio.sleep(3)
+        stage.current["c0"].process.kill()
+        await session
+        play.copy.retain_from(5, stage.world.now_ns)
+        mistaken = await stage.session(
+            "consume", "c0", group=group, mapping=TopicMapping(explicit={"t0": "x"}), duration=20.0
+        )
+        assert isinstance(mistaken.error, UsageError)
+        assert "--topic-map t0=t0" in str(mistaken.error)
+        play.write(range(10, 15))
+        stage.supervise("consume", "c0", group=group)
+
+    plan = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=30.0)
+    (report,) = played(plan, script).outcome.reports
+    assert (report.exit_code, report.counts["delivered"]) == (0, 15)

@@ -187,6 +187,20 @@ def test_the_first_claim_wins_and_the_loser_withdraws() -> None:
     assert ledger.producers("r") == set()
 
 
+def test_two_sessions_of_one_incarnation_contest_a_topic_until_one_withdraws() -> None:
+    """Each topic of its own has messages of one alone."""
+    other = claim(session="y", lanes={"t": (4,), "u": (0,)})
+    ledger = written(Ledger(), claim(session="x"), claim(2), claim(producer="b"))
+    assert ledger.contested("r") == []
+    written(ledger, claim(session="z", lanes={"v": (0,)}))
+    assert ledger.contested("r") == []
+    written(ledger, other, other)
+    assert ledger.contested("r") == ["a"]
+    assert ledger.contested("another") == []
+    ledger.apply(registration_key(other), None)
+    assert ledger.contested("r") == []
+
+
 def test_a_claim_that_failed_closes_its_own_lanes() -> None:
     """F4: at their marks, as a successor's would; the successor takes that back."""
     ledger = Ledger()

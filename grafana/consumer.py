@@ -240,9 +240,15 @@ def _state() -> list[Panel]:
         ),
         lines(
             "Since the ledger was last read",
-            "By each consumer.",
+            "By each consumer, until producers have recorded their ends.",
             "s",
-            Query(_of_consumers(scope.one(names.LEDGER_AGE)), "{{name}} {{run}}"),
+            Query(
+                _of_consumers(
+                    f"({scope.one(names.LEDGER_AGE)} unless on (job, instance, worker) "
+                    f"{scope.one(names.CONSUMER_LEDGER_ENDED)} == 1)"
+                ),
+                "{{name}} {{run}}",
+            ),
             span=6,
             runbook="MirrortestLedgerSilent",
         ),

@@ -273,7 +273,10 @@ def test_another_process_with_the_id_that_writes_to_other_topics_sends_no_phanto
     ):
         assert (exit_code, counts["phantom"]) == (99 if phantoms else 3, phantoms)
     assert "the ledger has no records of 1 streams that were read" in report.inconclusive
-    assert "20 messages were read whose producers' logs are missing" in offline.inconclusive
+    assert any(
+        "20 messages were read whose producers' logs are missing" in each
+        for each in offline.inconclusive
+    )
 
 
 @pytest.mark.parametrize("lost", [0, 1])

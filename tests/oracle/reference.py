@@ -314,6 +314,8 @@ class Reference:
                 if at in ends and (complete or ends[at] >= judged):
                     end = state.next_offset - judged + max(ends[at], judged)
                     me.written.append(("tail", at, end, end))
+            nobodys = ((at, end) for at, end in ends.items() if end and at not in view)
+            me.written += [("tail", at, end, end) for at, end in nobodys]
         return news, complete
 
     def verdict(self, event: Round, *, closed: bool) -> Answer:

@@ -17,9 +17,25 @@ from tests.simulation.plan import STATES, Plan
 from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from tests.simulation.history import Stage
 
 _PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
+
+
+async def _first_group_reads(
+    script: Script, numbers: Collection[int] = range(10), *, seconds: float
+) -> None:
+    """All was sent; the script writes these, and a consumer reads them, which may end by then."""
+    stage = script.stage
+    await script.held_back()
+    stage.supervise("consume", "c0", group="a", until_complete=False, duration=seconds)
+    await asyncio.sleep(2)
+    script.write(numbers)
+    await script.read(len(numbers))
+    await asyncio.sleep(3)
+    await script.until(lambda: seconds > 10 or stage.current["c0"].ended_ns is not None)
 
 
 def test_what_two_groups_read_of_a_recreated_topic_is_no_duplicate() -> None:
@@ -27,12 +43,7 @@ def test_what_two_groups_read_of_a_recreated_topic_is_no_duplicate() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
-        stage.supervise("consume", "c0", group="a", until_complete=False, duration=40.0)
-        await asyncio.sleep(2)
-        script.write(range(10))
-        await script.read(10)
-        await asyncio.sleep(3)
+        await _first_group_reads(script, seconds=40.0)
         script.recreate()
         script.write((*range(10, 15), 12))
         await asyncio.sleep(8)
@@ -50,12 +61,7 @@ def test_what_one_group_read_before_does_not_cover_what_another_did_not_read() -
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
-        stage.supervise("consume", "c0", group="a", until_complete=False, duration=4.0)
-        await asyncio.sleep(2)
-        script.write(range(10))
-        await script.read(10)
-        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        await _first_group_reads(script, seconds=4.0)
         script.recreate()
         script.write((*range(10, 15), 13))
         script.copy.retain_from(2, script.world.now_ns)
@@ -74,12 +80,7 @@ def test_a_group_does_not_claim_what_stood_in_a_topic_before_its_first_assignmen
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
-        stage.supervise("consume", "c0", group="a", until_complete=False, duration=30.0)
-        await asyncio.sleep(2)
-        script.write(range(5))
-        await script.read(5)
-        await asyncio.sleep(3)
+        await _first_group_reads(script, range(5), seconds=30.0)
         before = script.world.destination.delete("t0", script.world.now_ns)
         assert before is not None
         stage.supervise("consume", "c1", shard=Shard(2, 2), duration=20.0)
@@ -153,12 +154,7 @@ def test_clocks_do_not_put_what_two_groups_read_of_two_topics_out_of_order(ahead
 
         stage.world.process = process  # type: ignore[method-assign,assignment]
         script = Script(stage)
-        await script.held_back()
-        stage.supervise("consume", "c0", group="a", until_complete=False, duration=6.0)
-        await asyncio.sleep(2)
-        script.write((0, 2, 1, *range(3, 10)))
-        await script.read(10)
-        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        await _first_group_reads(script, (0, 2, 1, *range(3, 10)), seconds=6.0)
         script.recreate()
         script.write((*range(10, 15), 14))
         stage.supervise("consume", "c1", group="b", until_complete=False, duration=15.0)
@@ -173,12 +169,7 @@ def test_what_a_missing_log_shows_of_a_topic_of_before_is_not_lost() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
-        stage.supervise("consume", "c0", group="a", until_complete=False, duration=4.0)
-        await asyncio.sleep(2)
-        script.write(range(10))
-        await script.read(10)
-        await script.until(lambda: stage.current["c0"].ended_ns is not None)
+        await _first_group_reads(script, seconds=4.0)
         script.recreate()
         script.write(range(10, 14))
         stage.supervise("consume", "c1", group="b", until_complete=False, duration=15.0)
@@ -194,12 +185,7 @@ def _behind_a_cut(*, twice: int | None) -> Stage:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
-        stage.supervise("consume", "c0", group="a", until_complete=False, duration=30.0)
-        await asyncio.sleep(2)
-        script.write(range(10))
-        await script.read(10)
-        await asyncio.sleep(3)
+        await _first_group_reads(script, seconds=30.0)
         script.copy.elect_unclean(6, script.world.now_ns)
         script.write((*range(10, 15), *(() if twice is None else (twice,))))
         await asyncio.sleep(4)
@@ -231,12 +217,7 @@ def test_groups_whose_logs_do_not_name_topics_are_not_mixed(named: tuple[str, ..
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
-        stage.supervise("consume", "c0", group="a", until_complete=False, duration=40.0)
-        await asyncio.sleep(2)
-        script.write(range(10))
-        await script.read(10)
-        await asyncio.sleep(3)
+        await _first_group_reads(script, seconds=40.0)
         script.recreate()
         script.write((*range(10, 15), 12))
         await asyncio.sleep(8)

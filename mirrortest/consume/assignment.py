@@ -165,6 +165,9 @@ class Assignment:
         # is noticed.
         topics = {at.topic for at in partitions} & context.topics.judges.keys()
         missing = {topic for topic in topics if not await until_answered(self._exists, topic)}
+        if topics - missing:
+            # What any state says of a topic, other groups have to know of it.
+            await until_answered(context.shared.write)
         for at in partitions:
             if at.partition >= context.topics.counts.get(at.topic, 0):
                 await until_answered(context.topics.discover)

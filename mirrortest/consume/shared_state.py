@@ -95,9 +95,8 @@ class SharedState:
                 # From here on nothing is waited for before all is written.
                 self.merge_written()
                 before = claims = _packed_claims(judge)
-                if not claims or not (
-                    deadlines or judge.losses.claimed or judge.closing or judge.compact
-                ):
+                known = judge.losses.claimed or judge.closing or judge.compact or judge.topic_ids
+                if not claims or not (deadlines or known):
                     break
                 # What is too much for a record: deadlines start anew then, and claims so scattered
                 # there are only where much was seen: partitions' states, cut to size, have them.

@@ -94,6 +94,37 @@ def test_a_group_does_not_claim_what_stood_in_a_topic_before_its_first_assignmen
     assert reconciled(stage).counts["lost"] == 0
 
 
+def test_a_group_learns_of_a_topic_of_before_from_one_that_stopped_as_it_had_begun() -> None:
+    """The first group's consumer stands still once its first state is saved, and goes on later."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.held_back()
+        script.write(range(15))
+        stage.supervise("consume", "c0", group="a", until_complete=False, duration=40.0)
+        topics = script.world.destination.topics
+        await script.until(
+            lambda: (
+                STATES in topics
+                and any(
+                    b'"commit"' in (each.key or b"")
+                    for each in topics[STATES].partitions[0].history
+                )
+            )
+        )
+        first = stage.current["c0"].process
+        first.pause()
+        script.recreate()
+        stage.supervise("consume", "c1", group="b", duration=20.0)
+        await script.until(lambda: "c1" in stage.current)
+        await script.until(lambda: stage.current["c1"].ended_ns is not None)
+        first.resume()
+
+    reports = {report.name: report for report in played(_PLAN, script).outcome.reports}
+    assert reports["c1"].counts["lost"] == 0
+    assert reports["c1"].exit_code == 3
+
+
 def test_what_was_read_again_after_a_state_was_lost_is_no_duplicate() -> None:
     """The next consumer of the same group counts anew; message 11 is there twice indeed."""
 

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.consume.assignment import Assignment, Takeover
+from mirrortest.consume.assignment import Assignment
 from mirrortest.consume.batch_judge import BatchJudge
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
@@ -26,6 +26,7 @@ from mirrortest.consume.saves import Saves
 from mirrortest.consume.shared_state import SharedState
 from mirrortest.consume.state_store import StateStore
 from mirrortest.consume.state_table import Scope
+from mirrortest.consume.takeover import Takeover
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.host.waiting import cancelled, set_within
 from mirrortest.kafka.admin import Admin

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from mirrortest.model.findings import Finding
+from mirrortest.reconcile.homes import Homes, homes_by_stream
 from mirrortest.reconcile.stream_rows import coded
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import highest_before, united
-from mirrortest.reconcile.unread import Homes, homes_by_stream
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:

@@ -16,7 +16,15 @@ from mirrortest.reconcile.incarnations import unmatched, unordered
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given, Sender
 from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
-from mirrortest.results.words import several_processes, stamped
+from mirrortest.reconcile.session_topics import (
+    compacted_topics,
+    hidden_topics,
+    judged_by_others,
+    policies_of,
+    stamped_at_source,
+    unjudged_timestamps,
+)
+from mirrortest.results.words import several_processes
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.placement import ExpectPartition
@@ -112,7 +120,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             f"{unproven:,} log files have no digest, as an earlier version of mirrortest wrote "
             "them: bytes of theirs that have changed since may go unnoticed"
         )
-    notes += _stamped(plan)
+    notes += unjudged_timestamps(plan)
     notes += [
         f"{found.location.shown}: its source observer read cluster "
         f"{found.session.clusters['source']}; the producers wrote to "
@@ -238,7 +246,7 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
         rerouted={
             topic: numbers
             for topic, policy in policies.items()
-            if (numbers := _judged_by_others(plan, topic, policy))
+            if (numbers := judged_by_others(plan, topic, policy))
         },
         counts=facts.counts,
         stamped=frozenset(stamped_at_source(plan)),
@@ -271,91 +279,6 @@ def _holes(
             if place not in named or not named[place].within(identity, lo, hi):
                 unnamed.setdefault(place, []).append((identity, lo, hi, hi - lo))
     return found, unnamed
-
-
-def policies_of(plan: Plan) -> dict[str, list[str]]:
-    """By source topic, its consumers' policies; the last one is that by which is judged.
-
-    Topics may be mirrored in different ways, and have consumers of their own. It is one whose
-    states nobody took over to judge by another; of several, the one with which a consumer began
-    last.
-    """
-    last: dict[str, dict[str, int]] = {}
-    replaced: dict[str, set[tuple[str, str]]] = {}
-    for _, session in plan.of(Role.CONSUMER):
-        if (policy := session.expect_partition) is not None:
-            for topic in session.topics:
-                began = last.setdefault(topic, {})
-                began[policy] = max(session.started_ns, began.get(policy, 0))
-                by = replaced.setdefault(topic, set())
-                by |= {(before, policy) for before in session.judged_before}
-    found = {}
-    for topic, began in last.items():
-        by = replaced[topic]
-        for_good = {before for before, after in by if (after, before) not in by}
-        order = [(each not in for_good, at_ns, each) for each, at_ns in began.items()]
-        found[topic] = [policy for *_, policy in sorted(order)]
-    return found
-
-
-def _judged_by_others(plan: Plan, topic: str, policy: str) -> frozenset[int]:
-    """The sessions that judged a topic by another policy."""
-    return frozenset(
-        number
-        for number, session in plan.of(Role.CONSUMER)
-        if topic in session.topics and session.expect_partition not in {None, policy}
-    )
-
-
-def hidden_topics(plan: Plan) -> list[str]:
-    """The source topics of whose copies no consumer could see whether they are compacted."""
-    hidden_by_topic: dict[str, set[bool]] = {}
-    for _, session in plan.of(Role.CONSUMER):
-        for source, topic in session.topics.items():
-            hidden_by_topic.setdefault(source, set()).add(
-                topic.policy_hidden and not topic.compacted
-            )
-    return sorted(source for source, hidden in hidden_by_topic.items() if hidden == {True})
-
-
-def compacted_topics(plan: Plan) -> dict[str, bool]:
-    """The source topics that, or whose copies, were seen to be compacted; True: it was itself."""
-    found: dict[str, bool] = {}
-    for role in (Role.CONSUMER, Role.PRODUCER):
-        for _, session in plan.of(role):
-            for source, topic in session.topics.items():
-                if topic.compacted:
-                    found[source] = found.get(source, False) or role is Role.PRODUCER
-    return found
-
-
-def stamped_at_source(plan: Plan) -> set[str]:
-    """The source topics whose records the source's brokers stamp, as anybody found."""
-    return {
-        source
-        for role in (Role.PRODUCER, Role.CONSUMER)
-        for _, session in plan.of(role)
-        for source, topic in session.topics.items()
-        if topic.stamped_at_source
-    }
-
-
-def below_zero(plan: Plan) -> Counter[str]:
-    """By source topic, how far below zero the lowest latency was that a consumer measured; ns."""
-    found: Counter[str] = Counter()
-    for _, session in plan.of(Role.CONSUMER):
-        for source, topic in session.topics.items():
-            found[source] = max(found[source], topic.below_zero_ns)
-    return found
-
-
-def _stamped(plan: Plan) -> list[str]:
-    """Notes on topics whose timestamps are not judged, or not all of them."""
-    copies = plan.copies(lambda topic: topic.stamped)
-    return [
-        *(stamped(topic, "destination") for topic in copies),
-        *(stamped(topic, "source") for topic in sorted(stamped_at_source(plan))),
-    ]
 
 
 def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:

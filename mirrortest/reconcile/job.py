@@ -15,7 +15,7 @@ from mirrortest.config.threshold import evaluate, undecided
 from mirrortest.model.findings import BY_REPEATS
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.verdict import Verdict
-from mirrortest.reconcile import facts, holes, minutes
+from mirrortest.reconcile import facts, holes, minutes, session_topics
 from mirrortest.reconcile.attribution import ATTRIBUTED
 from mirrortest.reconcile.coverage import cover
 from mirrortest.reconcile.missing import Ids, Undelivered
@@ -204,14 +204,14 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
         for row in by_partition.to_pylist()
     ]
-    latency, by_topic = _latencies(timed, facts.below_zero(plan))
+    latency, by_topic = _latencies(timed, session_topics.below_zero(plan))
     result = _Result(
         _counts(by_run, partitions),
         [*known.reasons, *coverage.reasons],
         [
             *known.notes,
             *_decided(compared, known),
-            *map(HIDDEN.format, facts.hidden_topics(plan)),
+            *map(HIDDEN.format, session_topics.hidden_topics(plan)),
             *undelivered.notes,
             *itertools.starmap(unproven_copies, of_others.items()),
             *(below_zero(topic, each) for topic, each in by_topic.items() if each.negative),

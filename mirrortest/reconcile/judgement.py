@@ -40,9 +40,10 @@ import numpy as np
 from mirrortest.model.findings import STREAM_FINDINGS, Finding, Outcome
 from mirrortest.reconcile.chain import codes, firsts
 from mirrortest.reconcile.compaction import explained
+from mirrortest.reconcile.homes import anywhere, homes_by_stream
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, Sweep, highest_before, united
-from mirrortest.reconcile.unread import Doubts, doubts, homes_by_stream
+from mirrortest.reconcile.unread import Doubts, doubts
 from mirrortest.seqlog.schema import ENDLESS, Kind
 from mirrortest.verify.placement import counts_in_force
 
@@ -77,7 +78,7 @@ class Given:
         last_words: by topic, the session whose online verdict on it is the last.
         cuts: how far the online verdicts on partitions go.
         unread: what nobody read.
-        policies: by topic, where messages belong, by the option of its consumer that began last.
+        policies: by topic, where messages belong (`session_topics.policies_of`).
         rerouted: by topic, the sessions whose rows say by another policy what is misrouted.
         stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
@@ -379,8 +380,7 @@ def _segments(
     missing = acked & ~seen_at
     found = _found(sweep, number, rows.findings[flagged])
     proven = found & int(Finding.UNPROVEN) == 0
-    anywhere = _anywhere(rows, given)[sweep.segments.key]
-    away = (sweep.sum("away") > 0) & (proven | anywhere)
+    away = (sweep.sum("away") > 0) & (proven | anywhere(rows, given)[sweep.segments.key])
     found |= np.where(away, int(Finding.MISROUTED), 0)
     for finding, holds in (
         (Finding.LOST, missing & (claimed | (due & ~doubtful & ~beyond))),
@@ -431,13 +431,6 @@ def _are(rows: StreamRows, senders: Collection[Sender]) -> Flags:
     return np.array([each in senders for each in zip(*columns, strict=True)], dtype=bool)
 
 
-def _anywhere(rows: StreamRows, given: Given) -> Flags:
-    """Which streams may be in any one partition."""
-    topics = rows.streams.topics
-    flags: Flags = np.array([given.policies.get(t) == "any" for t in topics], dtype=bool)
-    return flags[rows.streams.topic]
-
-
 def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
     """What of a stream is in no partition where it belongs or belonged, whatever its rows say.
 
@@ -449,7 +442,7 @@ def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
         return Spans.none()
     most = np.array([len(counts_in_force(given.counts.get(t, ()))) or 1 for t in streams.topics])
     belongs = np.where(
-        _anywhere(rows, given)[copies.stream_of],
+        anywhere(rows, given)[copies.stream_of],
         _rank(copies, held) < most[streams.topic[copies.stream_of]],
         homes_by_stream(rows, given).admit(copies.stream_of, copies.partition_of),
     )

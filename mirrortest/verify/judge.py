@@ -203,8 +203,9 @@ class RunVerdict:
         """
         total = cls()
         for checker in others:
-            total.counts.update(checker.streamless)
-        del total.counts[Finding.CORRUPTED]
+            total.counts.update(
+                {each: n for each, n in checker.streamless.items() if each != Finding.CORRUPTED}
+            )
         for verdict in verdicts:
             total.add_stream(verdict)
         for checker in checkers:

@@ -9,7 +9,6 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.consume.assignment import Takeover
 from mirrortest.consume.consumer import Consumer
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
 from mirrortest.consume.context import ConsumerContext
@@ -18,6 +17,7 @@ from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.options import Shard
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.takeover import Takeover
 from mirrortest.kafka.fetched import End, ReadPosition
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.consume.assignment import PARTED_SECONDS, SILENT_SECONDS
 from mirrortest.consume.closing import ClosingSnapshot
 from mirrortest.consume.consumer import Consumer
+from mirrortest.consume.takeover import PARTED_SECONDS, SILENT_SECONDS
 from mirrortest.errors import FencedError, UnreachableError
 from tests.unit.judged_world import World
 from tests.unit.shared_world import Destination, Peer, Peers, at

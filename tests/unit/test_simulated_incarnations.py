@@ -38,18 +38,19 @@ async def _first_group_reads(
     await script.until(lambda: seconds > 10 or stage.current["c0"].ended_ns is not None)
 
 
+async def _two_groups_around_a_recreation(stage: Stage) -> None:
+    """The second group has not seen the topic of before; message 12 is there twice."""
+    script = Script(stage)
+    await _first_group_reads(script, seconds=40.0)
+    script.recreate()
+    script.write((*range(10, 15), 12))
+    await asyncio.sleep(8)
+    stage.supervise("consume", "c1", group="b")
+
+
 def test_what_two_groups_read_of_a_recreated_topic_is_no_duplicate() -> None:
     """The second group has not seen the topic of before; message 12 is there twice indeed."""
-
-    async def script(stage: Stage) -> None:
-        script = Script(stage)
-        await _first_group_reads(script, seconds=40.0)
-        script.recreate()
-        script.write((*range(10, 15), 12))
-        await asyncio.sleep(8)
-        stage.supervise("consume", "c1", group="b")
-
-    logs = reconciled(played(_PLAN, script))
+    logs = reconciled(played(_PLAN, _two_groups_around_a_recreation))
     assert logs.counts["duplicated"] == 1
     assert (logs.counts["seen"], logs.counts["surplus"], logs.counts["lost"]) == (15, 1, 0)
     assert logs.online is not None
@@ -245,16 +246,7 @@ def test_the_log_of_a_group_that_began_behind_a_cut_is_judged_by_itself() -> Non
 @pytest.mark.parametrize("named", [(), ("c0",), ("c1",)])
 def test_groups_whose_logs_do_not_name_topics_are_not_mixed(named: tuple[str, ...]) -> None:
     """As the version before wrote them: the second group's number 0 is the first one's 1."""
-
-    async def script(stage: Stage) -> None:
-        script = Script(stage)
-        await _first_group_reads(script, seconds=40.0)
-        script.recreate()
-        script.write((*range(10, 15), 12))
-        await asyncio.sleep(8)
-        stage.supervise("consume", "c1", group="b")
-
-    stage = played(_PLAN, script)
+    stage = played(_PLAN, _two_groups_around_a_recreation)
     for log in stage.world.logs:
         if log.session.name not in named:
             topics = {

@@ -28,6 +28,14 @@ _PLAN = Plan(messages=40, rate=10.0, direct_ledger=True, deadline=5.0)
 _LONG = replace(_PLAN, messages=1000, partitions=2, consumers=2)
 
 
+def _two_consumers(stage: Stage) -> None:
+    """Of a topic that exists, and is produced to."""
+    Script(stage)
+    stage.supervise("produce", "p0")
+    stage.supervise("consume", "c0")
+    stage.supervise("consume", "c1")
+
+
 def _strangers(world: World, number: int = 0) -> None:
     """Somebody else's record in a topic that only matches the pattern."""
     record = [(0, b"k", b"somebody else's", ())]
@@ -304,10 +312,7 @@ def test_a_member_that_was_given_up_and_comes_back_does_not_say_that_it_read_not
     """What it has by then was judged by the other one, which went on from its states."""
 
     async def script(stage: Stage) -> None:
-        Script(stage)
-        stage.supervise("produce", "p0")
-        stage.supervise("consume", "c0")
-        stage.supervise("consume", "c1")
+        _two_consumers(stage)
         await asyncio.sleep(6)
         first = stage.current["c0"].process
         first.pause()
@@ -326,10 +331,7 @@ def test_a_share_is_left_to_a_consumer_that_reads_on_and_cannot_ask_for_ends(sav
     """It saves what it reads, so that others see it. One that cannot save is taken for ended."""
 
     async def script(stage: Stage) -> None:
-        Script(stage)
-        stage.supervise("produce", "p0")
-        stage.supervise("consume", "c0")
-        stage.supervise("consume", "c1")
+        _two_consumers(stage)
         await asyncio.sleep(5)
         asked = {"ends"} if saves else {"ends", "produce"}
         stage.world.net.refused |= {("c1", each) for each in asked}

@@ -1,0 +1,81 @@
+"""When a partition is taken over that another consumer has, and reads no more."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.context import ConsumerContext
+    from mirrortest.model.topic_partition import TopicPartition
+
+_log = structlog.get_logger()
+
+PARTED_SECONDS = 10.0
+"""How long a share stays free for its consumer after that one's last save as it ended."""
+SILENT_SECONDS = 60.0
+"""The same after the last save of a consumer that did not save as it ended; at least:"""
+SILENT_SAVES = 12
+"""So many state intervals."""
+_MOST_SECONDS = 15.0
+"""The most that one round adds to a silence: this process may have been paused itself."""
+
+
+class Takeover:
+    """Watches the partitions of other fixed shares that are still to be read.
+
+    Of a group those that are assigned to us and were claimed from us: by a member that the group
+    had given up, and that may have ended since.
+    """
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        assignment: Assignment,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._context = context
+        self._assignment = assignment
+        self._monotonic = monotonic
+        self._last = monotonic()
+        self._silent: dict[TopicPartition, tuple[tuple[int, int], float]] = {}
+        """Partition -> its owner's last claim or save, and the seconds since."""
+
+    async def take_abandoned(self, unread: Collection[TopicPartition]) -> None:
+        """Take those of these partitions that no consumer reads any more; called in each round.
+
+        Raises ClusterError, after which the next round tries again.
+        """
+        now, store = self._monotonic(), self._context.store
+        passed, self._last = min(now - self._last, _MOST_SECONDS), now
+        if self._context.options.group is not None:
+            unread = self._context.reader.assignment().intersection(unread)
+        before, self._silent = self._silent, {}
+        for at in unread:
+            activity = store.owner_activity(at)
+            last, seconds = before.get(at, (None, 0.0))
+            self._silent[at] = (activity, seconds + passed if activity == last else 0.0)
+        due = [at for at, (_, seconds) in self._silent.items() if seconds >= self._patience(at)]
+        if not due:
+            return
+        # Afterwards all that was written by now is applied, a live owner's last save, too.
+        await store.caught_up()
+        for at in due:
+            activity, seconds = self._silent[at]
+            if store.owner_activity(at) == activity and await self._assignment.take_over(at):
+                _log.warning(
+                    "partition taken over: the consumer that had it has ended, or has saved no "
+                    "state for long",
+                    partition=str(at),
+                    seconds=round(seconds),
+                )
+
+    def _patience(self, at: TopicPartition) -> float:
+        if self._context.store.parted(at):
+            return PARTED_SECONDS
+        return max(SILENT_SECONDS, SILENT_SAVES * self._context.options.state_interval)

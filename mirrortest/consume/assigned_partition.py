@@ -117,6 +117,8 @@ class AssignedPartition:
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What befell the topic: whoever reports the partition's findings reports it, too."""
+    uncommitted: bool = False
+    """Whether messages of the run were read here that may be of aborted transactions."""
     last_record: tuple[int, int] | None = None
     """(offset, CRC-32C of key and value) of the last judged record."""
     taken_over: int = 0
@@ -190,6 +192,7 @@ class AssignedPartition:
             read_from=0 if saved.checker.next_offset == saved.begins_at else None,
             claimed=saved.claimed,
             notes=saved.notes,
+            uncommitted=saved.uncommitted,
             last_record=saved.last_record,
             resumed=saved.last_record is not None,
             rerouted_from=saved.rerouted_from,
@@ -235,6 +238,7 @@ class AssignedPartition:
             "policy": self.policy.value,
             "claimed": [[list(s), numbers.to_list()] for s, numbers in self.claimed.items()],
             "notes": list(self.notes),
+            "uncommitted": self.uncommitted,
             "last_record": list(self.last_record) if self.last_record else None,
         }
 

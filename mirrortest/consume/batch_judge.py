@@ -132,8 +132,7 @@ class BatchJudge:
             self._source_names.check(topic, assigned.source, records, judged.rows)
             if self._uncommitted and any_in_transactions(judged.rows, batches):
                 context.log.uncommitted(topic)
-                if (note := in_transactions(topic)) not in assigned.notes:
-                    assigned.notes.append(note)
+                assigned.uncommitted = True
             context.log.seen(assigned, judged)
             of_run = bool(assigned.checker.fragments) or (
                 any(row.findings & Finding.CORRUPTED for row in judged.rows)
@@ -223,21 +222,11 @@ def _without_stamps(decoded: Decoded, stamped: Iterable[FetchedBatches]) -> Deco
     return decoded._replace(findings=findings)
 
 
-def in_transactions(topic: str) -> str:
-    """The note for the report if messages of the run were written in transactions.
+def any_in_transactions(rows: Iterable[SeenRow], batches: Sequence[FetchedBatches]) -> bool:
+    """Whether messages of the run were written in transactions.
 
     Under `isolation.level=read_uncommitted` a consumer reads what an aborted transaction wrote.
     Such a message was not delivered, and looks like any other.
-    """
-    return (
-        f"{topic}: messages of this run were written in transactions, and isolation.level="
-        "read_uncommitted reads aborted ones, too: judge a run with --exactly-once or "
-        "--command-property isolation.level=read_committed"
-    )
-
-
-def any_in_transactions(rows: Iterable[SeenRow], batches: Sequence[FetchedBatches]) -> bool:
-    """Whether messages of the run were written in transactions.
 
     `rows` are the run's, of these batches of one partition: others' transactions do not matter.
     """

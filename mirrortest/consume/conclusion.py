@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from mirrortest.config.client_config import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned_partition import JudgedUpTo
-from mirrortest.consume.batch_judge import in_transactions
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
-from mirrortest.model.findings import BY_REPEATS, Finding
+from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.results.words import partitions, several_processes, stamped, unproven_copies
+from mirrortest.results.words import (
+    in_transactions,
+    partitions,
+    several_processes,
+    stamped,
+    unproven_copies,
+)
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.context import ConsumerContext
@@ -67,13 +70,12 @@ def conclusion(
         for at in states.lost()
         if at.topic in snapshot.ends
     ]
+    judges = context.topics.judges
+    notes += [in_transactions(topic) for topic in snapshot.ends if judges[topic].uncommitted]
     rerouted = {saved.rerouted_from for _, saved in states.saved() if saved}
     rerouted |= {assigned.rerouted_from for assigned in context.partitions.values()}
     policies = sorted(filter(None, rerouted))
-    every = {*notes, *(note for each in context.partitions.values() for note in each.notes)}
-    judges = context.topics.judges.items()
-    uncommitted = {each.source for topic, each in judges if in_transactions(topic) in every}
-    concluded = _Conclusion(context, views, snapshot, verdicts, away, policies, uncommitted)
+    concluded = _Conclusion(context, views, snapshot, verdicts, away, policies)
     return concluded.report(notes)
 
 
@@ -173,8 +175,6 @@ class _Conclusion:
     away: str
     rerouted_from: Sequence[str]
     """Other policies by which messages were judged that are judged anew."""
-    uncommitted: Collection[str]
-    """Source topics of which messages were read that may have been aborted."""
 
     def report(self, notes: Iterable[str]) -> ConsumeReport:
         """The report; `notes` are those of other consumers' partitions."""
@@ -196,7 +196,7 @@ class _Conclusion:
             counts | {"negative_latency": intended.negative},
             total=total.acked,
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
-            repeats=self._repeats,
+            repeats=total.repeats,
         )
         doubts = [silence] if silence else [*self._doubts(total), *of_partitions]
         if self.away:
@@ -217,20 +217,8 @@ class _Conclusion:
             role=options.role,
             backlog=metrics.backlog,
             rests_on=self._rests_on(),
-            repeats=self._repeats,
+            repeats=total.repeats,
         )
-
-    @cached_property
-    def _repeats(self) -> Counter[str]:
-        """By finding's label, messages that may be no copies of the mirror's (`BY_REPEATS`)."""
-        lanes = self.context.ledger.ledger.lanes_of(self.context.options.run)
-        found: Counter[str] = Counter()
-        for stream, verdict in self.verdicts.items():
-            own = stream in lanes and lanes[stream].repeats
-            if own or stream.topic in self.uncommitted:
-                counts = verdict.counts()
-                found.update({each.label: counts.get(each, 0) for each in BY_REPEATS})
-        return found
 
     @property
     def _lag(self) -> int | None:

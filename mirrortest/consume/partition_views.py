@@ -54,6 +54,7 @@ class SavedState:
     begins_at: int
     cuts: int
     epochs: list[tuple[int, int]]
+    uncommitted: bool = False
     rerouted_from: str | None = None
     """The policy by which its consumer judged where messages belong, if it is another one: what of
     them is misrouted is forgotten, and judged anew by where their streams belong."""
@@ -111,6 +112,7 @@ class SavedState:
             begins_at,
             untrusted.number(state.get("cuts", int(begins_at > 0)), 0, untrusted.COUNTS_END),
             _epochs_of(state),
+            untrusted.flag(state.get("uncommitted", False)),
             None if judged_by == policy else judged_by,
         )
 
@@ -214,7 +216,9 @@ class PartitionViews:
         found |= {at: each for at, each in context.partitions.items() if at.topic in views}
         for at, state in found.items():
             views[at.topic][at.partition] = state.checker
-            context.topics.judges[at.topic].topic_ids |= _topic_ids(state)
+            judge = context.topics.judges[at.topic]
+            judge.topic_ids |= _topic_ids(state)
+            judge.uncommitted |= state.uncommitted
         for at, state in found.items():
             self._succeed(at, state)
         for topic in views:

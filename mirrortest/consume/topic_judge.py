@@ -50,6 +50,8 @@ class TopicJudge:
     """Kafka's ids of the topics of this name that consumers of the run have read, or saw first."""
     stamped_at_source: bool = False
     """Whether the source's brokers stamp the topic's records, as producers recorded."""
+    uncommitted: bool = False
+    """Whether any consumer read messages that may be of aborted transactions."""
     lost_states: list[PartitionChecker] | None = None
     """States that no present one continues; None where present states know of all these topics."""
     _planned: set[int] = field(default_factory=set)
@@ -108,6 +110,7 @@ class TopicJudge:
             seen_before,
             ledger_complete,
             self.stamped_at_source,
+            self.uncommitted,
             *self.counts,
             *sorted(self._planned),
             [(number, fragment, fragment.mark) for number, fragment in fragments.items()],
@@ -128,6 +131,7 @@ class TopicJudge:
             counts=self._possible_counts(lane),
             explained=explained,
             stamped=self.stamped_at_source,
+            uncommitted=self.uncommitted,
         )
         if not (self.compact or source_compacted):
             verdict.add(Finding.INCONCLUSIVE, verdict.found.pop(Finding.COMPACTED, NOTHING))

@@ -153,6 +153,15 @@ def several_processes(producers: Iterable[str]) -> str:
     )
 
 
+def in_transactions(topic: str) -> str:
+    """Why nothing is certain where a consumer that reads uncommitted ones has read some."""
+    return (
+        f"{topic}: messages of this run were written in transactions, and isolation.level="
+        "read_uncommitted reads aborted ones, too: judge a run with --exactly-once or "
+        "--command-property isolation.level=read_committed"
+    )
+
+
 def stamped(topic: str, side: str) -> str:
     """The note on a topic whose records brokers stamp, of the `source` or the `destination`."""
     return (

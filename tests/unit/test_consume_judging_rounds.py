@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.errors import UnreachableError
@@ -72,6 +73,27 @@ async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
     report = await rounds.conclude()
     assert report.verdict == "inconclusive"
     assert "the ledger lacks parts of 1 lanes, or another program wrote one" in reasons(report)
+
+
+@pytest.mark.parametrize("ours", [True, False])
+@pytest.mark.parametrize("uncommitted", [True, False])
+async def test_what_may_be_of_an_aborted_transaction_fails_nothing_whoever_read_it(
+    ours: bool, uncommitted: bool
+) -> None:
+    """Neither while the run goes on nor at its end; why it is undecided is said once."""
+    world = World(0, 0, 1).vouch((0, 2), end=2)
+    world.options = replace(world.options, thresholds=thresholds(("duplicated==0",)))
+    world.held.uncommitted = uncommitted
+    if not ours:
+        world.states = {world.held.at: (1, json.loads(json.dumps(world.held.to_state())))}
+        world.partitions.clear()
+    rounds = world.rounds()
+    _, status = await rounds.judge()
+    assert bool(status.failed) is not uncommitted
+    report = await rounds.conclude()
+    assert report.verdict == ("inconclusive" if uncommitted else "failed")
+    of_transactions = [each for each in report.inconclusive if "in transactions" in each]
+    assert len(of_transactions) == uncommitted
 
 
 async def test_metrics_of_partitions_have_the_source_topic_as_all_others() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mirrortest.config.threshold import thresholds
 from mirrortest.consume.consume_status import QUIET_SECONDS, PartitionLag, merged
 from mirrortest.model.verdict import Verdict
 from mirrortest.timing.recent import Latencies
@@ -47,6 +48,18 @@ def test_failing_conditions_are_named_with_what_was_measured() -> None:
     assert "corrupted==0 is 1,234,567" in view.state
     assert view.state.endswith(" more")
     assert consuming().failed == []
+
+
+def test_what_a_producer_may_have_sent_twice_itself_fails_nothing_yet() -> None:
+    """As in the verdict: it is undecided."""
+    status = replace(
+        consuming(),
+        counts={**consuming().counts, "duplicated": 3},
+        thresholds=thresholds(("duplicated==0",)),
+    )
+    assert "duplicated==0 is 3" in status.view().state
+    for own, failed in ((3, 0), (2, 1)):
+        assert len(replace(status, repeats={"duplicated": own}).failed) == failed
 
 
 def test_a_threshold_of_latency_is_that_of_all_workers() -> None:

@@ -23,7 +23,7 @@ from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.routing import misrouted
 from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.verify.untrusted import RecordError
-from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.lanes import parse_lane
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import FetchedBatches, ReadPosition
     from mirrortest.model.intervals import IntervalSet
     from mirrortest.model.topic_partition import TopicPartition
-    from mirrortest.wire.batch import MessageArrays
+    from mirrortest.wire.batch_decoder import MessageArrays
     from mirrortest.wire.record_batch import RecordArrays
     from mirrortest.wire.stream import StreamId
 

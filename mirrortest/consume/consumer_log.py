@@ -296,9 +296,7 @@ class ConsumerLog:
     def vouched(self, ledger: Ledger) -> None:
         """Log what the ledger said of the run in the end."""
         added = []
-        for stream, lane in ledger.lanes.items():
-            if stream.run != self._options.run:
-                continue
+        for stream, lane in ledger.lanes_of(self._options.run).items():
             for outcome, numbers in (
                 (Outcome.ACKED, lane.acked),
                 (Outcome.FAILED, lane.failed),

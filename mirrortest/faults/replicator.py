@@ -23,7 +23,8 @@ from mirrortest.faults.unrecorded_writes import UnrecordedWrites, find_unrecorde
 from mirrortest.faults.writers import Writers
 from mirrortest.host.waiting import set_within
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.reader import OutOfRange, Reader
+from mirrortest.kafka.fetched import OutOfRange
+from mirrortest.kafka.reader import Reader
 from mirrortest.kafka.sender import Sender
 from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.record_batch import decode_batches

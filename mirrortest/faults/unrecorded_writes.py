@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirrortest.faults.records import CopiedRows, RawRecord, raw_record
-from mirrortest.kafka.reader import OutOfRange, Reader
+from mirrortest.kafka.fetched import OutOfRange
+from mirrortest.kafka.reader import Reader
 from mirrortest.wire.record_batch import decode_records
 
 if TYPE_CHECKING:

@@ -17,12 +17,14 @@ from mirrortest.errors import (
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.connecting import start
 from mirrortest.kafka.error_table import Code, RequestError, addresses, cluster_error
+from mirrortest.kafka.fetched import OutOfRange
 from mirrortest.kafka.library import library
-from mirrortest.kafka.reader import OutOfRange, Reader
+from mirrortest.kafka.reader import Reader
 from mirrortest.model.failure import Failure
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire import kernels
-from mirrortest.wire.record_batch import MalformedBatchError, decode_records
+from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.varint import MalformedBatchError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

@@ -26,7 +26,8 @@ from mirrortest.wire.batch_header import (
     MAGIC_AT,
     TRANSACTIONAL,
 )
-from mirrortest.wire.record_batch import MalformedBatchError, decode_records, decompressed
+from mirrortest.wire.record_batch import decode_records, decompressed
+from mirrortest.wire.varint import MalformedBatchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

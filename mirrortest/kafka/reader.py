@@ -28,12 +28,10 @@ from mirrortest.kafka.error_table import (
     cluster_errors,
 )
 from mirrortest.kafka.fetched import (
-    Diverged,
     End,
     FetchedBatches,
     OutOfRange,
     ReadPosition,
-    Recreated,
     Unreadable,
 )
 from mirrortest.kafka.library import library
@@ -48,16 +46,6 @@ if TYPE_CHECKING:
     from mirrortest.kafka.ports import ConsumerPort
     from mirrortest.kafka.rebalance import OnChange
 
-__all__ = [
-    "Diverged",
-    "End",
-    "FetchedBatches",
-    "OutOfRange",
-    "ReadPosition",
-    "Reader",
-    "Recreated",
-    "TopicPartition",
-]
 
 _log = structlog.get_logger()
 

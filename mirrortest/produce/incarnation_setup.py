@@ -16,7 +16,7 @@ from mirrortest.produce.pace import lane_share
 from mirrortest.produce.recording import LaneRecorder
 from mirrortest.seqlog.options import Detail
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.record_batch import HEADER_SIZE
+from mirrortest.wire.batch_header import HEADER_SIZE
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:

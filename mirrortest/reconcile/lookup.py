@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirrortest.config.client_config import IsolationLevel
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.reader import FetchedBatches, OutOfRange, Reader, TopicPartition
+from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
+from mirrortest.kafka.reader import Reader
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.options import MOST_OFFSETS
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of
-from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.record_batch import decode_records
 
 if TYPE_CHECKING:

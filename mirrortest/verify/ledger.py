@@ -13,32 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mirrortest.verify.ledger_record import (
-    ClosedLane,
     LaneRecord,
     Registration,
-    lane_key,
-    lane_value,
     parse,
     parse_registration_key,
-    registration_key,
-    registration_value,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from mirrortest.wire.stream import StreamId
-
-__all__ = [
-    "ClosedLane",
-    "LaneRecord",
-    "Ledger",
-    "Registration",
-    "lane_key",
-    "lane_value",
-    "registration_key",
-    "registration_value",
-]
 
 
 @dataclass
@@ -88,8 +72,8 @@ class Ledger:
     def __init__(self) -> None:
         self.malformed = 0
         """Records that are none of the ledger's, or damaged."""
-        self._lanes: dict[StreamId, LaneRecord] = {}
-        self._of_run: dict[str, dict[StreamId, LaneRecord]] = {}
+        self._lanes: dict[str, dict[StreamId, LaneRecord]] = {}
+        """run -> its lanes"""
         self._open: dict[str, set[StreamId]] = {}
         """run -> its lanes without an end"""
         self._partial: dict[str, set[StreamId]] = {}
@@ -105,12 +89,12 @@ class Ledger:
     def lanes(self) -> Mapping[StreamId, LaneRecord]:
         """All known lanes, those of closed incarnations with their end and unknown numbers."""
         self._settle()
-        return self._lanes
+        return {stream: lane for lanes in self._lanes.values() for stream, lane in lanes.items()}
 
     def lanes_of(self, run: str) -> Mapping[StreamId, LaneRecord]:
         """The lanes of one run."""
         self._settle()
-        return self._of_run.get(run, {})
+        return self._lanes.get(run, {})
 
     def partial(self, run: str) -> Collection[StreamId]:
         """The lanes of a run that have ended, though not all of their parts are here."""
@@ -186,8 +170,8 @@ class Ledger:
         """The lanes of a producer that have no end mark, as later registrations closed them."""
         return [
             lane
-            for stream, lane in self.lanes.items()
-            if (stream.run, stream.producer) == (run, producer) and lane.end is not None
+            for stream, lane in self.lanes_of(run).items()
+            if stream.producer == producer and lane.end is not None
             if (record := self._records.get(stream)) is None
             or (record.end is None and record.closed_at != lane.end)
         ]
@@ -261,12 +245,11 @@ class Ledger:
             lane = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))
         elif record is not None:
             lane = record if record.end is None else record.closed(0)
-        of_run = self._of_run.setdefault(stream.run, {})
+        lanes = self._lanes.setdefault(stream.run, {})
         if lane is None:
-            self._lanes.pop(stream, None)
-            of_run.pop(stream, None)
+            lanes.pop(stream, None)
         else:
-            self._lanes[stream] = of_run[stream] = lane
+            lanes[stream] = lane
         for of_runs, there in (
             (self._open, lane is not None and lane.end is None),
             (self._partial, partial),

@@ -14,7 +14,7 @@ import numpy as np
 
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire import message_columns, record_batch
-from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays
+from mirrortest.wire.batch_header import HEADER_SIZE
 from mirrortest.wire.descriptor import Descriptor
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS
 from mirrortest.wire.form import HEADER_NAMES, Form
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from mirrortest.wire.own_payloads import Payloads
     from mirrortest.wire.stream import ProducerId
 
-__all__ = ["BatchDecoder", "EncodedBatch", "LaneEncoder", "MessageArrays"]
 
 _WORDS_AT, _CHECK_AT = (0, 8, 16, descriptors.SIZE), 24
 """Where a descriptor has its words and a digest, and the check value."""
@@ -137,7 +136,7 @@ class LaneEncoder:
 
     def most_within(self, batch_bytes: int) -> int:
         """How many messages fit into a batch of so many bytes; at least one."""
-        return max(1, (batch_bytes - record_batch.HEADER_SIZE) // (self._record_size + 1))
+        return max(1, (batch_bytes - HEADER_SIZE) // (self._record_size + 1))
 
     def encode(
         self,

@@ -30,8 +30,7 @@ from mirrortest.wire.batch_header import (
     PRODUCER_AT,
     TRANSACTIONAL,
 )
-from mirrortest.wire.single_records import parse_headers
-from mirrortest.wire.varint import MalformedBatchError, varint
+from mirrortest.wire.varint import varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,20 +40,6 @@ if TYPE_CHECKING:
     from mirrortest.wire.batch_header import Buffer
     from mirrortest.wire.payload import Window
 
-__all__ = [
-    "CODEC_MASK",
-    "HEADER_SIZE",
-    "MalformedBatchError",
-    "RecordArrays",
-    "compress_records",
-    "decode_batches",
-    "decode_records",
-    "decompressed",
-    "encode_records",
-    "parse_headers",
-    "record_size",
-    "seal",
-]
 
 _MOST_RECORDS = 1 << 27
 """Their offset deltas have at most four bytes; far fewer fit into a batch."""

@@ -15,7 +15,8 @@ from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import TopicReplacedError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
-from mirrortest.kafka.reader import Diverged, End, FetchedBatches, Reader, ReadPosition, Recreated
+from mirrortest.kafka.fetched import Diverged, End, FetchedBatches, ReadPosition, Recreated
+from mirrortest.kafka.reader import Reader
 from mirrortest.kafka.sender import Sender
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.process.runtime import Jvm

@@ -13,7 +13,8 @@ from aiokafka import AIOKafkaProducer
 
 from mirrortest.config.client_config import ClientConfig, IsolationLevel
 from mirrortest.errors import UnreachableError
-from mirrortest.kafka.reader import OutOfRange, Reader
+from mirrortest.kafka.fetched import OutOfRange
+from mirrortest.kafka.reader import Reader
 from mirrortest.wire.record_batch import decode_records
 from tests.lab.reading import both, reached, read, rows
 

@@ -11,7 +11,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import UsageError
-from mirrortest.kafka.reader import FetchedBatches, Reader
+from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.kafka.reader import Reader
 from tests.lab.reading import At, both, read
 
 if TYPE_CHECKING:

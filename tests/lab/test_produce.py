@@ -14,12 +14,14 @@ import pytest
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
+from mirrortest.kafka.fetched import OutOfRange
+from mirrortest.kafka.reader import Reader
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.verify.ledger import Ledger
-from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import StreamId
 from tests.lab.harness import Command, until

@@ -27,8 +27,7 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
-from mirrortest.verify.ledger import ClosedLane, LaneRecord, Registration
-from mirrortest.verify.ledger_record import registration_key
+from mirrortest.verify.ledger_record import ClosedLane, LaneRecord, Registration, registration_key
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.routing import misrouted
 from mirrortest.verify.row import MINUTE_NS, Messages, rows_of, streams_of

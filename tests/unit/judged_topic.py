@@ -7,7 +7,8 @@ from mirrortest.consume.topic_judge import (
     TopicRound,
 )
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.placement import ExpectPartition

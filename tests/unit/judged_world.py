@@ -21,7 +21,7 @@ from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.verify.ledger import LaneRecord, Ledger, Registration
+from mirrortest.verify.ledger_record import LaneRecord, Registration
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.placement import ExpectPartition
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.follower import FollowedTopic
     from mirrortest.kafka.reader import Reader
     from mirrortest.verify.judge import StreamVerdict
+    from mirrortest.verify.ledger import Ledger
 
 MINUTE = 60 * 10**9
 STREAM = StreamId("t", "r1", "p", 1, 0)

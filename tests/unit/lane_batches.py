@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import strategies as st
 
-from mirrortest.wire.batch import BatchDecoder, LaneEncoder
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Message, Record, decode
 from mirrortest.wire.record_batch import decode_records

@@ -23,8 +23,8 @@ from mirrortest.produce.recording import LaneRecorder, TopicNumbers
 from mirrortest.produce.registration import register
 from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
+from mirrortest.wire.batch_header import HEADER_SIZE
 from mirrortest.wire.form import Form
-from mirrortest.wire.record_batch import HEADER_SIZE
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:

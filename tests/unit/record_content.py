@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirrortest.wire.record_batch import decode_records, parse_headers
+from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.single_records import parse_headers
 
 
 def content(buffer: Any) -> list[tuple[Any, ...]]:

@@ -22,7 +22,7 @@ from mirrortest.kafka.fetched import End, ReadPosition
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.verify.ledger import LaneRecord, Registration
+from mirrortest.verify.ledger_record import LaneRecord, Registration
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options

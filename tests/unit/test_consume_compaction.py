@@ -6,8 +6,9 @@ import json
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import LaneRecord, Ledger, lane_value
-from mirrortest.verify.ledger import lane_key as ledger_lane_key
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import LaneRecord, lane_value
+from mirrortest.verify.ledger_record import lane_key as ledger_lane_key
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId

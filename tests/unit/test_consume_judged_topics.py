@@ -12,7 +12,8 @@ import structlog
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.errors import ClusterError, UsageError
-from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 from tests.unit.played_cluster import Played, consumer_of

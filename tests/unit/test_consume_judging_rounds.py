@@ -20,7 +20,7 @@ from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import End
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.verify.ledger import LaneRecord
+from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.placement import ExpectPartition

@@ -11,7 +11,7 @@ from mirrortest.consume import ledger_follower
 from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.errors import UnreachableError
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import LaneRecord, Registration, lane_key, lane_value
+from mirrortest.verify.ledger_record import LaneRecord, Registration, lane_key, lane_value
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from mirrortest.consume.shared_state import SharedState
 from mirrortest.consume.topic_judge import TopicJudge, TopicRound
 from mirrortest.errors import UnreachableError
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.stream import StreamId

@@ -14,7 +14,8 @@ from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify import judge as check_judge
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.ledger import LaneRecord, Ledger, Registration
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import LaneRecord, Registration
 from mirrortest.verify.loss import Losses, all_ends_known, ended_earlier, read_past
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.placement import ExpectPartition, homes_of

@@ -10,7 +10,7 @@ import structlog
 
 from mirrortest.consume import judging_rounds as consume_rounds
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import LaneRecord, Registration
+from mirrortest.verify.ledger_record import LaneRecord, Registration
 from mirrortest.verify.row import SeenRow
 from tests.unit.judged_world import STREAM, World
 

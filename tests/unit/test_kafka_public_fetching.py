@@ -10,8 +10,8 @@ from aiokafka import ConsumerRecord, TopicPartition, errors
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.fetched import End, FetchedBatches, ReadPosition
 from mirrortest.kafka.public.fetching import PublicConsumer
-from mirrortest.kafka.reader import End, FetchedBatches, ReadPosition
 from mirrortest.wire import kernels
 from mirrortest.wire.batch_header import LOG_APPEND_TIME
 from mirrortest.wire.record_batch import decode_records

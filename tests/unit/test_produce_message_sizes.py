@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from mirrortest.config.shape import Choice, Gaussian, SizeFile, SizeShape, Uniform
 from mirrortest.produce.message_sizes import DrawnPayloads, LaneSizes, MessageSizes
 from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.batch_header import HEADER_SIZE
 from mirrortest.wire.form import Form
 from mirrortest.wire.own_payloads import Payloads
-from mirrortest.wire.record_batch import HEADER_SIZE, decode_records
+from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from mirrortest.produce.registration import register
 from mirrortest.produce.topic_plan import TopicPlan
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import SESSION_FILE, Session
-from mirrortest.verify.ledger import Ledger, Registration, registration_key, registration_value
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import Registration, registration_key, registration_value
 from tests.unit.producing import MemoryLog, MemorySender, MemoryTopic, until
 
 if TYPE_CHECKING:

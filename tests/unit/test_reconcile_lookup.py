@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import UsageError
-from mirrortest.kafka.reader import FetchedBatches, OutOfRange
+from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import lookup
 from mirrortest.reconcile.coverage import ReadOffsets, Span

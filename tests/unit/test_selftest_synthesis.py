@@ -35,7 +35,8 @@ from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.judge import StreamVerdict
-from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form

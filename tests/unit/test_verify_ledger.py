@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import (
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import (
+    CLOSED,
     ClosedLane,
     LaneRecord,
-    Ledger,
     Registration,
     lane_key,
     lane_value,
     registration_key,
     registration_value,
 )
-from mirrortest.verify.ledger_record import CLOSED
 from mirrortest.verify.untrusted import MOST_RECORD_BYTES
 from mirrortest.wire.stream import StreamId
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_parts import LaneParts
+from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -12,15 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
-from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.batch_decoder import BatchDecoder
+from mirrortest.wire.batch_header import HEADER_SIZE
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Message, encode
 from mirrortest.wire.payload import CURRENT
-from mirrortest.wire.record_batch import (
-    HEADER_SIZE,
-    decode_records,
-    decompressed,
-)
+from mirrortest.wire.record_batch import decode_records, decompressed
 from tests.unit.lane_batches import (
     PA,
     START,

@@ -11,16 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
-from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.batch_decoder import BatchDecoder
+from mirrortest.wire.batch_header import HEADER_SIZE
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Record, encode
-from mirrortest.wire.record_batch import (
-    HEADER_SIZE,
-    RecordArrays,
-    decode_batches,
-    decode_records,
-    decompressed,
-)
+from mirrortest.wire.record_batch import RecordArrays, decode_batches, decode_records, decompressed
 from tests.unit.lane_batches import (
     PA,
     START,

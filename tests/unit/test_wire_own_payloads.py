@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
-from mirrortest.wire.batch import BatchDecoder, LaneEncoder
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.descriptor import OPENINGS, SIZE, TAGS
 from mirrortest.wire.digests import digest, digests
 from mirrortest.wire.form import Form

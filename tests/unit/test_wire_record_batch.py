@@ -13,22 +13,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrortest.wire import kernels
-from mirrortest.wire.batch_header import CRC_AT, CRC_FROM
+from mirrortest.wire.batch_header import CRC_AT, CRC_FROM, HEADER_SIZE
 from mirrortest.wire.payload import Window
 from mirrortest.wire.record_batch import (
-    HEADER_SIZE,
-    MalformedBatchError,
     RecordArrays,
     compress_records,
     decode_batches,
     decode_records,
     decompressed,
     encode_records,
-    parse_headers,
     record_size,
     seal,
 )
-from mirrortest.wire.varint import read_varint, varint
+from mirrortest.wire.single_records import parse_headers
+from mirrortest.wire.varint import MalformedBatchError, read_varint, varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,8 +10,8 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.wire.record_batch import decode_records, parse_headers, seal
-from mirrortest.wire.single_records import write_records
+from mirrortest.wire.record_batch import decode_records, seal
+from mirrortest.wire.single_records import parse_headers, write_records
 
 if TYPE_CHECKING:
     from mirrortest.wire.single_records import Row

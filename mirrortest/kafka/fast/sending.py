@@ -18,6 +18,7 @@ from mirrortest.kafka.public.connection import arguments, request_errors, stoppe
 from mirrortest.kafka.public.sending import no_partition
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire import record_batch
+from mirrortest.wire.batch_header import HEADER_SIZE
 from mirrortest.wire.single_records import write_records
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class FastProducer:
         at = TopicPartition(topic, partition)
         await self._found(at)
         size = len(key) + len(value or b"") + _FRAMING
-        if size + record_batch.HEADER_SIZE > self._max_request_size:
+        if size + HEADER_SIZE > self._max_request_size:
             why = f"the record takes {size} bytes, more than max.request.size permits"
             raise RequestError(Code.MESSAGE_TOO_LARGE, why)
         records = self._gathered.get(at)

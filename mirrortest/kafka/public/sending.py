@@ -22,7 +22,8 @@ from mirrortest.kafka.public.connection import (
     stop,
 )
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.wire.record_batch import decode_records, parse_headers
+from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.single_records import parse_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,7 +3,7 @@
 """Messages that are laid out alike, read record by record into columns, compiled.
 
 What a message says, and when it is corrupted, is specified by `message.decode`; this says the same
-of records that share a layout (`layout.Layout`), in one pass over their bytes.
+of records that share a layout (`batch_decoder.Layout`), in one pass over their bytes.
 """
 
 import sys

@@ -184,6 +184,17 @@ def test_what_any_worker_found_in_what_it_read_fails_the_command() -> None:
     assert (whole.counts["delivered"], whole.counts.get("in_flight", 0)) == (10, 0)
 
 
+def test_what_another_worker_found_decides_no_more_than_alone() -> None:
+    """Its producer may have sent it twice itself; the first one did not hear of it."""
+    options = replace(CONSUME, thresholds=thresholds(["duplicated==0"]))
+    first = replace(read("c.1", [], [], conditions=[]), inconclusive=[])
+    second = replace(
+        read("c.2", [], [], conditions=[], counts={"duplicated": 2}), repeats={"duplicated": 2}
+    )
+    assert consumers.merged(options, [first, second]).exit_code == 3
+    assert consumers.merged(options, [first, replace(second, repeats={})]).exit_code == 99
+
+
 def test_what_a_worker_read_is_read_by_the_command() -> None:
     """To the other workers it is the word of a state; what was there before adds up."""
     first = read(

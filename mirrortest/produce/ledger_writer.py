@@ -129,6 +129,10 @@ class LedgerWriter:
 
         An end mark says that of this lane nothing more comes: once all lanes have theirs, and no
         registration announces others, the run is over for consumers. True: it is done.
+
+        Raises:
+            FencedError: another process has taken this incarnation's place, so that consumers may
+                have ended before its last messages; what is known is published all the same.
         """
         lanes = [recorded.lane for recorded in self._recorded]
         await self._view.restore(others=ended)
@@ -138,6 +142,8 @@ class LedgerWriter:
                 self._log.append([rows.end(lane.stream, lane.next_seq, partition=lane.partition)])
         await self._write([lane for lane in lanes if lane.dirty], ())
         await self._view.restore(others=ended)
+        if ended:
+            self._view.check_fence(self.registration)
         return True
 
     def close_rows(self) -> None:

@@ -52,7 +52,7 @@ from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
     from mirrortest.reconcile.lookup import LookUp
@@ -224,7 +224,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         minutes.worst(audit),
         audit.num_rows,
         _rests_on(plan, known),
-        _repeats(plan, by_stream, known.contested),
+        _repeats(plan, by_stream, known),
     )
     result.counts["negative_latency"] = result.latency.negative
     _explain(result, emptied=bool(given.holes))
@@ -286,20 +286,29 @@ def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
     )
 
 
-def _repeats(plan: Plan, by_stream: pa.Table, contested: Collection[str]) -> dict[str, int]:
+def _repeats(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, int]:
     """By finding's label, messages that may be no copies of the mirror's (`BY_REPEATS`).
 
-    How a producer sent whose log is not here is unknown.
+    How a producer's incarnation sent whose log is not here is unknown.
     """
     clients: dict[str, set[str | None]] = {}
     for _, session in plan.of(Role.PRODUCER):
         clients.setdefault(session.name, set()).add(session.client.get("enable.idempotence"))
-    once = {name for name, idempotent in clients.items() if "false" not in idempotent}
-    once -= {*contested}
+    several = {name for name, idempotent in clients.items() if "false" in idempotent}
+    several |= {*known.contested}
+    once = [
+        f"{name}/{incarnation}/{topic}"
+        for name, incarnation, topic in known.known
+        if name not in several
+    ]
+    sender = pc.binary_join_element_wise(
+        *(pc.cast(by_stream[name], pa.string()) for name in ("producer", "incarnation", "topic")),
+        "/",
+    )
     read_all = pa.array([*plan.uncommitted], pa.string())
     theirs = by_stream.filter(
         pc.or_(
-            pc.invert(pc.is_in(by_stream["producer"], pa.array([*once], pa.string()))),
+            pc.invert(pc.is_in(sender, pa.array(once, pa.string()))),
             pc.is_in(by_stream["topic"], read_all),
         )
     )

@@ -103,9 +103,9 @@ def judge(
         explained: what compaction explains of what is missing; None: nothing.
         stamped: whether the source's brokers stamp the records: no timestamp is altered then.
         uncommitted: whether copies may be of aborted transactions. So may those of a producer that
-            sends without idempotence be its own.
+            sends without idempotence be its own, or of one of which this is unknown.
     """
-    verdict = StreamVerdict(stream, repeats=uncommitted or (lane is not None and lane.repeats))
+    verdict = StreamVerdict(stream, repeats=uncommitted or lane is None or lane.repeats)
     claimed = claimed or NOTHING
     seen, twice, surplus = _union(fragments.values())
     for fragment in fragments.values():

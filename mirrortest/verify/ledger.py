@@ -242,7 +242,9 @@ class Ledger:
             # It has ended, and some of its parts have not been read yet.
             partial, lane = True, replace(record, end=None)
         elif stream.incarnation < producer.over or (record and record.closed_at is not None):
-            lane = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))
+            # How it was sent is unknown where registrations alone name it.
+            known = record or LaneRecord(stream, repeats=True)
+            lane = known.closed(self._marks.get(stream, 0))
         elif record is not None:
             lane = record if record.end is None else record.closed(0)
         lanes = self._lanes.setdefault(stream.run, {})

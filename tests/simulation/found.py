@@ -220,6 +220,31 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "00c2c7289ab7ea11fccd92c16b777818006d6ef5939a628b7400dabeade40082f88aab00ee",
     ),
+    "paused until its successor and the consumers had ended": (
+        Plan(
+            partitions=1, messages=20, successor=1.0,
+            strikes=(
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("producer_paused", 0.8, 12.0, 10),
+                Strike("own_topic_cut_refilled", 0.8999999999999999, 0.2),
+                Strike("consumer_killed", 3.2, 0.2, 2),
+            ),
+        ),
+        "0000000000000000000000000a130928000000579848007200ec8003ce1a0000000000000000000010",
+    ),
+    "an old record of the ledger displaced the newest, and went by an election": (
+        Plan(
+            partitions=1, messages=20, direct_ledger=True, rehash=True, skewed=True,
+            strikes=(
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("unclean_election_refilled", 0.0, 0.2),
+                Strike("answers_lost", 1.7, 8.0),
+                Strike("old_ledger_record", 5.8, 14.0, 12, 228),
+                Strike("own_topic_cut", 9.1, 0.2),
+            ),
+        ),
+        "0000000071370004cc000000958d3ad75f0ce400116f009000000000000000a500000000003c5b",
+    ),
 }  # fmt: skip
 """Name -> plan and seed."""
 

@@ -114,7 +114,7 @@ def ledger_lacks(stage: Stage) -> bool:
     for cluster in {id(each): each for each in (read, world.source)}.values():
         for topic, record in _ledger_records(cluster):
             key = record.key
-            if key and key not in there and json.loads(key)[1] == RUN and not record.once_more:
+            if key and key not in there and json.loads(key)[1] == RUN:
                 at_ns = record.removed_ns if record.removed_by == "truncation" else None
                 at_ns = topic.deleted_ns if at_ns is None else at_ns
                 gone[key] = max(gone.get(key, 0), at_ns or 0)

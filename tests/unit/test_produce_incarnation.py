@@ -273,6 +273,22 @@ async def test_a_fenced_life_ends(world: World) -> None:
     assert all(lane.end is None for lane in lanes)
 
 
+async def test_who_finds_at_its_end_that_it_was_taken_over_does_not_end_well(world: World) -> None:
+    """It was paused, and consumers ended with its successor, before its last messages came."""
+    incarnation, _ = await world.incarnation(MemorySender(), total=100)
+
+    async def taken_over() -> None:
+        other = LedgerView(cast("CompactedLog", world.topic), "r", "p")
+        follower = asyncio.create_task(other.follow())
+        await until(lambda: other.ledger.latest("r", "p"))
+        await register(other, run="r", producer="p", session="zz", lanes=LANES)
+        follower.cancel()
+
+    incarnation.before_end = taken_over
+    with pytest.raises(FencedError, match="taken over"):
+        await incarnation.run(asyncio.Event())
+
+
 async def test_a_log_that_cannot_be_written_ends_the_run(world: World) -> None:
     """A full disk is an error, and the ledger vouches for nothing that the log does not hold."""
     incarnation, lanes = await world.incarnation(MemorySender(), total=None)

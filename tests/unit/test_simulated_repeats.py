@@ -16,7 +16,7 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.kafka.error_table import Code, RequestError
 from tests.simulation.net import _fail
 from tests.simulation.offline import reconciled
-from tests.simulation.plan import Plan
+from tests.simulation.plan import LEDGER, Plan
 from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
@@ -109,6 +109,42 @@ def test_whether_a_producer_repeats_whose_log_is_missing_is_unknown() -> None:
     stage = _played(_lose_an_answer, idempotent=False)
     logs = reconciled(stage, _CONDITIONS, without=["p0"])
     assert (logs.exit_code, logs.counts["duplicated"] > 0) == (3, True)
+
+
+def test_whether_a_producer_repeats_that_no_ledger_names_is_unknown() -> None:
+    """The mirror does not copy the ledger: nothing that came twice is laid to it."""
+
+    async def script(stage: Stage) -> None:
+        copied = stage.mirror._topics
+        stage.mirror._topics = {name: each for name, each in copied.items() if name != LEDGER}
+        judged = thresholds(_CONDITIONS, exactly_once=True)
+        stage.supervise("consume", "c0", thresholds=judged, deadline=8.0, idle_timeout=20.0)
+        _lose_an_answer(stage)
+        await Script(stage).produced()
+
+    stage = played(Plan(messages=40, rate=20.0, idempotent=False), script)
+    [report] = stage.outcome.reports
+    assert report is not None
+    assert (report.exit_code, report.counts["duplicated"] > 0) == (3, True)
+
+
+def test_how_an_incarnation_sent_whose_log_is_missing_is_unknown() -> None:
+    """The same producer sent with idempotence afterwards, and that log is here."""
+
+    async def script(stage: Stage) -> None:
+        judged = thresholds(_CONDITIONS, exactly_once=True)
+        stage.supervise("consume", "c0", thresholds=judged, deadline=8.0)
+        _lose_an_answer(stage)
+        await stage.session("produce", "p0")
+        once = replace(stage.produce_options("p0").client, acks=-1, enable_idempotence=True)
+        await stage.session("produce", "p0", client=once, num_records=20)
+
+    stage = played(Plan(messages=40, rate=20.0, direct_ledger=True, idempotent=False), script)
+    logs = stage.world.logs
+    assert reconciled(stage, _CONDITIONS).exit_code == 3
+    logs.remove(next(log for log in logs if log.session.name == "p0"))
+    without = reconciled(stage, _CONDITIONS)
+    assert (without.exit_code, without.counts["duplicated"] > 0) == (3, True)
 
 
 def _transactional(*, committed: bool, twice: bool) -> Stage:

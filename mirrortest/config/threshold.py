@@ -16,8 +16,8 @@ A metric that was not measured, or a latency or percentage of no message, decide
 threshold is *undecided*, which makes a run inconclusive, neither passed nor failed. So is one on a
 latency below zero, or that would end otherwise if all latencies were as much longer as the lowest
 one is below zero: clocks disagree by at least that much. So is one that
-messages decide which producers without idempotence may have sent twice themselves, or whose copies
-may be of aborted transactions.
+messages decide which producers without idempotence may have sent twice themselves, whose copies
+may be of aborted transactions, or of whose producer nothing is known.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Threshold:
         *,
         total: int,
         latencies: Mapping[str, Histogram],
-        repeats: Mapping[str, int] = _NONE,
+        excused: Mapping[str, int] = _NONE,
     ) -> ThresholdResult:
         """Compare the threshold with what was measured; see `evaluate`."""
         if self.series is not None:
@@ -154,15 +154,18 @@ class Threshold:
             return ThresholdResult(self, None, passed=True)
         measured = Fraction(count, total if self.relative else 1)
         passed = OPERATORS[self.comparison](measured, self.bound)
-        if own := repeats.get(self.metric, 0):
+        if own := excused.get(self.metric, 0):
             least = measured - Fraction(own, total if self.relative else 1)
             others = (least, min(max(least, self.bound), measured))
             if any(OPERATORS[self.comparison](each, self.bound) != passed for each in others):
-                why = (
-                    f"{own:,} of {counts[self.metric]:,} may be none of the mirror's, but sent "
-                    "without idempotence (produce with enable.idempotence=true, acks=all) or "
-                    "aborted (consume with isolation.level=read_committed)"
-                )
+                why = f"{own:,} of {counts[self.metric]:,} may be none of the mirror's, but "
+                if self.metric == Finding.ALTERED_TIMESTAMP.label:
+                    why += "stamped by the source's brokers: no record of their producers says so"
+                else:
+                    why += (
+                        "sent without idempotence (produce with enable.idempotence=true, acks=all) "
+                        "or aborted (consume with isolation.level=read_committed)"
+                    )
                 return ThresholdResult(self, None, passed=True, why=why)
         value = float(measured * 100) if self.relative else count
         return ThresholdResult(self, value, passed=passed)
@@ -231,16 +234,16 @@ def evaluate(
     *,
     total: int,
     latencies: Mapping[str, Histogram],
-    repeats: Mapping[str, int] = _NONE,
+    excused: Mapping[str, int] = _NONE,
 ) -> list[ThresholdResult]:
     """Compare thresholds with what was measured.
 
     `counts` are by the names of `COUNTS`, and a name that is absent was not measured; `total` is
-    the number of acknowledged messages; `latencies` are by the names of `Series`. `repeats` are how
+    the number of acknowledged messages; `latencies` are by the names of `Series`. `excused` are how
     many of a count the mirror may not have caused: what these decide is undecided.
     """
     return [
-        condition.evaluate(counts, total=total, latencies=latencies, repeats=repeats)
+        condition.evaluate(counts, total=total, latencies=latencies, excused=excused)
         for condition in conditions
     ]
 

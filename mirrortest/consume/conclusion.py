@@ -196,7 +196,7 @@ class _Conclusion:
             counts | {"negative_latency": intended.negative},
             total=total.acked,
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
-            repeats=total.repeats,
+            excused=total.excused,
         )
         doubts = [silence] if silence else [*self._doubts(total), *of_partitions]
         if self.away:
@@ -217,7 +217,7 @@ class _Conclusion:
             role=options.role,
             backlog=metrics.backlog,
             rests_on=self._rests_on(),
-            repeats=total.repeats,
+            excused=total.excused,
         )
 
     @property

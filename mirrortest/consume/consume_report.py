@@ -56,7 +56,7 @@ class ConsumeReport:
     latencies are of what this consumer itself read, from the intended and from the actual send,
     without the `backlog`: by topic, messages that were there when it took their partitions;
     `reading` says how much it read in what time.
-    `rests_on` says of each partition, by its name, on what the verdict rests. `repeats` are how
+    `rests_on` says of each partition, by its name, on what the verdict rests. `excused` are how
     many of a count the mirror may not have caused (`threshold.evaluate`).
     """
 
@@ -75,7 +75,7 @@ class ConsumeReport:
     role: Role = Role.CONSUMER
     backlog: Mapping[str, int] = field(default_factory=dict)
     rests_on: Mapping[str, Basis] = field(default_factory=dict)
-    repeats: Mapping[str, int] = field(default_factory=dict)
+    excused: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

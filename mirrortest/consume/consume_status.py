@@ -58,7 +58,7 @@ class PartitionLag(NamedTuple):
 class ConsumeStatus:
     """How a consumer stands, as of its last judging round.
 
-    `counts` are those of `consume_report.counts_of`, `repeats` those of `RunVerdict`; rates and
+    `counts` are those of `consume_report.counts_of`, `excused` those of `RunVerdict`; rates and
     `latency` (from the intended time, ns) are of what was read here. `slowest` are the first of the
     `partitions` that are read here.
     """
@@ -79,7 +79,7 @@ class ConsumeStatus:
     """How long it had no partitions, or was about to get others."""
     acked_per_second: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)
-    repeats: Mapping[str, int] = field(default_factory=dict)
+    excused: Mapping[str, int] = field(default_factory=dict)
     partitions: int = 0
     unread: int = 0
     """Offsets up to the ends of these partitions."""
@@ -135,7 +135,7 @@ class ConsumeStatus:
                 Series.LATENCY: Histogram.of(self.latency.all),
                 Series.SENT_LATENCY: Histogram.of(self.sent_latency.all),
             },
-            repeats=self.repeats,
+            excused=self.excused,
         )
         return [result for result in results if not result.passed]
 

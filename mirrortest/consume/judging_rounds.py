@@ -292,7 +292,7 @@ class JudgingRounds:
             rebalance_ns=metrics.read_clock.rebalanced_ns,
             acked_per_second=grown.per_second[1],
             counts=counts_of(total, vouched=not silent),
-            repeats=total.repeats,
+            excused=total.excused,
             partitions=len(lags),
             unread=sum(lag.unread for lag in lags),
             age_seconds=min((lag.age_seconds for lag in lags if lag.age_seconds), default=None),

@@ -152,7 +152,8 @@ class Sending:
 
     acks: str | None = option(
         None,
-        "Default all, idempotent. With 0 every message's outcome stays unknown.",
+        "Default all, idempotent. With 0 every message's outcome stays unknown; with 1 the source "
+        "may lose what it acknowledged.",
         env=True,
         metavar="all|1|0",
     )

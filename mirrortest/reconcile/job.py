@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.config.threshold import evaluate, undecided
-from mirrortest.model.findings import BY_REPEATS
+from mirrortest.model.findings import BY_REPEATS, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.verdict import Verdict
 from mirrortest.reconcile import facts, holes, minutes, session_topics
@@ -52,9 +52,10 @@ from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
+    from mirrortest.reconcile.judgement import Sender
     from mirrortest.reconcile.lookup import LookUp
     from mirrortest.reconcile.plan import Plan
     from mirrortest.reconcile.steps import Bundles, Engine
@@ -79,7 +80,7 @@ class _Result:
     minutes: list[Minute]
     minutes_total: int
     rests_on: RestsOn
-    repeats: dict[str, int]
+    excused: dict[str, int]
 
 
 def reconcile(
@@ -119,7 +120,7 @@ def reconcile_by(
         result.counts,
         total=result.counts["acked"],
         latencies={"latency": result.latency},
-        repeats=result.repeats,
+        excused=result.excused,
     )
     reasons = [*result.reasons, *undecided(results)]
     verdict = Verdict.of(
@@ -224,7 +225,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         minutes.worst(audit),
         audit.num_rows,
         _rests_on(plan, known),
-        _repeats(plan, by_stream, known),
+        _excused(plan, by_stream, known),
     )
     result.counts["negative_latency"] = result.latency.negative
     _explain(result, emptied=bool(given.holes))
@@ -286,33 +287,36 @@ def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
     )
 
 
-def _repeats(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, int]:
-    """By finding's label, messages that may be no copies of the mirror's (`BY_REPEATS`).
+def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, int]:
+    """By finding's label, messages that may have it for another reason than the mirror.
 
-    How a producer's incarnation sent whose log is not here is unknown.
+    How a producer's incarnation sent whose log is not here is unknown; who stamped its records,
+    where no consumer heard of it either.
     """
     clients: dict[str, set[str | None]] = {}
     for _, session in plan.of(Role.PRODUCER):
         clients.setdefault(session.name, set()).add(session.client.get("enable.idempotence"))
     several = {name for name, idempotent in clients.items() if "false" in idempotent}
     several |= {*known.contested}
-    once = [
-        f"{name}/{incarnation}/{topic}"
-        for name, incarnation, topic in known.known
-        if name not in several
-    ]
+    once = {sender for sender in known.known if sender[0] not in several}
     sender = pc.binary_join_element_wise(
         *(pc.cast(by_stream[name], pa.string()) for name in ("producer", "incarnation", "topic")),
         "/",
     )
+
+    def not_of(senders: Iterable[Sender]) -> pa.ChunkedArray:
+        names = ["/".join(map(str, each)) for each in senders]
+        return pc.invert(pc.is_in(sender, pa.array(names, pa.string())))
+
+    def counted(finding: Finding, rows: pa.ChunkedArray) -> int:
+        return int(pc.sum(by_stream.filter(rows)[finding.label], min_count=0).as_py())
+
     read_all = pa.array([*plan.uncommitted], pa.string())
-    theirs = by_stream.filter(
-        pc.or_(
-            pc.invert(pc.is_in(sender, pa.array(once, pa.string()))),
-            pc.is_in(by_stream["topic"], read_all),
-        )
-    )
-    return {each.label: pc.sum(theirs[each.label], min_count=0).as_py() for each in BY_REPEATS}
+    repeated = pc.or_(not_of(once), pc.is_in(by_stream["topic"], read_all))
+    return {
+        **{each.label: counted(each, repeated) for each in BY_REPEATS},
+        Finding.ALTERED_TIMESTAMP.label: counted(Finding.ALTERED_TIMESTAMP, not_of(known.told)),
+    }
 
 
 def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.model.findings import BY_REPEATS, OF_STREAM, Finding
+from mirrortest.model.findings import BY_REPEATS, BY_SENDER, OF_STREAM, Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.placement import ExpectPartition, counts_in_force
@@ -47,8 +47,8 @@ class StreamVerdict:
     """Past the memory bound: messages by finding's label whose ids were not kept."""
     bounded: bool = False
     """Whether the memory bound was passed, so that nothing missing can be proven."""
-    repeats: bool = False
-    """Whether what comes twice may be none of the mirror's; see `judge`."""
+    excused: tuple[Finding, ...] = ()
+    """Findings that may be none of the mirror's; see `judge`."""
 
     def having(self, finding: Finding) -> IntervalSet:
         """The numbers with a finding."""
@@ -103,9 +103,14 @@ def judge(
         explained: what compaction explains of what is missing; None: nothing.
         stamped: whether the source's brokers stamp the records: no timestamp is altered then.
         uncommitted: whether copies may be of aborted transactions. So may those of a producer that
-            sends without idempotence be its own, or of one of which this is unknown.
+            sends without idempotence be its own. Of a stream without a lane neither this nor who
+            stamped its records is known.
     """
-    verdict = StreamVerdict(stream, repeats=uncommitted or lane is None or lane.repeats)
+    verdict = StreamVerdict(stream)
+    if lane is None:
+        verdict.excused = BY_SENDER
+    elif uncommitted or lane.repeats:
+        verdict.excused = BY_REPEATS
     claimed = claimed or NOTHING
     seen, twice, surplus = _union(fragments.values())
     for fragment in fragments.values():
@@ -193,8 +198,8 @@ class RunVerdict:
     """Streams whose ids were given up for lack of memory: inconclusive."""
     untracked: int = 0
     """Messages of streams that were never tracked, for the same reason."""
-    repeats: Counter[str] = field(default_factory=Counter)
-    """By finding's label, messages that may be no copies of the mirror's (`BY_REPEATS`)."""
+    excused: Counter[str] = field(default_factory=Counter)
+    """By finding's label, messages that may have it for another reason than the mirror."""
 
     @classmethod
     def of(
@@ -234,8 +239,7 @@ class RunVerdict:
         self.copies += verdict.copies
         if verdict.bounded:
             self.bounded.append(verdict.stream)
-        if verdict.repeats:
-            self.repeats.update({each.label: found.get(each, 0) for each in BY_REPEATS})
+        self.excused.update({each.label: found.get(each, 0) for each in verdict.excused})
         return found
 
     def add(self, other: RunVerdict) -> None:
@@ -248,7 +252,7 @@ class RunVerdict:
         self.copies += other.copies
         self.bounded += other.bounded
         self.untracked += other.untracked
-        self.repeats.update(other.repeats)
+        self.excused.update(other.excused)
 
 
 def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, int]:

@@ -20,7 +20,7 @@ from mirrortest.consume.options import Shard
 from mirrortest.consume.statistics import merged as together
 from mirrortest.host.waiting import set_within
 from mirrortest.kafka.admin import Admin
-from mirrortest.model.findings import BY_REPEATS, IN_PARTITION
+from mirrortest.model.findings import BY_SENDER, IN_PARTITION
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers.worker_metrics import serving
 from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_directory, worker_name
@@ -175,16 +175,16 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
     for its_intended, its_sent in latency.values():
         intended.merge(its_intended)
         sent.merge(its_sent)
-    repeats = {
-        name: max(report.repeats.get(name, 0) for report in reports)
-        for name in (finding.label for finding in BY_REPEATS)
+    excused = {
+        name: max(report.excused.get(name, 0) for report in reports)
+        for name in (finding.label for finding in BY_SENDER)
     }
     results = evaluate(
         options.thresholds,
         {**counts, "negative_latency": intended.negative},
         total=counts.get("acked", 0),
         latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
-        repeats=repeats,
+        excused=excused,
     )
     without = set(undecided(first.thresholds))
     doubts = [doubt for doubt in first.inconclusive if doubt not in without]
@@ -192,7 +192,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         first,
         name=options.name,
         counts=counts,
-        repeats=repeats,
+        excused=excused,
         latency=latency,
         backlog=backlog,
         thresholds=results,

@@ -168,8 +168,8 @@ def test_what_producers_may_have_repeated_decides_nothing(
     condition = Threshold.parse(f"duplicated{comparison}{bound}")
 
     def ended(count: int, own: int = 0) -> ThresholdResult:
-        repeats = {"duplicated": own}
-        return condition.evaluate({"duplicated": count}, total=2, latencies={}, repeats=repeats)
+        excused = {"duplicated": own}
+        return condition.evaluate({"duplicated": count}, total=2, latencies={}, excused=excused)
 
     possible = {ended(some).passed for some in range(count - own, count + 1)}
     result = ended(count, own)

@@ -59,7 +59,7 @@ def test_what_a_producer_may_have_sent_twice_itself_fails_nothing_yet() -> None:
     )
     assert "duplicated==0 is 3" in status.view().state
     for own, failed in ((3, 0), (2, 1)):
-        assert len(replace(status, repeats={"duplicated": own}).failed) == failed
+        assert len(replace(status, excused={"duplicated": own}).failed) == failed
 
 
 def test_a_threshold_of_latency_is_that_of_all_workers() -> None:

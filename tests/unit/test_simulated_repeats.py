@@ -128,6 +128,24 @@ def test_whether_a_producer_repeats_that_no_ledger_names_is_unknown() -> None:
     assert (report.exit_code, report.counts["duplicated"] > 0) == (3, True)
 
 
+@pytest.mark.parametrize("copied", [True, False])
+def test_whether_the_source_stamps_is_unknown_where_nobody_says_so(copied: bool) -> None:
+    """Its brokers stamp the records, as a producer tells ledger and log; the copy is faithful."""
+
+    async def script(stage: Stage) -> None:
+        if not copied:
+            stage.mirror._topics = {n: t for n, t in stage.mirror._topics.items() if n != LEDGER}
+        stage.supervise("consume", "c0", deadline=8.0, idle_timeout=20.0)
+        await Script(stage).produced()
+
+    stage = played(Plan(messages=40, rate=20.0, stamps="source"), script)
+    [report] = stage.outcome.reports
+    assert report is not None
+    assert report.exit_code == (0 if copied else 3)
+    assert reconciled(stage, ()).exit_code == 0
+    assert reconciled(stage, (), without=["p0"]).exit_code == 3
+
+
 def test_how_an_incarnation_sent_whose_log_is_missing_is_unknown() -> None:
     """The same producer sent with idempotence afterwards, and that log is here."""
 

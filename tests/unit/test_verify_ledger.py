@@ -355,7 +355,9 @@ def _found_anew(ledger: Ledger) -> dict[StreamId, LaneRecord]:
     for stream in {*ledger._records, *ledger._marks, *_claimed_ever(ledger)}:
         record = ledger._records.get(stream)
         if stream.incarnation < newest:
-            found[stream] = (record or LaneRecord(stream)).closed(ledger._marks.get(stream, 0))
+            found[stream] = (record or LaneRecord(stream, repeats=True)).closed(
+                ledger._marks.get(stream, 0)
+            )
         elif record is not None:
             found[stream] = record if record.end is None else record.closed(0)
     return found

@@ -189,10 +189,10 @@ def test_what_another_worker_found_decides_no_more_than_alone() -> None:
     options = replace(CONSUME, thresholds=thresholds(["duplicated==0"]))
     first = replace(read("c.1", [], [], conditions=[]), inconclusive=[])
     second = replace(
-        read("c.2", [], [], conditions=[], counts={"duplicated": 2}), repeats={"duplicated": 2}
+        read("c.2", [], [], conditions=[], counts={"duplicated": 2}), excused={"duplicated": 2}
     )
     assert consumers.merged(options, [first, second]).exit_code == 3
-    assert consumers.merged(options, [first, replace(second, repeats={})]).exit_code == 99
+    assert consumers.merged(options, [first, replace(second, excused={})]).exit_code == 99
 
 
 def test_what_a_worker_read_is_read_by_the_command() -> None:

@@ -13,6 +13,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError
 from aiokafka.protocol.produce import ProduceResponse_v7
 
 from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.fast import delivery
 from mirrortest.kafka.fast.delivery import Delivery, ProducerNumbers, ReadyBatch, WithdrawnError
 from mirrortest.model.topic_partition import TopicPartition
 from tests.unit.answered_client import AnsweredClient
@@ -148,6 +149,55 @@ async def test_batches_that_come_together_go_out_in_one_request_for_each_broker(
     assert sending.reported == {"a1": [100], "b1": [101]}
     assert sending.encoded["a1"].sealed == [(77, 3, 0)]
     assert sending.encoded["a2"].sealed == [(77, 3, 3)]
+
+
+async def test_what_a_request_has_no_room_for_comes_with_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Brokers end the connection of one that is too large; every partition has its turn."""
+    monkeypatch.setattr(delivery, "_REQUEST_BYTES", 5)
+    sending = Sending()
+    sending.client.leaders[C] = 1
+    for name, at in (("a1", A), ("a2", A), ("a3", A), ("b1", B), ("c1", C), ("larger", B)):
+        sending.queue(name, at)
+    for number, expected in enumerate(
+        [{A: "a1", B: "b1"}, {C: "c1", A: "a2"}, {B: "larger"}, {A: "a3"}], 1
+    ):
+        assert await sending.sent(number) == expected
+        sending.broker().answer(*(OK for _ in expected))
+    await sending.until(lambda: len(sending.reported) == 6)
+
+
+async def test_a_partition_that_found_a_leader_has_one_request_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when the broker that led it before turns out not to be reachable."""
+    sending = Sending()
+    unreachable = asyncio.get_running_loop().create_future()
+
+    async def ready(node: int) -> bool:
+        assert node == 1
+        return bool(await unreachable)
+
+    monkeypatch.setattr(sending.client, "ready", ready)
+    sending.client.open.discard(1)
+    sending.queue("a1")
+    sending.queue("b1", B)
+    await asyncio.sleep(0)
+    sending.client.leaders[A] = 2
+    sending.queue("a2")
+    assert await sending.sent(1, node=2) == {A: "a1"}
+    unreachable.set_result(False)
+    sending.client.leaders[B] = 2
+    await sending.until(lambda: B in sending.delivery._held)
+    await sending.until(lambda: B not in sending.delivery._held)  # its pause is over
+    sending.client.open.add(1)
+    sending.client.leaders[A] = 1
+    sending.queue("a3")
+    await asyncio.sleep(0)
+    assert not sending.broker(1).requests
+    sending.broker(2).answer(OK)
+    assert await sending.sent(1) == {A: "a2"}
 
 
 @pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS])

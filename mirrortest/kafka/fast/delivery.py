@@ -2,7 +2,7 @@
 
 In place of aiokafka's accumulator and sender, where a batch passes a dozen coroutines, futures and
 tasks. As there, a broker has one request at a time, with one batch of a partition at most, so that
-a batch that is sent again is not overtaken.
+a batch that is sent again is not overtaken. Partitions that a request has no room for come next.
 Where sends are idempotent, a batch is sent again until it is stored.
 """
 
@@ -46,6 +46,9 @@ _NO_LEADER = (None, -1)
 _STORED = (NoError.errno, DuplicateSequenceNumber.errno)
 """Codes; a duplicate was stored by a try whose answer was lost."""
 _MAX_SEQUENCE = 2**31 - 1
+_REQUEST_BYTES = 16 << 20
+"""What a request has at most, unless one batch is larger: brokers end a connection on which more
+than `socket.request.max.bytes` are announced, 100 MiB by default."""
 
 
 class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
@@ -74,6 +77,11 @@ class ReadyBatch:
     def count(self) -> int:
         """Number of records."""
         return self._encoded.count
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return len(self._encoded.buffer)
 
     def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
         """Write the producer's state and the CRC."""
@@ -211,10 +219,10 @@ class Delivery:
             self._find_leaders(leaderless)
 
     def _next(self, at: TopicPartition) -> ReadyBatch:
-        queue = self._waiting[at]
+        queue = self._waiting.pop(at)
         queued = queue.popleft()
-        if not queue:
-            del self._waiting[at]
+        if queue:
+            self._waiting[at] = queue  # behind all others
         return queued
 
     def _connect(self, node: int, partitions: list[TopicPartition]) -> None:
@@ -228,8 +236,10 @@ class Delivery:
                 return
             if self._numbers is None:
                 self._fail_expired(partitions, NodeNotReadyError)
-            self._held.update(partitions)
-            self._loop.call_later(self._backoff, self._release, partitions)
+            # Others may have got a leader that is connected, and be underway.
+            resting = [at for at in partitions if at not in self._held]
+            self._held.update(resting)
+            self._loop.call_later(self._backoff, self._release, resting)
 
         connecting.add_done_callback(connected)
 
@@ -250,7 +260,11 @@ class Delivery:
     def _request(self, node: int, connection: Connection, partitions: list[TopicPartition]) -> None:
         batches: dict[TopicPartition, ReadyBatch] = {}
         topics: dict[str, list[tuple[int, Any]]] = {}
+        room = _REQUEST_BYTES
         for at in partitions:
+            room -= self._waiting[at][0].size
+            if room < 0 and batches:
+                break
             queued = self._next(at)
             try:
                 topics.setdefault(at.topic, []).append((at.partition, self._data(at, queued)))

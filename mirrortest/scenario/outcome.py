@@ -108,6 +108,8 @@ def judged(
 
     `verdicts` are those of clients and of the reconciliation, by name; None: it left none.
     """
+    if not verdicts:
+        return None, ExitCode.ERROR.value, ["every client was killed: nothing left a verdict"]
     silent = [name for name, verdict in verdicts if verdict is None]
     if silent:
         return None, ExitCode.ERROR.value, [f"{name} left no verdict" for name in silent]

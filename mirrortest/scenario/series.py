@@ -168,6 +168,11 @@ class Series:
             not each.name.startswith(("point-", "scenario")) for each in self.output.iterdir()
         ):
             raise UsageError(f"--output {self.output}: it is not empty: name another directory")
+        elif any(self.output.glob(f"point-*/{POINT_FILE}")):
+            raise UsageError(
+                f"--output {self.output}: it has results, and no {SERIES_FILE} says of which "
+                "scenario: name another directory"
+            )
 
     def _ended(self, point: Point) -> PointOutcome | None:
         return _read(self.directory(point.number) / POINT_FILE, PointOutcome)

@@ -367,6 +367,9 @@ def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> Non
     play(PRODUCER, tmp_path / "out")
     with pytest.raises(UsageError, match="it has results of another scenario"):
         series(PRODUCER + "acks = 1\n", tmp_path / "out")
+    (tmp_path / "out" / SERIES_FILE).unlink()
+    with pytest.raises(UsageError, match=r"it has results, and no scenario[.]json"):
+        series(PRODUCER + "acks = 1\n", tmp_path / "out")
     with pytest.raises(UsageError, match="it is not empty"):
         series(PRODUCER, tmp_path)
 
@@ -427,6 +430,12 @@ def test_a_point_is_judged_by_what_its_file_expects(
     """What is not as expected is never an exit code of 0, and always has a reason."""
     found = judged(Expectation.model_validate(expect), [("c1", verdict)], summary)
     assert found == (verdict, code, reasons)
+
+
+def test_a_point_whose_clients_were_all_killed_has_not_passed() -> None:
+    """Killed ones need leave no verdict, as others go on: here nobody did."""
+    found = judged(Expectation(), [], None)
+    assert found == (None, 1, ["every client was killed: nothing left a verdict"])
 
 
 def test_the_worst_point_decides_the_exit_code() -> None:

@@ -42,8 +42,8 @@ Place = tuple[str, int]
 class Facts:
     """What is known of a run besides its sequences.
 
-    `known` are those whose logs are here and whole, `unended` those whose logs have no end, `told`
-    those of which any log is here, or consumers vouch by the ledger, and
+    `known` are those whose logs are here and whole, `unended` those whose logs have no end,
+    `recorded` those of which any log is here, or the ledger speaks, as consumers logged it, and
     `contested` the producers as which several processes sent; `horizons` is, by topic, the time
     (ns) up to which what was acknowledged is due, of topics where no log says what was.
     """
@@ -54,7 +54,7 @@ class Facts:
     """Topics that records of the run's producers name, in their logs or in the ledger."""
     known: set[Sender]
     unended: set[Sender]
-    told: set[Sender]
+    recorded: set[Sender]
     contested: list[str]
     horizons: dict[str, int]
     consumer_damaged: bool
@@ -111,7 +111,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for *others, policy in sorted({*map(tuple, policies_of(plan).values())})
         if others
     ]
-    known, unended, told, missing, contested = _producers(overview, plan, damaged)
+    known, unended, recorded, missing, contested = _producers(overview, plan, damaged)
     reasons += [several_processes(contested)] if contested else []
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
@@ -158,7 +158,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         sent_to,
         known,
         unended,
-        told,
+        recorded,
         contested,
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),

@@ -315,7 +315,7 @@ def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, i
     repeated = pc.or_(not_of(once), pc.is_in(by_stream["topic"], read_all))
     return {
         **{each.label: counted(each, repeated) for each in BY_REPEATS},
-        Finding.ALTERED_TIMESTAMP.label: counted(Finding.ALTERED_TIMESTAMP, not_of(known.told)),
+        Finding.ALTERED_TIMESTAMP.label: counted(Finding.ALTERED_TIMESTAMP, not_of(known.recorded)),
     }
 
 

@@ -296,9 +296,9 @@ def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, i
     clients: dict[str, set[str | None]] = {}
     for _, session in plan.of(Role.PRODUCER):
         clients.setdefault(session.name, set()).add(session.client.get("enable.idempotence"))
-    several = {name for name, idempotent in clients.items() if "false" in idempotent}
-    several |= {*known.contested}
-    once = {sender for sender in known.known if sender[0] not in several}
+    repeating = {name for name, idempotent in clients.items() if "false" in idempotent}
+    repeating |= {*known.contested}
+    once = {sender for sender in known.known if sender[0] not in repeating}
     sender = pc.binary_join_element_wise(
         *(pc.cast(by_stream[name], pa.string()) for name in ("producer", "incarnation", "topic")),
         "/",

@@ -239,7 +239,8 @@ class RunVerdict:
         self.copies += verdict.copies
         if verdict.bounded:
             self.bounded.append(verdict.stream)
-        self.excused.update({each.label: found.get(each, 0) for each in verdict.excused})
+        if verdict.excused:
+            self.excused.update({each.label: found.get(each, 0) for each in verdict.excused})
         return found
 
     def add(self, other: RunVerdict) -> None:

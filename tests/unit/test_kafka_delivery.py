@@ -168,6 +168,18 @@ async def test_what_a_request_has_no_room_for_comes_with_the_next(
     await sending.until(lambda: len(sending.reported) == 6)
 
 
+async def test_what_waits_behind_a_request_that_cannot_be_made_is_reported_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It had no room in it, and nothing else would call for it."""
+    monkeypatch.setattr(delivery, "_REQUEST_BYTES", 1)
+    sending = Sending()
+    sending.broker().refusal = IncompatibleBrokerVersion("produce")
+    sending.queue("a1")
+    sending.queue("b1", B)
+    await sending.until(lambda: len(sending.reported) == 2)
+
+
 async def test_a_partition_that_found_a_leader_has_one_request_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -284,6 +284,8 @@ class Delivery:
             )
         except Exception as error:  # noqa: BLE001  # whatever it is, the batches end with it
             self._failed(batches, error)
+            if self._waiting:
+                self._schedule()
             return
         self._busy[node] = answer
         answer.add_done_callback(lambda _: self._answered(node, connection, batches, answer))

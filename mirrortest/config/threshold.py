@@ -17,7 +17,8 @@ threshold is *undecided*, which makes a run inconclusive, neither passed nor fai
 latency below zero, or that would end otherwise if all latencies were as much longer as the lowest
 one is below zero: clocks disagree by at least that much. So is one that
 messages decide which producers without idempotence may have sent twice themselves, whose copies
-may be of aborted transactions, or of whose producer nothing is known.
+may be of aborted transactions, or of whose producer nothing is known. And so is one on a count that
+fails as of now, and that messages may meet whose verdict is open: half of a run may be under way.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import format_seconds, parse_duration
 from mirrortest.errors import UsageError
-from mirrortest.model.findings import Finding, Outcome, failing
+from mirrortest.model.findings import OPEN, Finding, Outcome, failing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -76,6 +77,11 @@ _STATISTIC = re.compile(
 )
 _PERCENTILE = re.compile(r"([a-z_]+\.)?[pP]\(?([0-9]+(?:\.[0-9]+)?)\)?")
 """A percentile as other tools write it."""
+_OUTCOMES = frozenset(outcome.label for outcome in Outcome)
+_OF_THE_END = frozenset(finding.label for finding in OPEN)
+"""Counts of what is open when a run ends: nothing that comes later changes them."""
+_MOST = 2**63
+"""No run has more messages."""
 _NONE: Mapping[str, int] = MappingProxyType({})
 _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
 
@@ -142,6 +148,7 @@ class Threshold:
         total: int,
         latencies: Mapping[str, Histogram],
         excused: Mapping[str, int] = _NONE,
+        outstanding: int | None = 0,
     ) -> ThresholdResult:
         """Compare the threshold with what was measured; see `evaluate`."""
         if self.series is not None:
@@ -160,7 +167,7 @@ class Threshold:
             if any(OPERATORS[self.comparison](each, self.bound) != passed for each in others):
                 why = f"{own:,} of {counts[self.metric]:,} may be none of the mirror's, but "
                 if self.metric == Finding.ALTERED_TIMESTAMP.label:
-                    why += "stamped by the source's brokers: no record of their producers says so"
+                    why += "stamped by the source's brokers: no acknowledgement is known"
                 else:
                     why += (
                         "sent without idempotence (produce with enable.idempotence=true, acks=all) "
@@ -168,7 +175,29 @@ class Threshold:
                     )
                 return ThresholdResult(self, None, passed=True, why=why)
         value = float(measured * 100) if self.relative else count
+        if not passed and self._may_be_met(count, total, outstanding):
+            shown = f"{value:.4g}%" if self.relative else f"{count:,}"
+            left = "what is not known" if outstanding is None else f"{outstanding:,} open messages"
+            return ThresholdResult(
+                self, None, passed=True, why=f"{shown} so far: {left} may meet it"
+            )
         return ThresholdResult(self, value, passed=passed)
+
+    def _may_be_met(self, count: int, total: int, outstanding: int | None) -> bool:
+        """Whether a count that fails may still grow to one that does not, or the total may."""
+        if outstanding == 0 or self.metric in _OF_THE_END:
+            return False
+        if outstanding is not None and self.metric in _OUTCOMES:
+            return False
+        share = total if self.relative else 1
+        low = Fraction(count, _MOST if self.relative and outstanding is None else share)
+        high = Fraction(_MOST, share)
+        if self.metric == "delivered" and outstanding is not None:
+            high = Fraction(count + outstanding, share)
+        elif self.metric == "delivered" and self.relative:
+            high = Fraction(1)
+        within = min(max(low, self.bound), high)
+        return any(OPERATORS[self.comparison](each, self.bound) for each in (low, within, high))
 
     def _compare(self, histogram: Histogram) -> ThresholdResult:
         # numpy: whoever only parses need not load it.
@@ -235,15 +264,20 @@ def evaluate(
     total: int,
     latencies: Mapping[str, Histogram],
     excused: Mapping[str, int] = _NONE,
+    outstanding: int | None = 0,
 ) -> list[ThresholdResult]:
     """Compare thresholds with what was measured.
 
     `counts` are by the names of `COUNTS`, and a name that is absent was not measured; `total` is
     the number of acknowledged messages; `latencies` are by the names of `Series`. `excused` are how
-    many of a count the mirror may not have caused: what these decide is undecided.
+    many of a count the mirror may not have caused: what these decide is undecided. `outstanding`
+    are how many of the acknowledged messages may be judged otherwise yet; None: not all is known
+    that was sent, or that arrived. Latencies are of what has arrived.
     """
     return [
-        condition.evaluate(counts, total=total, latencies=latencies, excused=excused)
+        condition.evaluate(
+            counts, total=total, latencies=latencies, excused=excused, outstanding=outstanding
+        )
         for condition in conditions
     ]
 

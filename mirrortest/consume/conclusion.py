@@ -11,7 +11,7 @@ from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned_partition import JudgedUpTo
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import OPEN, Finding
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.results.words import (
     in_transactions,
@@ -190,6 +190,10 @@ class _Conclusion:
         )
         silence = context.ledger.silence(options.run)
         counts = counts_of(total, vouched=silence is None)
+        unknown = [silence] if silence else self._unknown(total)
+        if self.away:
+            unknown.insert(0, f"the {self._place} could not be read to its end: {self.away}")
+        outstanding = None if unknown else sum(total.counts[each] for each in OPEN)
         intended, sent = metrics.merged_latency()
         results = evaluate(
             options.thresholds,
@@ -197,10 +201,9 @@ class _Conclusion:
             total=total.acked,
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
             excused=total.excused,
+            outstanding=outstanding,
         )
-        doubts = [silence] if silence else [*self._doubts(total), *of_partitions]
-        if self.away:
-            doubts.insert(0, f"the {self._place} could not be read to its end: {self.away}")
+        doubts = unknown if silence else [*unknown, *self._open(total), *of_partitions]
         return ConsumeReport(
             run=options.run,
             name=options.name,
@@ -218,6 +221,7 @@ class _Conclusion:
             backlog=metrics.backlog,
             rests_on=self._rests_on(),
             excused=total.excused,
+            outstanding=outstanding,
         )
 
     @property
@@ -294,8 +298,8 @@ class _Conclusion:
     def _place(self) -> str:
         return "source" if self.context.options.role is Role.SOURCE else "destination"
 
-    def _doubts(self, total: RunVerdict) -> list[str]:
-        """Why the verdict is not final, though the ledger has records of the run."""
+    def _unknown(self, total: RunVerdict) -> list[str]:
+        """What is not known of what was sent, or of what arrived, by the ledger's records."""
         options, ledger = self.context.options, self.context.ledger.ledger
         doubts = []
         if not total.acked:
@@ -319,8 +323,6 @@ class _Conclusion:
             doubts.append(f"producers without a record in the ledger: {', '.join(missing)}")
         elif not self.context.ledger.complete(options.run, options.expect_producers):
             doubts.append("not all producers have recorded their end")
-        if failed := ledger.failed(options.run):
-            doubts.append(f"producers failed before they had sent everything: {', '.join(failed)}")
         if contested := ledger.contested(options.run):
             doubts.append(several_processes(contested))
         if partial := sorted(ledger.partial(options.run)):
@@ -347,6 +349,15 @@ class _Conclusion:
             behind = [n for n in sorted(there) if not read_past(self.views[topic], {n: there[n]})]
             if behind:
                 doubts.append(f"{topic}: not read to the end: {partitions(behind)}")
+        if total.bounded or total.untracked:
+            doubts.append("the checker reached its memory limit and dropped ids")
+        return doubts
+
+    def _open(self, total: RunVerdict) -> list[str]:
+        """Why the verdict is not final, though all is known that was sent and can be read."""
+        doubts = []
+        if failed := self.context.ledger.ledger.failed(self.context.options.run):
+            doubts.append(f"producers failed before they had sent everything: {', '.join(failed)}")
         for topic in sorted(self.context.topics.policy_hidden):
             source = self.context.topics.judges[topic].source
             of_topic = [v for stream, v in self.verdicts.items() if stream.topic == source]
@@ -369,6 +380,4 @@ class _Conclusion:
         ):
             if total.counts[finding]:
                 doubts.append(f"{total.counts[finding]:,} messages {why}")
-        if total.bounded or total.untracked:
-            doubts.append("the checker reached its memory limit and dropped ids")
         return doubts

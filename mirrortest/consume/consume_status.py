@@ -136,6 +136,7 @@ class ConsumeStatus:
                 Series.SENT_LATENCY: Histogram.of(self.sent_latency.all),
             },
             excused=self.excused,
+            outstanding=0 if self.complete else None,
         )
         return [result for result in results if not result.passed]
 

@@ -49,7 +49,8 @@ class TopicPlan:
     the source's where the default partitioner puts the lanes' keys. With `only_partition` there
     are just the lanes that go to this one of the source's. `max_batch_bytes` is the
     largest batch that the topic takes; `compacted` is whether its cleanup policy compacts it,
-    `stamped` whether brokers stamp its records (`message.timestamp.type=LogAppendTime`).
+    `stamped` whether brokers stamp its records (`message.timestamp.type=LogAppendTime`), or nobody
+    will know.
     """
 
     topic: str
@@ -87,8 +88,8 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
     """
     counts = await admin.partition_counts(options.topics)
     missing = [topic for topic in options.topics if topic not in counts]
-    create = options.create
-    where = ",".join(options.client.bootstrap_servers)
+    create, client = options.create, options.client
+    where = ",".join(client.bootstrap_servers)
     if missing and not create.create_topics:
         raise TopicMissingError(
             f"no topic {', '.join(map(repr, missing))} at {where}: create it, or add "
@@ -113,7 +114,7 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
             topic,
             counts[topic],
             options.destination_partitions or counts[topic],
-            *await _configured(admin, topic),
+            *await _configured(admin, topic, hidden=client.acks == 0 or client.portable),
             only_partition=options.only_partition,
         )
         for topic in options.topics
@@ -150,16 +151,19 @@ async def become_compacted(
     return found
 
 
-async def _configured(admin: TopicAdmin, topic: str) -> tuple[int, bool, bool]:
+async def _configured(
+    admin: TopicAdmin, topic: str, *, hidden: bool = False
+) -> tuple[int, bool, bool]:
     """The topic's `max.message.bytes`, and whether it is compacted and brokers stamp its records.
 
     Kafka's defaults where they are kept secret: who may write to a topic need not be allowed to
-    read its configuration.
+    read its configuration. Whether brokers stamp its records shows in their answers, too, if it is
+    not `hidden` from this client: then they are said to.
     """
     try:
         configuration = await admin.topic_config(topic)
     except ClusterError:
-        return DEFAULT_MAX_MESSAGE_BYTES, False, False
+        return DEFAULT_MAX_MESSAGE_BYTES, False, hidden
     most = int(configuration.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
     compacted = "compact" in configuration.get("cleanup.policy", "")
     return most, compacted, stamps_records(configuration)

@@ -43,7 +43,6 @@ class Facts:
     """What is known of a run besides its sequences.
 
     `known` are those whose logs are here and whole, `unended` those whose logs have no end,
-    `recorded` those of which any log is here, or the ledger speaks, as consumers logged it, and
     `contested` the producers as which several processes sent; `horizons` is, by topic, the time
     (ns) up to which what was acknowledged is due, of topics where no log says what was.
     """
@@ -54,7 +53,6 @@ class Facts:
     """Topics that records of the run's producers name, in their logs or in the ledger."""
     known: set[Sender]
     unended: set[Sender]
-    recorded: set[Sender]
     contested: list[str]
     horizons: dict[str, int]
     consumer_damaged: bool
@@ -111,7 +109,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for *others, policy in sorted({*map(tuple, policies_of(plan).values())})
         if others
     ]
-    known, unended, recorded, missing, contested = _producers(overview, plan, damaged)
+    known, unended, missing, contested = _producers(overview, plan, damaged)
     reasons += [several_processes(contested)] if contested else []
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
@@ -158,7 +156,6 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         sent_to,
         known,
         unended,
-        recorded,
         contested,
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
@@ -299,8 +296,8 @@ def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:
 
 def _producers(
     overview: Sequence[Mapping[str, Any]], plan: Plan, damaged: set[int]
-) -> tuple[set[Sender], set[Sender], set[Sender], list[tuple[str, int]], list[str]]:
-    """Whose logs are whole, and have no end, who is known at all, by the ledger alone, and doubly.
+) -> tuple[set[Sender], set[Sender], list[tuple[str, int]], list[str]]:
+    """Whose logs are whole, and have no end, who is known by the ledger alone, and doubly.
 
     Of one id there may be several processes, with ledgers of their own and for other topics.
     """
@@ -329,7 +326,7 @@ def _producers(
     missing = {(name, incarnation) for name, incarnation, _ in vouched - here}
     processes = Counter(sender for sender, _ in senders)
     contested = {name for (name, *_), count in processes.items() if count > 1}
-    return here - broken, unended, here | vouched, sorted(missing), sorted(contested)
+    return here - broken, unended, sorted(missing), sorted(contested)
 
 
 def _partition_count(plan: Plan, topic: str) -> int | None:

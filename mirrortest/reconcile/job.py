@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.config.threshold import evaluate, undecided
-from mirrortest.model.findings import BY_REPEATS, Finding
+from mirrortest.model.findings import BY_REPEATS, OPEN, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.verdict import Verdict
 from mirrortest.reconcile import facts, holes, minutes, session_topics
@@ -52,10 +52,9 @@ from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
-    from mirrortest.reconcile.judgement import Sender
     from mirrortest.reconcile.lookup import LookUp
     from mirrortest.reconcile.plan import Plan
     from mirrortest.reconcile.steps import Bundles, Engine
@@ -81,6 +80,7 @@ class _Result:
     minutes_total: int
     rests_on: RestsOn
     excused: dict[str, int]
+    outstanding: int | None = None
 
 
 def reconcile(
@@ -121,6 +121,7 @@ def reconcile_by(
         total=result.counts["acked"],
         latencies={"latency": result.latency},
         excused=result.excused,
+        outstanding=result.outstanding,
     )
     reasons = [*result.reasons, *undecided(results)]
     verdict = Verdict.of(
@@ -290,8 +291,8 @@ def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
 def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, int]:
     """By finding's label, messages that may have it for another reason than the mirror.
 
-    How a producer's incarnation sent whose log is not here is unknown; who stamped its records,
-    where no consumer heard of it either.
+    How a producer's incarnation sent whose log is not here is unknown; who stamped the records of
+    a lane, where none of it is known to be acknowledged: answers show it.
     """
     clients: dict[str, set[str | None]] = {}
     for _, session in plan.of(Role.PRODUCER):
@@ -304,18 +305,16 @@ def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, i
         "/",
     )
 
-    def not_of(senders: Iterable[Sender]) -> pa.ChunkedArray:
-        names = ["/".join(map(str, each)) for each in senders]
-        return pc.invert(pc.is_in(sender, pa.array(names, pa.string())))
-
     def counted(finding: Finding, rows: pa.ChunkedArray) -> int:
         return int(pc.sum(by_stream.filter(rows)[finding.label], min_count=0).as_py())
 
     read_all = pa.array([*plan.uncommitted], pa.string())
-    repeated = pc.or_(not_of(once), pc.is_in(by_stream["topic"], read_all))
+    names = pa.array(["/".join(map(str, each)) for each in once], pa.string())
+    repeated = pc.or_(pc.invert(pc.is_in(sender, names)), pc.is_in(by_stream["topic"], read_all))
+    unanswered = pc.equal(by_stream["acked"], 0)
     return {
         **{each.label: counted(each, repeated) for each in BY_REPEATS},
-        Finding.ALTERED_TIMESTAMP.label: counted(Finding.ALTERED_TIMESTAMP, not_of(known.recorded)),
+        Finding.ALTERED_TIMESTAMP.label: counted(Finding.ALTERED_TIMESTAMP, unanswered),
     }
 
 
@@ -362,6 +361,8 @@ def _explain(result: _Result, *, emptied: bool) -> None:
         reasons.append(
             f"a log is damaged: {latencies:,} latencies of {copies:,} messages that were seen"
         )
+    if not reasons:
+        result.outstanding = sum(counts[each.label] for each in OPEN)
     if counts["inconclusive"]:
         reasons.append(
             f"{counts['inconclusive']:,} acknowledged messages may be in offsets that nobody read"

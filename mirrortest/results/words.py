@@ -164,7 +164,8 @@ def in_transactions(topic: str) -> str:
 
 def stamped(topic: str, side: str) -> str:
     """The note on a topic whose records brokers stamp, of the `source` or the `destination`."""
+    hidden = ", or no producer could see whether they do" if side == "source" else ""
     return (
-        f"{topic}: the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime): "
-        "whether the mirror altered timestamps is not judged"
+        f"{topic}: the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime)"
+        f"{hidden}: whether the mirror altered timestamps is not judged"
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.model.findings import BY_REPEATS, BY_SENDER, OF_STREAM, Finding
+from mirrortest.model.findings import BY_REPEATS, OF_STREAM, Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.placement import ExpectPartition, counts_in_force
@@ -103,14 +103,14 @@ def judge(
         explained: what compaction explains of what is missing; None: nothing.
         stamped: whether the source's brokers stamp the records: no timestamp is altered then.
         uncommitted: whether copies may be of aborted transactions. So may those of a producer that
-            sends without idempotence be its own. Of a stream without a lane neither this nor who
-            stamped its records is known.
+            sends without idempotence be its own. How a stream without a lane was sent is unknown,
+            and without an acknowledgement who stamped its records.
     """
     verdict = StreamVerdict(stream)
-    if lane is None:
-        verdict.excused = BY_SENDER
-    elif uncommitted or lane.repeats:
+    if lane is None or uncommitted or lane.repeats:
         verdict.excused = BY_REPEATS
+    if lane is None or not lane.acked:
+        verdict.excused = (*verdict.excused, Finding.ALTERED_TIMESTAMP)
     claimed = claimed or NOTHING
     seen, twice, surplus = _union(fragments.values())
     for fragment in fragments.values():

@@ -179,12 +179,15 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         name: max(report.excused.get(name, 0) for report in reports)
         for name in (finding.label for finding in BY_SENDER)
     }
+    each = [report.outstanding for report in reports]
+    outstanding = None if None in each else max(left for left in each if left is not None)
     results = evaluate(
         options.thresholds,
         {**counts, "negative_latency": intended.negative},
         total=counts.get("acked", 0),
         latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
         excused=excused,
+        outstanding=outstanding,
     )
     without = set(undecided(first.thresholds))
     doubts = [doubt for doubt in first.inconclusive if doubt not in without]
@@ -193,6 +196,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         name=options.name,
         counts=counts,
         excused=excused,
+        outstanding=outstanding,
         latency=latency,
         backlog=backlog,
         thresholds=results,

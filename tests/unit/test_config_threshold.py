@@ -179,6 +179,62 @@ def test_what_producers_may_have_repeated_decides_nothing(
         assert f"{own} of {count} may be none of the mirror's" in undecided([result])[0]
 
 
+@given(
+    st.sampled_from(["delivered", "corrupted", "failed"]),
+    st.sampled_from([*OPERATORS]),
+    st.sampled_from(["0", "2", "3", "0%", "50%", "100%", "150%"]),
+    st.integers(0, 4),
+    st.integers(0, 4),
+    st.one_of(st.none(), st.integers(0, 3)),
+)
+def test_what_open_messages_may_meet_has_not_failed(
+    metric: str, comparison: str, bound: str, count: int, others: int, outstanding: int | None
+) -> None:
+    """Against every end that such a run may have: what is open arrives or not, or more is sent."""
+    total = max(count + others, 1)
+    left = total if outstanding is None else outstanding
+    if metric == "delivered":
+        total = max(total, count + left)
+    condition = Threshold.parse(f"{metric}{comparison}{bound}")
+
+    def ended(count: int, total: int, outstanding: int | None = 0) -> ThresholdResult:
+        return condition.evaluate(
+            {metric: count}, total=total, latencies={}, outstanding=outstanding
+        )
+
+    ends = {(count, total)}
+    if outstanding is None:
+        more = (*range(12), 1000)
+        ends |= {(count + some, max(total, count + some) + rest) for some in more for rest in more}
+    elif outstanding and metric == "delivered":
+        ends |= {(count + some, total) for some in range(outstanding + 1)}
+    if metric == "corrupted" and outstanding != 0:
+        ends |= {(count + some, total) for some in (1, 2, 3, 1000)}
+    result = ended(count, total, outstanding)
+    possible = [ended(*end) for end in ends]
+    if result.undecided:
+        assert not ended(count, total).passed
+        assert any(each.passed for each in possible)
+    elif not result.passed:
+        assert not any(each.passed for each in possible)
+
+
+def test_a_threshold_says_what_may_meet_it() -> None:
+    """How far it is from it, and what is open; what counts the open is as it is at the end."""
+    conditions = [Threshold.parse(text) for text in ("delivered>=99%", "acked>9", "in_flight==0")]
+    counts = {"delivered": 500, "acked": 4, "in_flight": 500}
+    unknown = evaluate(conditions, counts, total=1000, latencies={}, outstanding=None)
+    assert undecided(unknown) == [
+        "threshold delivered>=99%: 50% so far: what is not known may meet it",
+        "threshold acked>9: 4 so far: what is not known may meet it",
+    ]
+    left = evaluate(conditions, counts, total=1000, latencies={}, outstanding=500)
+    assert undecided(left) == [
+        "threshold delivered>=99%: 50% so far: 500 open messages may meet it"
+    ]
+    assert [each.passed for each in left] == [True, False, False]
+
+
 def test_what_was_not_measured_decides_nothing() -> None:
     """Neither passed nor failed: a reason for an inconclusive run."""
     conditions = [Threshold.parse(text) for text in ("lost==0", "late<1%", "p(99)<2s", "max<1s")]

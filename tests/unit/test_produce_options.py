@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -155,15 +156,21 @@ async def test_a_compacted_source_is_seen() -> None:
 
 
 async def test_a_source_whose_brokers_stamp_is_seen() -> None:
-    """What timestamps a mirror should copy is then unknown; who may not see it says no."""
+    """What timestamps a mirror should copy is then unknown; who may not see it learns by answers.
+
+    Where there are none, as with acks=0, it is unknown for good.
+    """
     cluster = Cluster(a=3)
     for kind, stamped in (("CreateTime", False), ("LogAppendTime", True)):
         cluster.timestamp_type = kind
         (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",)))
         assert plan.stamped is stamped
     cluster.policy = ""
-    (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",)))
-    assert not plan.stamped
+    client = options(topics=("a",)).client
+    silent = replace(client, acks=0, enable_idempotence=False)
+    for how, stamped in ((client, False), (silent, True), (replace(client, portable=True), True)):
+        (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",), client=how))
+        assert plan.stamped is stamped
 
 
 async def test_lanes_are_one_for_each_destination_partition() -> None:

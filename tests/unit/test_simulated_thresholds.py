@@ -6,6 +6,7 @@ The real applications on the simulated clusters, and their logs reconciled.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -98,6 +99,55 @@ def test_a_killed_consumers_log_says_how_far_the_clocks_are_apart() -> None:
     assert summary.exit_code == 3
     assert _CLOCKS in summary.inconclusive[0]
     assert reconciled(stage, ["max<2h"]).exit_code == 0
+
+
+def _stopped_after(copied: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:
+    """The mirror copies so many of 15 messages, and the consumer ends after so long."""
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", thresholds=conditions, duration=seconds)
+        await script.produced("p0")
+        script.write(range(copied))
+
+    return script
+
+
+@pytest.mark.parametrize("condition", ["delivered>=90%", "delivered>=14"])
+def test_what_is_under_way_at_the_end_fails_no_condition(condition: str) -> None:
+    """The consumer ends while 8 of 15 messages may arrive yet; 5 could have: the rest is open."""
+    for result in _judged([condition], _stopped_after(7, 30)):
+        assert result.exit_code == 3
+        assert result.counts["in_flight"] == 8
+        assert any(each.startswith(f"threshold {condition}: ") for each in result.inconclusive)
+
+
+@pytest.mark.parametrize("condition", ["acked>=15", "lost<1%", "delivered>=80%"])
+def test_what_producers_may_send_yet_may_meet_a_condition(condition: str) -> None:
+    """The consumer ends while they send: the share of what is lost is of what is known so far."""
+
+    async def script(stage: Stage) -> None:
+        stage.mirror.running = False
+        own = thresholds([condition])
+        stage.supervise("consume", "c0", thresholds=own, duration=14.0, deadline=2.0)
+        stage.supervise("produce", "p0")
+
+    slow = replace(_SMALL, rate=1.0)
+    report = played(slow, script).outcome.reports[0]
+    assert 0 < report.counts["acked"] < 15
+    assert report.outstanding is None
+    assert any(each.startswith(f"threshold {condition}: ") for each in report.inconclusive)
+
+
+@pytest.mark.parametrize(
+    ("condition", "copied", "seconds"),
+    [("delivered>=90%", 7, 120), ("delivered<=6", 7, 30), ("acked>=16", 7, 30)],
+)
+def test_what_nothing_open_can_meet_fails(condition: str, copied: int, seconds: float) -> None:
+    """The deadline is past, or more than allowed has arrived, or all is known that was sent."""
+    for result in _judged([condition, "lost<90%"], _stopped_after(copied, seconds)):
+        assert result.exit_code == 99
 
 
 @pytest.mark.parametrize("refused", [0, 1])

@@ -64,7 +64,8 @@ def _restamped(script: Script, seqs: Iterable[int]) -> None:
 def test_what_brokers_stamp_is_not_altered(side: str, idempotent: bool) -> None:
     """The timestamps of a faithful copy are those of a broker, on one side or on both."""
     plan = replace(_SMALL, stamps=side, idempotent=idempotent)
-    note = f"the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime)"
+    hidden = ", or no producer could see whether they do" if side == "source" else ""
+    note = f"the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime){hidden}"
     assert _altered(played(plan, _mirrored), note) == [0, 0]
 
 
@@ -78,8 +79,38 @@ def test_a_producer_that_cannot_see_the_configuration_is_told_by_the_answers() -
         source["t0"].partitions[0].stamps = True
         stage.supervise("consume", "c0")
 
-    note = "the source's brokers stamp its records (message.timestamp.type=LogAppendTime)"
+    note = (
+        "the source's brokers stamp its records (message.timestamp.type=LogAppendTime), or no "
+        "producer could see whether they do"
+    )
     assert _altered(played(_SMALL, script), note) == [0, 0]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_who_stamped_a_record_is_unknown_before_a_broker_has_answered(killed: bool) -> None:
+    """The producer cannot see the configuration; it is killed, or the consumer ends, just then."""
+
+    async def script(stage: Stage) -> None:
+        script, source = Script(stage), stage.world.source.topics
+        producing = asyncio.ensure_future(stage.session("produce", "p0"))
+        await script.until(lambda: LEDGER in source)
+        source["t0"].partitions[0].stamps = True
+        if killed:
+            await script.until(lambda: source["t0"].partitions[0].end, every=0.01)
+            await asyncio.sleep(0.05)
+            stage.current["p0"].process.kill()
+            await producing
+        consuming = asyncio.ensure_future(stage.session("consume", "c0", idle_timeout=15.0))
+        if not killed:
+            await script.until(lambda: script.copy.fetched_to, every=0.01)
+            await asyncio.sleep(0.1)
+            stage.current["c0"].stop.set()
+        await asyncio.wait({consuming, producing})
+
+    stage = played(replace(_SMALL, messages=40, rate=20.0), script)
+    [report] = [each for each in stage.outcome.reports if each.counts]
+    assert (report.exit_code, report.counts["altered_timestamp"] > 0) == (3, True)
+    assert reconciled(stage).exit_code == 3
 
 
 @pytest.mark.parametrize("without", ["p0", "c0"])

@@ -213,7 +213,8 @@ def test_what_open_messages_may_meet_has_not_failed(
     possible = [ended(*end) for end in ends if metric != "delivered" or end[0] <= end[1]]
     if result.undecided:
         assert not ended(count, total).passed
-        assert any(each.passed for each in possible)
+        # A share between two whole numbers of messages is thought possible.
+        assert comparison == "==" or any(each.passed for each in possible)
     elif not result.passed:
         assert not any(each.passed for each in possible)
 

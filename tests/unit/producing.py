@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
@@ -14,8 +15,10 @@ from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.batch_counts import BatchCounts
 from mirrortest.produce.buffer_pool import BufferPool
+from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import Lane, Reservation
+from mirrortest.produce.ledger_view import LedgerView
 from mirrortest.produce.ledger_writer import LedgerWriter, Log, RecordedLane
 from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
 from mirrortest.produce.pace import Pace, pace_of
@@ -30,8 +33,7 @@ from mirrortest.wire.stream import ProducerId, StreamId
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from mirrortest.produce.clock import Clock
-    from mirrortest.produce.ledger_view import LedgerView
+    from mirrortest.produce.ledger_view import CompactedLog
     from mirrortest.seqlog.batches import Columns
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.schema import Kind
@@ -199,6 +201,18 @@ class World:
     clock: Clock
     numbers: TopicNumbers = field(default_factory=lambda: TopicNumbers(2, 100))
     """Of the incarnation made last."""
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def followed(cls) -> AsyncIterator[World]:
+        """A new one, whose ledger is followed meanwhile."""
+        topic = MemoryTopic()
+        view = LedgerView(cast("CompactedLog", topic), "r", "p")
+        task = asyncio.create_task(view.follow())
+        yield cls(topic, view, MemoryLog(), Clock())
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
     async def claim(self, session: str = "s1") -> Registration:
         return await register(self.view, run="r", producer="p", session=session, lanes=LANES)

@@ -16,7 +16,7 @@ from mirrortest.kafka.fast.sending import FastProducer
 from mirrortest.wire.batch_header import PRODUCER, PRODUCER_AT
 from mirrortest.wire.record_batch import decode_records, seal
 from mirrortest.wire.single_records import write_records
-from tests.unit import test_kafka_delivery as played
+from tests.unit import answered_delivery as played
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

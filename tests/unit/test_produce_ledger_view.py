@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,8 +13,7 @@ from mirrortest.errors import ClusterError, FencedError
 from mirrortest.kafka import follower
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import ledger_view
-from mirrortest.produce.clock import Clock
-from mirrortest.produce.ledger_view import REFRESH_NS, CompactedLog, LedgerView
+from mirrortest.produce.ledger_view import REFRESH_NS
 from mirrortest.produce.registration import publish_closed
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import (
@@ -27,7 +25,7 @@ from mirrortest.verify.ledger_record import (
     registration_value,
 )
 from mirrortest.wire.stream import StreamId
-from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
+from tests.unit.producing import LANES, MemorySender, World, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,13 +35,8 @@ if TYPE_CHECKING:
 async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     monkeypatch.setattr(follower, "_RETRY_SECONDS", 0)
     monkeypatch.setattr(ledger_view, "_RETRY_SECONDS", 0)
-    topic = MemoryTopic()
-    view = LedgerView(cast("CompactedLog", topic), "r", "p")
-    task = asyncio.create_task(view.follow())
-    yield World(topic, view, MemoryLog(), Clock())
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    async with World.followed() as world:
+        yield world
 
 
 @pytest.mark.parametrize("missing", [True, False], ids=["deleted", "created again by others"])

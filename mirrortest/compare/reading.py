@@ -77,6 +77,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
     points: dict[str, str] = {}
+    played: dict[str, int] = {}
     observations: list[RunObservation] = []
     wrong: list[str] = []
     infos = _files(root)
@@ -98,6 +99,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
                 continue
             if document["kind"] == _SCENARIO:
                 points |= {each["run"]: each["label"] for each in document["points"]}
+                played |= dict.fromkeys(points.keys() - played.keys(), info.mtime_ns or 0)
                 continue
             of = found[home, document["run"]]
             of.written_ns = max(of.written_ns, info.mtime_ns or 0)
@@ -105,6 +107,8 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
                 of.of_logs.append(document)
             else:
                 of.add(place.shown, document)
+    for run in sorted(played.keys() - {run for _, run in found}):
+        found["", run].written_ns = played[run]  # nothing is left of it: that is not known, either
     for observed in observations:
         logs = {key: each.logs for key, each in found.items()}
         for key in observed.of(logs):

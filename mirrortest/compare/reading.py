@@ -98,7 +98,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
             if document is None:
                 continue
             if document["kind"] == _SCENARIO:
-                points |= {each["run"]: each["label"] for each in document["points"]}
+                points |= _points(place, document)
                 played |= dict.fromkeys(points.keys() - played.keys(), info.mtime_ns or 0)
                 continue
             of = found[home, document["run"]]
@@ -142,7 +142,7 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
         raw = place.read()
     try:
         document = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     kinds = KINDS if required else (*KINDS, _SCENARIO)
     if not isinstance(document, dict) or document.get("kind") not in kinds:
@@ -156,6 +156,16 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
             f"version {VERSION}: use the mirrortest that wrote it"
         )
     return document
+
+
+def _points(place: Location, document: Mapping[str, Any]) -> dict[str, str]:
+    """The points' labels by their runs."""
+    try:
+        return {str(each["run"]): str(each["label"]) for each in document["points"]}
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"{place.shown}: not the results of a scenario ({reason_of(error)}): leave it out"
+        ) from error
 
 
 def _repeat(root: Location, run: str, found: _Found) -> Repeat:

@@ -57,7 +57,8 @@ class ConsumeReport:
     without the `backlog`: by topic, messages that were there when it took their partitions;
     `reading` says how much it read in what time.
     `rests_on` says of each partition, by its name, on what the verdict rests. `excused` are how
-    many of a count the mirror may not have caused (`threshold.evaluate`).
+    many of a count the mirror may not have caused (`threshold.evaluate`). `own_doubts` are those of
+    `inconclusive` that other consumers of the run cannot know of.
     """
 
     run: str
@@ -76,6 +77,7 @@ class ConsumeReport:
     backlog: Mapping[str, int] = field(default_factory=dict)
     rests_on: Mapping[str, Basis] = field(default_factory=dict)
     excused: Mapping[str, int] = field(default_factory=dict)
+    own_doubts: Sequence[str] = ()
 
     @property
     def exit_code(self) -> int:

@@ -125,6 +125,8 @@ class Series:
         """Copy the scenario as it was given: a file, or a directory of them."""
         place = Path(self._document.where)
         kept = self.output / "scenario"
+        if kept.resolve() in (place.resolve(), place.resolve().parent):
+            return  # the copy itself was given
         _empty(kept)
         for file in place.iterdir() if place.is_dir() else [place]:
             if file.is_file():  # one that comes with mirrortest is in no file of the user's

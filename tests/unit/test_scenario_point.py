@@ -367,6 +367,17 @@ def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
         play(PRODUCER, tmp_path / "out")
 
 
+def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(tmp_path: Path) -> None:
+    """As to go on with results that came without the file."""
+    output = tmp_path / "out"
+    copy = output / "scenario" / "small.toml"
+    copy.parent.mkdir(parents=True)
+    copy.write_text(PRODUCER)
+    document = Document("small", str(copy), copy.parent, parse_table(PRODUCER, "small.toml"))
+    Series(document, output, arguments)._keep_source()
+    assert copy.read_text() == PRODUCER
+
+
 def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Path) -> None:
     """What comes from files and messages is escaped."""
     text = PRODUCER + "[vary]\nproduce.do = ['pass', 'fail']\nproduce.acks = ['<b>']\n"

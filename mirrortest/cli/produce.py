@@ -70,7 +70,7 @@ Examples:
 
     mirrortest produce --bootstrap-server dc1:9093 --command-config client.properties --command-property request.timeout.ms=10000 --topics orders --throughput 100
 
-Exit codes: 0 all messages acknowledged, 1 error or a message failed, 2 usage, 3 none failed, but of some it is unknown whether they were written.
+Exit codes: 0 all messages acknowledged, 1 error or a message failed, 2 usage, 3 none failed, but of some it is unknown whether they were written, or no message was sent.
 
 SIGINT and SIGTERM stop the schedule, wait for what is underway, and write end marks and summary; a second signal ends at once.
 """  # noqa: E501  # commands are pasted whole

@@ -184,17 +184,24 @@ def _judge(series: Series, keep: int | None, out: Console) -> int:
     outcome = series.outcome
     met = sum(point.as_expected for point in outcome.points)
     ended = f"{outcome.name}: {met} of {outcome.planned} as expected"
+    code = ExitCode.PASSED
     try:
         judgement = judge(series.output)
     except MirrortestError as error:  # the other scenarios are to be run
         out.print(f"{ended}; not compared: {visible(str(error))}", markup=False)
-        return ExitCode.ERROR
-    out.print(visible(f"{ended}; {judgement.text}"), markup=False)
-    for each in judgement.worse:
-        out.print(f"  [red]worse[/]: {escape(visible(each))}")
-    if keep is not None:
-        prune(series.output.parent, keep)
-    return ExitCode.FAILED if judgement.worse else ExitCode.PASSED
+        code = ExitCode.ERROR
+    else:
+        out.print(visible(f"{ended}; {judgement.text}"), markup=False)
+        for each in judgement.worse:
+            out.print(f"  [red]worse[/]: {escape(visible(each))}")
+            code = ExitCode.FAILED
+    try:
+        if keep is not None:
+            prune(series.output.parent, keep)
+    except MirrortestError as error:
+        out.print(visible(f"  {error}"), markup=False)
+        code = code or ExitCode.ERROR
+    return code
 
 
 def _change(text: str) -> tuple[str, Any]:

@@ -3,10 +3,12 @@
 A figure differs only if two things say so: its own interval, and its chance as one of all figures
 of all pairs (`statistics.adjusted`). So do counts of findings, and verdicts: how often one failed.
 Only what is never right in a mirror needs no repeats, where the base has none of it.
+Nothing passes by the repeats alone that are known: the others of NEW may be worse.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from math import isinf
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +22,7 @@ from mirrortest.compare.document import (
     ThresholdChange,
     VerdictChange,
 )
-from mirrortest.compare.figures import BY_NAME, FIGURES, Figure, Unit, Worse
+from mirrortest.compare.figures import BY_NAME, FIGURES, STATISTICS, Figure, Unit, Worse, statistic
 from mirrortest.compare.settings import differing
 from mirrortest.compare.statistics import (
     FALSE_ALARMS,
@@ -31,13 +33,14 @@ from mirrortest.compare.statistics import (
     finite,
     relative,
 )
+from mirrortest.config.threshold import Series
 from mirrortest.config.units import number
 from mirrortest.model.findings import DEFINITIONS, WRONG, Weight
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.words import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from mirrortest.compare.repeat import Repeat
     from mirrortest.compare.thresholds import DifferenceThreshold
@@ -45,6 +48,14 @@ if TYPE_CHECKING:
 _FINDINGS = frozenset(finding.label for finding in WRONG)
 _NEVER_RIGHT = frozenset(each.finding.label for each in DEFINITIONS if each.weight is Weight.BAD)
 _DOUBTS = frozenset(each.finding.label for each in DEFINITIONS if each.weight is Weight.DOUBT)
+_ARRIVALS = frozenset(
+    statistic(series, name)
+    for series in (Series.LATENCY, Series.SENT_LATENCY)
+    for name in STATISTICS
+)
+"""Figures that a message has only once it has arrived."""
+_MOST_RUNS = 3
+"""That a reason names."""
 _FEW = f"at least {FEWEST} repeats on each side are needed"
 _MAY_BE_CHANCE = "may be chance, among so many figures"
 
@@ -161,8 +172,8 @@ def compare(
     for (each, _), chance in zip(found, adjusted([chance for _, chance in found]), strict=True):
         each.chance = chance
     pairs = [_pair(*couple, of, thresholds) for couple, of in zip(couples, measured, strict=True)]
-    for pair in pairs:
-        reasons += _reasons(pair, bool(thresholds))
+    for pair, (_, _, side) in zip(pairs, couples, strict=True):
+        reasons += _reasons(pair, side, bool(thresholds))
     verdict = Verdict.of(failed=any(map(_failed, pairs)), inconclusive=bool(reasons))
     return Comparison(
         verdict=verdict,
@@ -276,7 +287,8 @@ def _verdict(of: _Measured, base: Side, side: Side) -> VerdictChange:
     if change in {Change.NONE, Change.UNKNOWN}:
         failed = Verdict.FAILED in after and Verdict.FAILED not in before
         equal = len({*before, *after}) == 1 or (change is Change.NONE and not failed)
-        known = before and after and Verdict.INCONCLUSIVE not in {*before, *after}
+        known = before and len(after) == len(side.repeats)
+        known = known and Verdict.INCONCLUSIVE not in {*before, *after}
         change = Change.NONE if known and equal else Change.UNKNOWN
     return VerdictChange(command=command, base=before, new=after, change=change)
 
@@ -291,12 +303,11 @@ def _evaluate(
         why = found.why if found is not None else "not measured on either side"
         return ThresholdChange(expression=threshold.text, passed=None, measured="", why=why)
     passed = threshold.of_interval(found.difference)
-    return ThresholdChange(
-        expression=threshold.text,
-        passed=passed,
-        measured=show_difference(found.difference),
-        why="a part of the interval meets it: more repeats narrow it" if passed is None else "",
-    )
+    why = "a part of the interval meets it: more repeats narrow it" if passed is None else ""
+    if passed and (why := _doubt(side, threshold.metric)):
+        passed = None
+    shown = show_difference(found.difference)
+    return ThresholdChange(expression=threshold.text, passed=passed, measured=shown, why=why)
 
 
 def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> ThresholdChange:
@@ -310,9 +321,36 @@ def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> T
             expression=threshold.text, passed=None, measured="", why="not counted on both sides"
         )
     more = max(after) - max(before)
+    passed: bool | None = threshold.of_count(more)
+    why = _doubt(side, threshold.metric)
+    if not passed and threshold.comparison in {"<", "<="}:
+        why = ""  # it only grows
     return ThresholdChange(
-        expression=threshold.text, passed=threshold.of_count(more), measured=f"{more:+,}"
+        expression=threshold.text,
+        passed=None if why else passed,
+        measured=f"{more:+,}",
+        why=why,
     )
+
+
+def _doubt(side: Side, metric: str) -> str:
+    """Why a figure or a count of the known repeats may not be that of all; empty: it is."""
+    figure = metric in BY_NAME
+    lacking = [
+        each.run for each in side.repeats if metric not in (each.figures if figure else each.counts)
+    ]
+    if lacking:
+        return f"not {'measured' if figure else 'counted'} in {_named(lacking)}"
+    unsure = [each.run for each in side.repeats if each.judged is Verdict.INCONCLUSIVE]
+    if unsure and (not figure or metric in _ARRIVALS):
+        return f"the verdict is inconclusive in {_named(unsure)}"
+    return ""
+
+
+def _named(runs: Sequence[str]) -> str:
+    more = len(runs) - _MOST_RUNS
+    shown = ", ".join(runs[:_MOST_RUNS]) + (f" and {more:,} more" if more > 0 else "")
+    return f"run{'s' if len(runs) > 1 else ''} {shown}"
 
 
 def _failed(pair: Pair) -> bool:
@@ -321,17 +359,11 @@ def _failed(pair: Pair) -> bool:
     return any(each.change is Change.WORSE for each in (*pair.counts, *pair.verdicts))
 
 
-def _untold(of: VerdictChange) -> str:
-    if of.base and of.new and Verdict.INCONCLUSIVE not in {*of.base, *of.new}:
-        return "failed, which may be chance: it takes more repeats to tell"
-    return "is inconclusive, or missing, on one of the sides"
-
-
 def _enough(of: CountChange) -> bool:
     return min(len(of.base), len(of.new)) >= FEWEST
 
 
-def _reasons(pair: Pair, by_thresholds: bool) -> list[str]:
+def _reasons(pair: Pair, side: Side, by_thresholds: bool) -> list[str]:
     """Why a pair can neither pass nor fail."""
     at = f"{pair.point}: " if pair.point else ""
     if by_thresholds:
@@ -340,11 +372,7 @@ def _reasons(pair: Pair, by_thresholds: bool) -> list[str]:
             for each in pair.thresholds
             if each.passed is None
         ]
-    reasons = [
-        f"{at}the verdict of {each.command} {_untold(each)}"
-        for each in pair.verdicts
-        if each.change is Change.UNKNOWN and not (each.base and {*each.new} == {Verdict.PASSED})
-    ]
+    reasons = [f"{at}{each}" for each in _unknown_verdicts(pair, side)]
     reasons += [
         f"{at}{each.name}: {'messages could not be judged' if each.name in _DOUBTS else _FEW}"
         for each in pair.counts
@@ -355,6 +383,32 @@ def _reasons(pair: Pair, by_thresholds: bool) -> list[str]:
     if all(each.change is Change.UNKNOWN for each in pair.figures):
         reasons += [f"{at}no figure can be compared: {why}" for why in whys]
     return reasons
+
+
+def _unknown_verdicts(pair: Pair, side: Side) -> Iterator[str]:
+    """Verdicts that NEW lacks, or that cannot be compared with the base's."""
+    lacking: dict[str, list[str]] = defaultdict(list)
+    for repeat in side.repeats:
+        absent = [each.command for each in pair.verdicts if each.command not in repeat.verdicts]
+        if absent:
+            lacking[", ".join(absent)].append(repeat.run)
+    for commands, runs in lacking.items():
+        yield f"no verdict of {commands} in {_named(runs)}"
+    for each in pair.verdicts:
+        subject = f"the verdict of {each.command}"
+        unsure = [
+            repeat.run
+            for repeat in side.repeats
+            if repeat.verdicts.get(each.command) is Verdict.INCONCLUSIVE
+        ]
+        if unsure:
+            yield f"{subject} is inconclusive in {_named(unsure)}"
+        elif each.new and not each.base:
+            yield f"{subject} is missing in the base"
+        elif each.change is Change.UNKNOWN and Verdict.FAILED in each.new:
+            in_base = Verdict.INCONCLUSIVE in each.base
+            chance = "failed, which may be chance: it takes more repeats to tell"
+            yield f"{subject} {'is inconclusive in the base' if in_base else chance}"
 
 
 def show_difference(found: Difference) -> str:

@@ -17,7 +17,8 @@ from mirrortest.compare.reading import read_side
 from mirrortest.compare.statistics import FEWEST
 from mirrortest.compare.terminal import exact_changes
 from mirrortest.compare.trend import trend
-from mirrortest.errors import UsageError
+from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.host.error_text import reason_of
 from mirrortest.report.result import write_text
 from mirrortest.seqlog.location import Location
 
@@ -48,30 +49,33 @@ def nights(history: Path) -> list[Path]:
 
 
 def prune(history: Path, keep: int) -> None:
-    """Remove all nights but the newest."""
+    """Remove all nights but the newest; raises MirrortestError where one cannot be removed."""
     for night in nights(history)[:-keep]:
-        shutil.rmtree(night)
+        try:
+            shutil.rmtree(night)
+        except OSError as error:
+            why = f"{error.filename or night}: {reason_of(error)}"
+            raise MirrortestError(f"{night}: cannot be removed: {why}") from error
 
 
 def judge(night: Path) -> NightResult:
     """Compare a night with the one before and with all before; write a page of each.
 
-    Nights without any figure, as where nothing could be started, are passed over.
+    Earlier nights without any figure, as where nothing could be started, are passed over.
 
     Raises:
-        MirrortestError: logs cannot be read, or a page cannot be written.
+        MirrortestError: this night has no figures, or its summaries or logs cannot be read; or a
+            page cannot be written.
     """
     history = night.parent
+    tonight = read_side(str(night), with_logs=True)
     read: dict[Path, Side] = {}
-    for each in reversed(nights(history)):
+    for each in reversed([other for other in nights(history) if other < night]):
         # The page draws the intervals of the two nights that it compares.
-        side = _read(each, with_logs=len(read) < 2)
+        side = _read(each, with_logs=not read)
         if side is not None:
             read[each] = side
-    if night not in read:
-        return NightResult([], "no figures to compare")
-    tonight, *earlier = read.values()
-    earlier.reverse()
+    earlier = [*read.values()][::-1]
     before = _together(history, earlier)
     now = trend(_together(history, [*earlier, tonight]))
     write_text(Location.parse(history / TREND_PAGE), render_trend(now))
@@ -79,7 +83,7 @@ def judge(night: Path) -> NightResult:
         return NightResult([], "the first of its history")
     found = compare(earlier[-1], [tonight])
     write_text(Location.parse(night / COMPARISON_PAGE), render(found, [earlier[-1], tonight]))
-    last = [*read][1].name
+    last = next(iter(read)).name
     worse = [
         *(text for pair in found.pairs for text in _worse(pair)),
         *(f"{text} (trend)" for text in _new_levels(trend(before), now)),

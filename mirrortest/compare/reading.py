@@ -77,6 +77,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
     points: dict[str, str] = {}
+    played: dict[str, int] = {}
     observations: list[RunObservation] = []
     wrong: list[str] = []
     infos = _files(root)
@@ -97,7 +98,8 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
             if document is None:
                 continue
             if document["kind"] == _SCENARIO:
-                points |= {each["run"]: each["label"] for each in document["points"]}
+                points |= _points(place, document)
+                played |= dict.fromkeys(points.keys() - played.keys(), info.mtime_ns or 0)
                 continue
             of = found[home, document["run"]]
             of.written_ns = max(of.written_ns, info.mtime_ns or 0)
@@ -105,6 +107,8 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
                 of.of_logs.append(document)
             else:
                 of.add(place.shown, document)
+    for run in sorted(played.keys() - {run for _, run in found}):
+        found["", run].written_ns = played[run]  # nothing is left of it: that is not known, either
     for observed in observations:
         logs = {key: each.logs for key, each in found.items()}
         for key in observed.of(logs):
@@ -138,7 +142,7 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
         raw = place.read()
     try:
         document = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     kinds = KINDS if required else (*KINDS, _SCENARIO)
     if not isinstance(document, dict) or document.get("kind") not in kinds:
@@ -152,6 +156,16 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
             f"version {VERSION}: use the mirrortest that wrote it"
         )
     return document
+
+
+def _points(place: Location, document: Mapping[str, Any]) -> dict[str, str]:
+    """The points' labels by their runs."""
+    try:
+        return {str(each["run"]): str(each["label"]) for each in document["points"]}
+    except (KeyError, TypeError) as error:
+        raise UsageError(
+            f"{place.shown}: not the results of a scenario ({reason_of(error)}): leave it out"
+        ) from error
 
 
 def _repeat(root: Location, run: str, found: _Found) -> Repeat:

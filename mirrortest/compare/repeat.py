@@ -58,6 +58,11 @@ class Repeat:
     logs: Sequence[ProcessLog] = ()
     """What the figures over time are drawn from, where that is asked for."""
 
+    @property
+    def judged(self) -> Verdict | None:
+        """The reconciliation's verdict, else the consumers'; None: neither left one."""
+        return self.verdicts.get("reconcile", self.verdicts.get("consume"))
+
 
 def repeat(
     run: str,

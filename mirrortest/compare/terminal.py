@@ -38,6 +38,10 @@ _MARKS = {Change.NONE: "", Change.UNKNOWN: "?"}
 """Changes whose words have no room in a table."""
 _MOST_VALUES = 3
 """Of a setting; the JSON document has all."""
+_ALONE = (
+    " Thresholds alone decide: a finding or a verdict that none of them bounds got worse, or is "
+    "inconclusive or missing."
+)
 _ENDED = {True: ("met", None), False: ("failed", "red"), None: ("undecided", "yellow")}
 
 
@@ -62,8 +66,17 @@ def why(comparison: Comparison) -> str:
         case Verdict.INCONCLUSIVE:
             return f"{number(len(comparison.inconclusive), 'reason')} above."
     if by == "threshold":
-        return "Every threshold is met."
+        alone = any(map(_passed_over, comparison.pairs))
+        return f"Every threshold is met.{_ALONE if alone else ''}"
     return "No finding and no verdict got worse; --threshold bounds figures."
+
+
+def _passed_over(pair: Pair) -> bool:
+    """Whether something got worse, or is not known, that no threshold bounds."""
+    return any(each.change is Change.WORSE for each in (*pair.counts, *pair.verdicts)) or any(
+        len(each.new) < len(pair.runs) or {*each.new} - {Verdict.PASSED, *each.base}
+        for each in pair.verdicts
+    )
 
 
 def trend_view(trend: Trend) -> RenderableType:

@@ -58,7 +58,8 @@ class ConsumeReport:
     `reading` says how much it read in what time.
     `rests_on` says of each partition, by its name, on what the verdict rests. `excused` are how
     many of a count the mirror may not have caused, `outstanding` how many messages may be judged
-    otherwise yet (`threshold.evaluate`).
+    otherwise yet (`threshold.evaluate`). `own_doubts` are those of `inconclusive` that other
+    consumers of the run cannot know of.
     """
 
     run: str
@@ -78,6 +79,7 @@ class ConsumeReport:
     rests_on: Mapping[str, Basis] = field(default_factory=dict)
     excused: Mapping[str, int] = field(default_factory=dict)
     outstanding: int | None = 0
+    own_doubts: Sequence[str] = ()
 
     @property
     def exit_code(self) -> int:

@@ -156,7 +156,8 @@ class Consumer:
         unsaved = await self.saves.save_last()
         if unsaved is None:
             return report
-        return replace(report, inconclusive=[*report.inconclusive, unsaved])
+        doubts = [*report.inconclusive, unsaved]
+        return replace(report, inconclusive=doubts, own_doubts=[unsaved])
 
     async def _read(
         self, enough: asyncio.Event, on_progress: Callable[[ConsumeStatus], None]

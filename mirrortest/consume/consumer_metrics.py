@@ -284,6 +284,11 @@ class ConsumerMetrics:
         partitions = Counter(at.topic for at in lags)
         for topic in {topic for topic, _ in self._lags | now}:
             metrics.gauge(names.CONSUMER_PARTITIONS, topic=topic).set(partitions[topic])
+            # A rate does not see what a counter has when it begins.
+            metrics.counter(names.CONSUMER_MESSAGES, topic=topic)
+            for since in ("intended", "sent"):
+                metrics.counter(names.CONSUMER_NEGATIVE, topic=topic, since=since)
+                metrics.histogram(names.CONSUMER_LATENCY, topic=topic, since=since)
         self._lags = now
         left: Counter[str] = Counter()
         for at, lag in lags.items():

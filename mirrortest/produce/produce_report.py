@@ -28,7 +28,8 @@ class ProduceReport:
 
     `reasons` counts messages that were not acknowledged by why; `behind_ns` is how long the
     schedule was not held, by topic; `settings` is what was asked for (`ProduceOptions.settings`),
-    `workload` the same as a file has it; `error` is what ended the run early.
+    `workload` the same as a file has it; `error` is what ended the run early; `due`: unless a
+    signal ended it before, a message had to be sent. One of several workers need not have any.
     """
 
     run: str
@@ -45,6 +46,7 @@ class ProduceReport:
     error: MirrortestError | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     workload: Mapping[str, Any] = field(default_factory=dict)
+    due: bool = True
 
     @property
     def whole(self) -> Tally:
@@ -58,7 +60,7 @@ class ProduceReport:
 
     @property
     def exit_code(self) -> int:
-        """1 if a message failed or the run ended by an error, 3 if one is unknown, else 0."""
+        """1 if a message failed or the run ended by an error, that of the verdict otherwise."""
         outcomes = self.whole.outcomes
         if self.error is not None:
             return self.error.exit_code
@@ -68,10 +70,23 @@ class ProduceReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed by a message that certainly was not written, or by an error."""
+        """Failed by a message that certainly was not written, or by an error.
+
+        Inconclusive by one of which that is unknown, or where no message was sent.
+        """
         outcomes = self.whole.outcomes
         failed = self.error is not None or bool(outcomes[Outcome.FAILED])
-        return Verdict.of(failed=failed, inconclusive=bool(outcomes[Outcome.UNKNOWN]))
+        doubt = bool(outcomes[Outcome.UNKNOWN]) or self._nothing_sent
+        return Verdict.of(failed=failed, inconclusive=doubt)
+
+    @property
+    def _nothing_sent(self) -> bool:
+        """Whether no message was, though one was due.
+
+        A process that was started again may find that the one before it had sent everything.
+        """
+        first = min((record.stream.incarnation for record, _ in self.lanes), default=1)
+        return self.due and first == 1 and not any(self.whole.outcomes.values())
 
     @property
     def all_notes(self) -> list[str]:
@@ -152,6 +167,8 @@ class ProduceReport:
         sent = sum(outcomes.values())
         if self.error is not None:
             return f"An error ended it after {sent:,} messages."
+        if self._nothing_sent:
+            return "No message was acknowledged, so nothing is proven."
         if self.verdict is Verdict.PASSED:
             return f"All {sent:,} messages were acknowledged."
         parts = [

@@ -147,7 +147,7 @@ class Producer:
                 await ledger.close()
                 self._housekeeping.load.end(self._housekeeping.incarnation)
                 error = await _closed(log, error, clean=clean)
-            report = self._report(log, session.session, error)
+            report = self._report(log, session.session, error, interrupted=stop.is_set())
             await asyncio.to_thread(self._write_summary, session, report)
         return report
 
@@ -353,7 +353,7 @@ class Producer:
     # -- the end --------------------------------------------------------------------------------
 
     def _report(
-        self, log: SequenceLog, session: str, error: MirrortestError | None
+        self, log: SequenceLog, session: str, error: MirrortestError | None, *, interrupted: bool
     ) -> ProduceReport:
         return ProduceReport(
             run=self._options.run,
@@ -369,6 +369,7 @@ class Producer:
             error=error,
             settings=self._options.settings,
             workload=document_of(self._options.workload),
+            due=not interrupted and self._options.share.of == 1,
         )
 
     def _write_summary(self, session: Session, report: ProduceReport) -> None:

@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from mirrortest.config.units import span
 from mirrortest.config.visible import visible_json
-from mirrortest.errors import UsageError
+from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.host.error_text import reason_of
 from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import write_text
 from mirrortest.scenario.clients import clients, here, observer
@@ -78,7 +79,7 @@ class Series:
 
         Raises:
             BusyError: another run writes there: it would be at the same point.
-            MirrortestError: a result cannot be written.
+            MirrortestError: a result cannot be written, or what is in its place not removed.
         """
         self.output.mkdir(parents=True, exist_ok=True)
         lock = None
@@ -100,8 +101,7 @@ class Series:
             board.lines.clear()
             board.put("scenario", self._progress(point))
             directory = self.directory(point.number)
-            shutil.rmtree(directory, ignore_errors=True)
-            directory.mkdir()
+            _empty(directory)
             text = json.dumps(self._document.changed(point.settings).content, indent=1, default=str)
             write_text(Location.parse(directory / "configuration.json"), text)
             home = self._document.directory
@@ -125,8 +125,9 @@ class Series:
         """Copy the scenario as it was given: a file, or a directory of them."""
         place = Path(self._document.where)
         kept = self.output / "scenario"
-        shutil.rmtree(kept, ignore_errors=True)
-        kept.mkdir()
+        if kept.resolve() in (place.resolve(), place.resolve().parent):
+            return  # the copy itself was given
+        _empty(kept)
         for file in place.iterdir() if place.is_dir() else [place]:
             if file.is_file():  # one that comes with mirrortest is in no file of the user's
                 shutil.copy(file, kept)
@@ -176,6 +177,20 @@ class Series:
 
     def _ended(self, point: Point) -> PointOutcome | None:
         return _read(self.directory(point.number) / POINT_FILE, PointOutcome)
+
+
+def _empty(directory: Path) -> None:
+    """Create a directory in place of what an earlier run left there; raises MirrortestError."""
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(directory)
+        directory.mkdir()
+    except OSError as error:
+        why = "it is a link" if directory.is_symlink() else reason_of(error)
+        raise MirrortestError(
+            f"{error.filename or directory}: cannot be replaced: {why}: remove {directory}, then "
+            "run the same command again"
+        ) from error
 
 
 def _encoded(outcome: BaseModel) -> str:

@@ -156,7 +156,8 @@ def shard_of(shard: Shard | None, index: int, workers: int) -> Shard:
 def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> ConsumeReport:
     """The first one's verdict, with the latencies of all, and all that any found in what it read.
 
-    That is in the first one's counts, too, unless a last state had not reached it.
+    That is in the first one's counts, too, unless a last state had not reached it. What only
+    another one can know of, and doubts, is doubted.
     """
     first = reports[0]
     counts = dict(first.counts)
@@ -191,6 +192,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
     )
     without = set(undecided(first.thresholds))
     doubts = [doubt for doubt in first.inconclusive if doubt not in without]
+    doubts += [doubt for report in reports for doubt in report.own_doubts]
     return replace(
         first,
         name=options.name,
@@ -200,7 +202,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         latency=latency,
         backlog=backlog,
         thresholds=results,
-        inconclusive=[*doubts, *undecided(results)],
+        inconclusive=list(dict.fromkeys((*doubts, *undecided(results)))),
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
         reading=together([report.reading for report in reports]),
         rests_on=_rests_on(reports),

@@ -50,7 +50,7 @@ async def run(
     if not reports:
         raise errors[0]
     return PoolReport(
-        merged(options, reports, errors),
+        merged(options, reports, errors, interrupted=stop.is_set()),
         [
             {
                 "producer": report.name,
@@ -86,8 +86,13 @@ def merged(
     options: ProduceOptions,
     reports: Sequence[ProduceReport],
     errors: Sequence[MirrortestError] = (),
+    *,
+    interrupted: bool = False,
 ) -> ProduceReport:
-    """The reports of several producers as one, under the name that the user gave."""
+    """The reports of several producers as one, under the name that the user gave.
+
+    `interrupted`: a signal ended them.
+    """
     numbers: dict[str, TopicNumbers] = {}
     reasons: Counter[str] = Counter()
     behind: dict[str, int] = {}
@@ -117,6 +122,7 @@ def merged(
         error=next(iter((*errors, *own)), None),
         settings=options.settings,
         workload=document_of(options.workload),
+        due=not interrupted,
     )
 
 

@@ -136,6 +136,20 @@ def test_nights_are_kept_and_what_got_worse_is_said(
         assert kept == ["20260101T020000Z", "20260101T030000Z"]
 
 
+def test_a_night_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """However its points ended: what got worse in it is not known."""
+    (tmp_path / "one.toml").write_text(PRODUCER)
+
+    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
+        return _outcome(point, produced(f"r{point.number}") | {"whole": None}, directory)
+
+    monkeypatch.setattr("mirrortest.scenario.series.play", play)
+    assert _code(str(tmp_path / "one.toml"), history=tmp_path / "nights", keep=2) == 1
+    assert "one: 4 of 4 as expected; not compared: " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("shown", documented.commands("run", only="--history"), ids=str)
 def test_nights_as_documented(
     shown: Shown,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.document import Change, Comparison
 from mirrortest.compare.repeat import Repeat
 from mirrortest.compare.settings import ASKED
-from mirrortest.compare.terminal import view
+from mirrortest.compare.terminal import view, why
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.errors import UsageError
 from mirrortest.model.verdict import Verdict
@@ -212,13 +212,99 @@ def test_a_verdict_is_worse_if_it_fails_more_often(
 ) -> None:
     """Of an inconclusive one nothing is known, so that it is never worse."""
     verdicts = {each.value[0]: each for each in Verdict}
-    sides = [
-        side(*of("p(99)", *LOW), verdicts=[verdicts[each] for each in letters])
-        for letters in (base, new)
-    ]
+    sides = [side({}, verdicts=[verdicts[each] for each in letters]) for letters in (base, new)]
     found = compare(sides[0], sides[1:])
     assert found.pairs[0].verdicts[0].change is expected
     assert found.verdict is verdict
+
+
+def _judged(letters: str, **more: Any) -> Side:
+    """A repeat for each letter: p, f or i is its consumer's verdict, a space that it left none."""
+    verdicts = {each.value[0]: {"consume": each} for each in Verdict}
+    repeats = [
+        Repeat(
+            run=f"r{at}",
+            started_ns=at,
+            figures={"produce_rate": LOW[at]} | ({"p(99)": LOW[at]} if letter != " " else {}),
+            counts={"acked": 10} | ({"lost": 0, **more} if letter != " " else {}),
+            verdicts={"produce": Verdict.PASSED, **verdicts.get(letter, {})},
+        )
+        for at, letter in enumerate(letters)
+    ]
+    return Side("side", repeats)
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "verdict", "reasons"),
+    [
+        ("ppp", "pp ", Verdict.INCONCLUSIVE, ["no verdict of consume in run r2"]),
+        ("ppp", "p  ", Verdict.INCONCLUSIVE, ["no verdict of consume in runs r1, r2"]),
+        ("fff", "ppi", Verdict.INCONCLUSIVE, ["the verdict of consume is inconclusive in run r2"]),
+        ("ppp", "fff ", Verdict.FAILED, ["no verdict of consume in run r3"]),
+        ("pp ", "ppp", Verdict.PASSED, []),
+        ("   ", "   ", Verdict.PASSED, []),
+    ],
+)
+def test_a_repeat_without_a_verdict_is_never_left_out(
+    base: str, new: str, verdict: Verdict, reasons: list[str]
+) -> None:
+    """A consumer that crashed may have missed what the others did not; runs are named."""
+    found = compare(_judged(base), [_judged(new)])
+    assert found.verdict is verdict
+    assert found.inconclusive == reasons
+
+
+@pytest.mark.parametrize(
+    ("new", "threshold", "verdict", "reason"),
+    [
+        ("ppp", "lost<=+0", Verdict.PASSED, ""),
+        ("pp ", "lost<=+0", Verdict.INCONCLUSIVE, "not counted in run r2"),
+        ("pii", "lost<=+0", Verdict.INCONCLUSIVE, "the verdict is inconclusive in runs r1, r2"),
+        ("pii", "lost<+0", Verdict.FAILED, ""),
+        (
+            "pii",
+            "delivered>=+0",
+            Verdict.INCONCLUSIVE,
+            "the verdict is inconclusive in runs r1, r2",
+        ),
+        ("pp ", "acked>=+0", Verdict.PASSED, ""),
+        ("ppp ", "p(99)<+50%", Verdict.INCONCLUSIVE, "not measured in run r3"),
+        ("pppi", "p(99)<+50%", Verdict.INCONCLUSIVE, "the verdict is inconclusive in run r3"),
+        ("pppi", "p(99)<-50%", Verdict.FAILED, ""),
+        ("ppi ", "produce_rate>-5%", Verdict.PASSED, ""),
+    ],
+)
+def test_a_threshold_is_met_only_by_repeats_that_are_all_known(
+    new: str, threshold: str, verdict: Verdict, reason: str
+) -> None:
+    """What a crashed or an inconclusive consumer would have counted may break it."""
+    sides = _judged("ppp", delivered=10), _judged(new, delivered=9)
+    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    assert found.verdict is verdict
+    assert found.inconclusive == ([f"threshold {threshold}: {reason}"] if reason else [])
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "alone"),
+    [("ppp", "fff", True), ("ppp", "ppf", True), ("ppp", "pp ", True), ("fff", "fff", False)],
+)
+def test_thresholds_that_pass_what_got_worse_say_so(base: str, new: str, *, alone: bool) -> None:
+    """They alone decide, which a reader of the last line is to know."""
+    met = [DifferenceThreshold.parse("produce_rate>-5%")]
+    found = compare(_judged(base), [_judged(new)], met)
+    assert found.verdict is Verdict.PASSED
+    assert ("Thresholds alone decide" in why(found)) is alone
+
+
+def test_one_of_two_judges_that_is_missing_is_named() -> None:
+    """What a reconciliation of the repeat would have found, its consumer need not have seen."""
+    passed = Verdict.PASSED
+    both, one = (
+        Repeat(run=f"r{len(by)}", started_ns=0, figures={}, verdicts=dict.fromkeys(by, passed))
+        for by in (("consume", "reconcile"), ("consume",))
+    )
+    found = compare(Side("", [both]), [Side("", [both, one])])
+    assert found.inconclusive == ["no verdict of reconcile in run r1"]
 
 
 @pytest.mark.parametrize("case", COUNTS)

@@ -11,6 +11,7 @@ import pytest
 from mirrortest.compare import history as history_module
 from mirrortest.compare.history import COMPARISON_PAGE, TREND_PAGE, judge, nights, prune
 from mirrortest.compare.reading import read_side
+from mirrortest.errors import MirrortestError
 from tests.compared import produced, reconciled, write
 
 if TYPE_CHECKING:
@@ -74,15 +75,39 @@ def test_a_new_level_is_said_once(tmp_path: Path) -> None:
     assert 18 <= said[0] <= 21
 
 
-def test_a_night_without_figures_is_passed_over(tmp_path: Path) -> None:
+def test_an_earlier_night_without_figures_is_passed_over(tmp_path: Path) -> None:
     """So is what else is in the directory."""
     _night(tmp_path, 1, 1.0, 1.01, 0.99, 1.02)
-    empty = tmp_path / "20260102T020000Z"
-    empty.mkdir()
+    (tmp_path / "20260102T020000Z").mkdir()
     (tmp_path / "notes").mkdir()
-    assert judge(empty) == ([], "no figures to compare")
     _, text = judge(_night(tmp_path, 3, 1.0, 1.01, 0.99, 1.02))
     assert text == "not worse than 20260101T020000Z"
+
+
+@pytest.mark.parametrize(
+    ("left", "why"), [({}, "no summary of a run"), ({"whole": None}, "damaged or incomplete")]
+)
+def test_a_night_whose_results_cannot_be_read_is_an_error(
+    tmp_path: Path, left: dict[str, None], why: str
+) -> None:
+    """It has not passed: nothing was compared."""
+    _night(tmp_path, 1, 1.0)
+    tonight = tmp_path / "20260102T020000Z"
+    tonight.mkdir()
+    if left:
+        write(tonight / "p1.json", produced("r") | left)
+    with pytest.raises(MirrortestError, match=why):
+        judge(tonight)
+
+
+def test_a_night_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
+    """The error is for the user, whatever the reason is."""
+    for day in range(1, 4):
+        _night(tmp_path, day, 1.0)
+    elsewhere = (tmp_path / "20260101T020000Z").rename(tmp_path / "elsewhere")
+    (tmp_path / "20260101T020000Z").symlink_to(elsewhere)
+    with pytest.raises(MirrortestError, match="20260101T020000Z: cannot be removed"):
+        prune(tmp_path, 2)
 
 
 def test_the_two_nights_that_are_compared_are_drawn(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from mirrortest.compare.comparison import compare
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.repeat import ProcessLog, repeat
 from mirrortest.compare.settings import ASKED
@@ -228,6 +229,28 @@ def test_a_scenario_s_runs_are_of_its_points(tmp_path: Path) -> None:
     write(tmp_path / "scenario.json", scenario)
     assert read_side(str(tmp_path)).points == ["acks 1", "acks all"]
     assert read_side(str(tmp_path / "point-001")).points == [""]
+
+
+@pytest.mark.parametrize("points", [{}, {"points": [{"run": "r1"}]}, {"points": 7}])
+def test_a_damaged_scenario_is_named(tmp_path: Path, points: dict[str, object]) -> None:
+    """A deeply nested document of another program is passed over."""
+    write(tmp_path / "p1.json", produced())
+    (tmp_path / "other.json").write_text("[" * 100_000)
+    assert len(read_side(str(tmp_path)).repeats) == 1
+    write(tmp_path / "scenario.json", {"kind": "scenario", "version": 1, **points})
+    with pytest.raises(UsageError, match=r"scenario\.json: not the results of a scenario"):
+        read_side(str(tmp_path))
+
+
+def test_a_point_that_left_nothing_is_a_repeat_without_verdicts(tmp_path: Path) -> None:
+    """It was run, so that a comparison must not pass by the others alone."""
+    write(tmp_path / "point-001/clients/p1.json", produced("r1"))
+    points = [{"run": run, "label": "acks 1"} for run in ("r1", "r2")]
+    write(tmp_path / "scenario.json", {"kind": "scenario", "version": 1, "points": points})
+    side = read_side(str(tmp_path))
+    assert {each.run: [*each.verdicts] for each in side.repeats} == {"r1": ["produce"], "r2": []}
+    assert side.points == ["acks 1"]
+    assert "no verdict of produce in run r2" in compare(side, [side]).inconclusive
 
 
 def test_the_directory_of_a_points_is_one_repeat(tmp_path: Path) -> None:

@@ -138,6 +138,21 @@ def test_a_topic_whose_partitions_all_went_away_has_none_assigned() -> None:
     assert ("mirrortest_consumer_lag_messages", "t") not in found
 
 
+def test_a_topic_s_counters_begin_at_0_before_its_first_message() -> None:
+    """A rate does not see what they begin with: a first burst would look like a standstill."""
+    measures = _measures()
+    measures.progressed({TopicPartition("t", 0): 0}, {}, complete=False)
+    found = _published(measures)
+    for name in ("messages_total", "negative_latency_total", "latency_seconds_count"):
+        assert found[f"mirrortest_consumer_{name}", "t"] == 0
+    one = np.array([7])
+    measures.count("t", JudgedBatch([], one, one, np.empty(0, np.int64), 3, 9))
+    measures.progressed({TopicPartition("t", 0): 0}, {}, complete=False)
+    found = _published(measures)
+    assert found["mirrortest_consumer_messages_total", "t"] == 3
+    assert found["mirrortest_consumer_latency_seconds_count", "t"] == 1
+
+
 def test_of_many_wrong_lanes_the_worst_are_published() -> None:
     """A mirror that breaks everything does not break the scrape."""
     found = _judged(_measures(), {lane: (lane, 0) for lane in range(1, 1001)})

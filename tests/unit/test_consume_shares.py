@@ -314,6 +314,7 @@ async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
     consumer.assignment = cast("Assignment", SimpleNamespace(drop_fenced=lambda: None))
     doubted = await consumer.conclude()
     assert (doubted.exit_code, doubted.inconclusive) == (3, [unsaved])
+    assert doubted.own_doubts == [unsaved]
 
 
 async def test_a_take_over_that_the_cluster_does_not_answer_is_tried_again(

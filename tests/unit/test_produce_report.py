@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.model.findings import Outcome
+from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
+from mirrortest.verify.ledger_record import LaneRecord
+from mirrortest.wire.stream import StreamId
+from mirrortest.workers import producers
 
 
 def report(*, warmup: int, steady: int) -> ProduceReport:
@@ -39,3 +48,40 @@ def test_a_run_that_ends_within_its_warm_up_says_so(warmup: int, steady: int, no
         [True] if noted else []
     )
     assert found.result().remarks[-len(notes) :] == notes
+
+
+@pytest.mark.parametrize(
+    ("changes", "incarnation", "code"),
+    [
+        ({}, 1, 3),
+        ({"due": False}, 1, 0),
+        ({}, 2, 0),
+        ({"error": MirrortestError("away")}, 1, 1),
+        ({"error": UsageError("wrong")}, 2, 2),
+    ],
+)
+def test_a_run_in_which_nothing_was_sent_proves_nothing(
+    changes: dict[str, Any], incarnation: int, code: int
+) -> None:
+    """Unless a signal ended it, or it was started again: the process before had sent."""
+    lane = LaneRecord(StreamId("orders", "r", "p", incarnation, 1), 9)
+    found = replace(_nothing(), lanes=[(lane, 0)], **changes)
+    assert found.exit_code == found.to_json()["exit_code"] == code
+    assert (found.result().why == "No message was acknowledged, so nothing is proven.") is (
+        code == 3
+    )
+
+
+def test_workers_that_sent_nothing_together_prove_nothing() -> None:
+    """One of them alone may have had no message to send."""
+    each = [replace(_nothing(), due=False)] * 2
+    assert [report.exit_code for report in each] == [0, 0]
+    options = ProduceOptions(
+        run="r", name="p", client=ClientConfig(bootstrap_servers=("a:1",)), topics=("orders",)
+    )
+    assert producers.merged(options, each).exit_code == 3
+    assert producers.merged(options, each, interrupted=True).exit_code == 0
+
+
+def _nothing() -> ProduceReport:
+    return replace(report(warmup=0, steady=0), numbers={"orders": TopicNumbers(1, 100)})

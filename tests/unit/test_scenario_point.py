@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirrortest.config.option_file import parse_table
-from mirrortest.errors import LabError, UsageError
+from mirrortest.errors import LabError, MirrortestError, UsageError
 from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Summary, Threshold
@@ -347,6 +347,35 @@ def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Pa
     written = json.loads((tmp_path / "out" / SERIES_FILE).read_text())
     assert [point["run"] for point in written["points"]][:2] == runs
     assert (written["planned"], len(written["points"])) == (3, 3)
+
+
+@pytest.mark.parametrize("place", ["point-001", "scenario"])
+@pytest.mark.parametrize(("left", "why"), [("link", "a link"), ("file", "Not a directory")])
+def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
+    tmp_path: Path, place: str, left: str, why: str
+) -> None:
+    """As files of another user's, which a container leaves; nothing is run."""
+    there = tmp_path / "out" / place
+    there.parent.mkdir()
+    if left == "link":
+        there.symlink_to(tmp_path)
+    else:
+        there.touch()
+    with pytest.raises(
+        MirrortestError, match=f"{place}: cannot be replaced: .*{why}: remove .*{place}"
+    ):
+        play(PRODUCER, tmp_path / "out")
+
+
+def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(tmp_path: Path) -> None:
+    """As to go on with results that came without the file."""
+    output = tmp_path / "out"
+    copy = output / "scenario" / "small.toml"
+    copy.parent.mkdir(parents=True)
+    copy.write_text(PRODUCER)
+    document = Document("small", str(copy), copy.parent, parse_table(PRODUCER, "small.toml"))
+    Series(document, output, arguments)._keep_source()
+    assert copy.read_text() == PRODUCER
 
 
 def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Path) -> None:

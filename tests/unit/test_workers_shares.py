@@ -195,6 +195,16 @@ def test_what_another_worker_found_decides_no_more_than_alone() -> None:
     assert consumers.merged(options, [first, replace(second, excused={})]).exit_code == 99
 
 
+def test_what_any_worker_alone_doubts_is_doubted_once() -> None:
+    """The first one's verdict rests on a state that was not saved; other doubts it has settled."""
+    passed = replace(read("c.1", [], [], conditions=[]), inconclusive=[])
+    unsaved = replace(passed, inconclusive=["5 in flight", "not saved"], own_doubts=["not saved"])
+    options = replace(CONSUME, thresholds=())
+    whole = consumers.merged(options, [passed, unsaved, unsaved])
+    assert (whole.inconclusive, whole.exit_code) == (["not saved"], 3)
+    assert consumers.merged(options, [unsaved, unsaved]).inconclusive == unsaved.inconclusive
+
+
 def test_what_a_worker_read_is_read_by_the_command() -> None:
     """To the other workers it is the word of a state; what was there before adds up."""
     first = read(

@@ -271,6 +271,8 @@ def _stalled_mirror() -> list[Case]:
     produced = (ANN, CARL, _acked("0+100x80"))
     stops = _read("0+100x20 2000x60")
     going_on, there = _complete("0x80"), _away("0x80")
+    # With a record every 20 s, and with none any more.
+    pauses, dies = _silent("10 5 15x78"), _silent("0x20 0+15x60")
     return [
         Case(
             "acknowledged and never read, with consumers at the end",
@@ -311,8 +313,42 @@ def _stalled_mirror() -> list[Case]:
         Case(
             "from the destination alone: the run has not ended, and nothing arrives any more",
             alert,
-            (CARL, stops, _lag("0x80"), going_on, there),
+            (CARL, stops, _lag("0x80"), going_on, there, _ledger_ended("0x80"), dies),
             {"5m": quiet, "9m": [_OF_RUN]},
+        ),
+        Case(
+            "from the destination alone: what the ledger vouches for never arrives",
+            alert,
+            (CARL, _found("in_flight", "0x9 0+100x70"), going_on, there, pauses),
+            {"2m": quiet, "6m": [_OF_TOPIC]},
+        ),
+        Case(
+            "both: one alert for the topic",
+            alert,
+            (
+                CARL,
+                _found("in_flight", "0x20 5x60"),
+                *(stops, _lag("0x80"), going_on, there, _ledger_ended("0x80"), dies),
+            ),
+            {"9m": [_OF_TOPIC]},
+        ),
+        Case(
+            "what consumers have before them is not the mirror's fault",
+            alert,
+            (CARL, stops, _found("in_flight", "0x20 5x60"), _lag("0x20 5x60"), going_on, pauses),
+            {"9m": quiet},
+        ),
+        Case(
+            "producers that pause are alive, and all that they sent has arrived",
+            alert,
+            (CARL, stops, _lag("0x80"), going_on, there, _ledger_ended("0x80"), pauses),
+            {"9m": quiet},
+        ),
+        Case(
+            "a first burst between two scrapes, and a pause",
+            alert,
+            (ANN, CARL, _acked("0 0 1000x78"), _read("0 0 1000x78"), _lag("0x80"), there),
+            {"2m": quiet, "3m": quiet},
         ),
         Case(
             "a run that has ended is not stalled",

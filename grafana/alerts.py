@@ -158,16 +158,21 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
         f"(({produced} > 0) unless on ({by_topic}) ({consumed} > 0) "
         f"unless on ({by_topic}) ({lag} > 0) unless on (run) ({away} == 1) and on (run) {judged})"
     )
-    # From the destination alone: the run is not over, and nothing arrives any more.
-    seen_from_destination = (
-        f"(({nothing} and on (run) ({incomplete}) and on (run) {at_end} and on (run) ({ever} > 0)) "
-        f"unless on (run) {producing} unless on (run) ({away} == 1))"
-    )
     age, here = scope.one(names.LEDGER_AGE), scope.info(role="consumer")
     of_consumer = f"* on ({PROCESS}) group_left (run, name) {here}"
     going_on = f"and on ({PROCESS}) ({scope.one(names.CONSUMER_LEDGER_ENDED)} == 0)"
+    fell_silent = f"max by (run) ((({age} {going_on}) {of_consumer}) > {limits.silence:g})"
+    # From the destination alone: what the ledger vouches for does not arrive; or the run is not
+    # over, and neither messages nor records of the ledger arrive any more.
+    in_flight = scope.by("max", by_topic, scope.one(names.CONSUMER_FINDINGS, finding="in_flight"))
+    seen_from_destination = (
+        f"((({in_flight} > 0) unless on ({by_topic}) ({consumed} > 0) "
+        f"unless on ({by_topic}) ({lag} > 0) or on (run) ({nothing} and on (run) ({incomplete}) "
+        f"and on (run) {at_end} and on (run) ({ever} > 0) and on (run) {fell_silent})) "
+        f"unless on (run) {producing} unless on (run) ({away} == 1))"
+    )
     silent = (
-        f"max by (run) ((({age} {going_on}) {of_consumer}) > {limits.silence:g}) "
+        f"{fell_silent} "
         f"or max by (run) (time() - process_start_time_seconds * on ({PROCESS}) "
         f"group_left (run, name) ({here} unless on ({PROCESS}) {age}) > {limits.silence:g})"
     )

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ROUND_SECONDS = 0.5
 PUBLISH_NS = 1_000_000_000
 """How often the ledger hears of outcomes."""
+SIGN_OF_LIFE_NS = 20_000_000_000
+"""How often at least it hears of a producer that goes on: one that pauses is not dead."""
 
 
 class Log(Protocol):
@@ -115,6 +117,8 @@ class LedgerWriter:
         )
         if due:
             self._published_ns = now
+            if not publishing and now - self.written_ns >= SIGN_OF_LIFE_NS:
+                publishing = [recorded.lane for recorded in self._recorded[:1]]
         marks = [(lane, lane.reservation.requested) for lane in asking]
         await self._write({*asking, *publishing}, asking)
         self._view.check_fence(self.registration)

@@ -112,6 +112,27 @@ async def test_a_lane_with_many_holes_is_vouched_for_in_parts(
         )
 
 
+async def test_a_producer_that_pauses_gives_a_sign_of_life(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record as it stands, once nothing was written for a while: its ledger is not dead."""
+    monkeypatch.setattr(ledger_writer, "PUBLISH_NS", 0)
+    incarnation, lanes = await world.incarnation(MemorySender())
+    writer = incarnation.ledger_writer
+    before = world.topic.ledger().lanes
+    await writer.round()
+    stand = len(world.topic.records)
+    await writer.round()
+    assert len(world.topic.records) == stand
+    began = writer.written_ns
+    monkeypatch.setattr(world.clock, "now", lambda: began + ledger_writer.SIGN_OF_LIFE_NS)
+    for _ in range(2):
+        await writer.round()
+        assert len(world.topic.records) == stand + 1
+    assert world.topic.records[-1][0] == lane_key(lanes[0].stream)
+    assert world.topic.ledger().lanes == before
+
+
 async def test_lanes_of_a_partition_take_turns_where_its_memory_is_small(world: World) -> None:
     """One batch at a time, each lane in its turn; a batch of any outcome makes room."""
     sender = MemorySender(holding=True)

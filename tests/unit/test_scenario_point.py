@@ -224,13 +224,23 @@ at = "produced"
 """
 
 
+def leap_once_hung(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a client hangs 1000 s pass at each look at the clock, whenever a deadline is set."""
+    leaps = 0
+
+    def monotonic() -> float:
+        nonlocal leaps
+        leaps += (folder / "hung").exists()
+        return time.monotonic() + 1000 * leaps
+
+    monkeypatch.setattr(deadline, "time", SimpleNamespace(monotonic=monotonic))
+
+
 def test_clients_that_never_say_how_far_they_are_are_ended_without_a_timeout_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A test may last for days, its start may not."""
-    hung = tmp_path / "hung"
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000 * hung.exists())
-    monkeypatch.setattr(deadline, "time", clock)
+    leap_once_hung(tmp_path, monkeypatch)
     outcome = play(f"{PRODUCER}do = 'hang'\n", tmp_path / "out")
     assert outcome.reasons == [
         "after 300 s (timeout) still waiting for the first figures of p1",
@@ -252,9 +262,7 @@ def test_whatever_a_point_waits_for_counts_into_its_timeout(
     text: str, awaited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what hangs is ended with all that it started."""
-    hung = tmp_path / "hung"
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000 * hung.exists())
-    monkeypatch.setattr(deadline, "time", clock)
+    leap_once_hung(tmp_path, monkeypatch)
     outcome = play(f'timeout = "500s"\n{text}', tmp_path / "out")
     assert outcome.exit_code == 1
     assert outcome.reasons == [f"after 500 s (timeout) still waiting for {awaited}"]

@@ -304,8 +304,9 @@ def _evaluate(
         return ThresholdChange(expression=threshold.text, passed=None, measured="", why=why)
     passed = threshold.of_interval(found.difference)
     why = "a part of the interval meets it: more repeats narrow it" if passed is None else ""
-    if passed and (why := _doubt(side, threshold.metric)):
-        passed = None
+    if passed is not None:
+        why = _doubt(base, threshold.metric) or (_doubt(side, threshold.metric) if passed else "")
+        passed = None if why else passed
     shown = show_difference(found.difference)
     return ThresholdChange(expression=threshold.text, passed=passed, measured=shown, why=why)
 
@@ -321,10 +322,16 @@ def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> T
             expression=threshold.text, passed=None, measured="", why="not counted on both sides"
         )
     more = max(after) - max(before)
-    passed: bool | None = threshold.of_count(more)
-    why = _doubt(side, threshold.metric)
-    if not passed and threshold.comparison in {"<", "<="}:
-        why = ""  # it only grows
+    passed = threshold.of_count(more)
+    # Counts of what is not known yet only grow.
+    may_be_more, may_be_less = (_doubt(of, threshold.metric) for of in (side, base))
+    match threshold.comparison:
+        case "<" | "<=":
+            why = may_be_more if passed else may_be_less
+        case ">" | ">=":
+            why = may_be_less if passed else may_be_more
+        case _:
+            why = may_be_more or may_be_less
     return ThresholdChange(
         expression=threshold.text,
         passed=None if why else passed,

@@ -285,6 +285,28 @@ def test_a_threshold_is_met_only_by_repeats_that_are_all_known(
 
 
 @pytest.mark.parametrize(
+    ("base", "threshold", "verdict"),
+    [
+        ("ppp", "lost<=+0", Verdict.FAILED),
+        ("ppi", "lost<=+0", Verdict.INCONCLUSIVE),
+        ("pp ", "lost<=+0", Verdict.INCONCLUSIVE),
+        ("ppi", "lost<=+3", Verdict.PASSED),
+        ("ppi", "lost>=+3", Verdict.INCONCLUSIVE),
+        ("ppi", "lost>+3", Verdict.FAILED),
+        ("ppi", "lost==+3", Verdict.INCONCLUSIVE),
+        ("pppi", "p(99)<-50%", Verdict.INCONCLUSIVE),
+    ],
+)
+def test_what_the_base_may_have_counted_yet_decides_nothing(
+    base: str, threshold: str, verdict: Verdict
+) -> None:
+    """It was stopped, or its consumer crashed, before it had found what NEW found: 3 lost."""
+    new = _judged("pppp", lost=3)
+    found = compare(_judged(base), [new], [DifferenceThreshold.parse(threshold)])
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(
     ("base", "new", "alone"),
     [("ppp", "fff", True), ("ppp", "ppf", True), ("ppp", "pp ", True), ("fff", "fff", False)],
 )
@@ -383,7 +405,7 @@ def test_a_threshold_needs_the_whole_interval(threshold: str, verdict: Verdict) 
 def test_thresholds_alone_decide_where_there_are_some() -> None:
     """A finding that got worse then needs one of its own."""
     sides = [
-        side(*of("p(99)", *LOW), counts=[{"lost": lost}], verdicts=[Verdict.PASSED])
+        side(*of("p(99)", *LOW), counts=[{"lost": lost}] * 4, verdicts=[Verdict.PASSED] * 4)
         for lost in (0, 3)
     ]
     assert compare(sides[0], sides[1:]).verdict is Verdict.FAILED

@@ -126,8 +126,8 @@ class AssignedPartition:
     read_from: int | None = None
     """Where the offsets read but not logged as such begin."""
     backlog_to: int = 0
-    """What lies below this offset was there when the partition was taken: that it is read late is
-    the reader's doing, so that its latencies are not measured."""
+    """What lies below this offset was there when the partition was taken, or after a standstill:
+    that it is read late is the reader's doing, so that its latencies are not measured."""
     watched_from: int = 0
     """From this offset on the destination's partitions were counted while messages came: how many
     a producer had planned for says only of those below where they may belong."""

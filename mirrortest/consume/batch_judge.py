@@ -19,6 +19,7 @@ from mirrortest.kafka.fetched import Diverged, OutOfRange, Recreated
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.verify.fragment import ALWAYS
 from mirrortest.wire.record_batch import decode_batches
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.assigned_partition import AssignedPartition, Decoded
     from mirrortest.consume.assignment import Assignment
     from mirrortest.consume.context import ConsumerContext
+    from mirrortest.consume.end_offsets import Ends
     from mirrortest.consume.saves import Saves
     from mirrortest.kafka.fetched import End, FetchedBatches
     from mirrortest.verify.row import SeenRow
@@ -63,6 +65,8 @@ class BatchJudge:
                 lost.append(item)
             elif (at := TopicPartition(item.topic, item.partition)) in context.partitions:
                 buffer.add(at, item, time.monotonic())
+        if context.standstill.take():
+            self._begin_backlogs()
         # A lost position comes again if its cluster does not answer; batches do not.
         for each in lost:
             at = TopicPartition(each.topic, each.partition)
@@ -75,6 +79,20 @@ class BatchJudge:
         if context.log.pending_rows >= _MOST_PENDING:
             # The disk does not keep up: memory is not to wait for it.
             await context.log.sync()
+
+    def _begin_backlogs(self) -> None:
+        """Measure no latencies of what is there by now: it may have waited for this consumer."""
+        if not self._context.options.include_backlog:
+            for assigned in self._context.partitions.values():
+                assigned.backlog_to = ALWAYS
+
+    def end_backlogs(self, ends: Ends) -> None:
+        """What comes beyond these ends is read as it comes."""
+        for at, assigned in self._context.partitions.items():
+            end = ends.get(at.topic, {}).get(at.partition)
+            if assigned.backlog_to == ALWAYS and end is not None:
+                assigned.backlog_to = end
+                self._context.log.backlog(assigned)
 
     async def buffer_arrived(self) -> None:
         """Let what has arrived wait to be judged, unless much waits: so that more is fetched."""

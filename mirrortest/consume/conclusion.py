@@ -250,6 +250,7 @@ class _Conclusion:
     def _notes(self, of_partitions: list[str]) -> list[str]:
         """What decides nothing, and what is among the doubts already."""
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
+        notes += self.context.standstill.notes
         client, run = self.context.options.client, self.context.options.run
         metrics = self.context.metrics
         read = metrics.backlog.total() + metrics.merged_latency()[0].count

@@ -113,7 +113,8 @@ async def run(
         stack.callback(consumer.load.end)
         stack.push_async_callback(consumer.saves.close)
         work = consumer.run(stop, on_progress)
-        return await _with_background(work, store.follow(), ledger.follow())
+        watch = consumer.context.standstill.watch()
+        return await _with_background(work, store.follow(), ledger.follow(), watch)
 
 
 class Consumer:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.consume.fetch_buffer import FetchBuffer
+from mirrortest.consume.standstill import Standstill
 
 if TYPE_CHECKING:
     from mirrortest.consume.assigned_partition import AssignedPartition
@@ -40,3 +41,4 @@ class ConsumerContext:
     """The partitions that this consumer owns now."""
     buffer: FetchBuffer = field(default_factory=FetchBuffer)
     """What was fetched of them and waits to be judged."""
+    standstill: Standstill = field(default_factory=Standstill)

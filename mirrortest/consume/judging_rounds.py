@@ -94,6 +94,7 @@ class JudgingRounds:
         """
         context = self._context
         found = await self._round()
+        self._batches.end_backlogs(found.snapshot.ends)
         context.metrics.follow_ledger(
             context.ledger.last_record_ns, self._ledger.malformed, ended=found.ledger_complete
         )

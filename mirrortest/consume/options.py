@@ -211,7 +211,8 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     include_backlog: bool = option(
         False,
         "Also measure latencies of messages that were in a partition before this "
-        "consumer took it: how long it takes to catch up.",
+        "consumer took it, or may have come while it stood still: how old they were when it saw "
+        "them.",
     )
     notes: tuple[str, ...] = ()
     """What was decided for the user, for the report."""

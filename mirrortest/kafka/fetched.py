@@ -52,7 +52,8 @@ class FetchedBatches:
     Attributes:
         fetched_from: offset that reading had reached before; nothing was passed over since.
         next_offset: the offset after the last batch's last, gaps included.
-        arrived_ns: wall time at which the response was taken apart.
+        arrived_ns: wall time at which the first answer came that showed records up to
+            `next_offset`, as far as the client reports it: a reader that is behind has them later.
         buffer: of each batch 61 bytes of header, then the records; never to be written to.
         count: number of records in `buffer`.
         leader_epoch: of the leader that wrote these batches; -1 where that is unknown.

@@ -15,7 +15,8 @@ epoch, UTC. What does not apply to a row's kind is null.
 some are holes) |
 | hole | consumer | these offsets were read, and had no record, nor a transaction's marker or \
 aborted message: compaction leaves such |
-| backlog | consumer | these offsets were there when it took the partition: no latencies |
+| backlog | consumer | these offsets were there when it took the partition, or after it stood \
+still: no latencies |
 | unread | consumer | these offsets were deleted before they were read; they had no message with \
 an intended time after the minute of `intended_first` |
 | tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |

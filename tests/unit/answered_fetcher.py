@@ -58,16 +58,18 @@ class Connection:
         end: EpochEnd | None = None,
         replica: int = -1,
         which: int = -1,
+        high: int = 9,
+        stable: int = 9,
     ) -> None:
         """Answer the newest request (or another); what has no records has nothing new.
 
-        `code` and `end` are those of partition 0.
+        `code` and `end` are those of partition 0; `high` and `stable` where partitions end.
         """
         positions = self.requests[which]._positions
         partitions = [
             (
                 at.partition, NO_ERROR if at.partition else code,
-                9, 9, 0, None, replica, b if at.partition else a,
+                high, stable, 0, None, replica, b if at.partition else a,
             )
             for at in positions
         ]  # fmt: skip
@@ -122,12 +124,12 @@ class Cluster(AnsweredClient[Connection]):
 class Reading:
     """A fetcher of both partitions."""
 
-    def __init__(self, rack: str = "") -> None:
+    def __init__(self, rack: str = "", *, committed: bool = False) -> None:
         self.cluster = Cluster()
         self.broker = self.cluster.brokers[1]
         self.subscriptions = SubscriptionState()
         client: Any = self.cluster
-        limits = FetchLimits(500, 1, 1 << 20, 1 << 20, committed=False, rack=rack)
+        limits = FetchLimits(500, 1, 1 << 20, 1 << 20, committed, rack)
         self.fetcher = Fetcher(client, self.subscriptions, client, limits)
         self.fetcher.start()
         self.assign(A, B)

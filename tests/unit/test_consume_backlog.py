@@ -68,7 +68,7 @@ async def test_what_comes_late_by_an_outage_has_its_latency() -> None:
 
 
 async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
-    """`--include-backlog`: how long it takes to catch up."""
+    """`--include-backlog`: how old it was when this consumer took it."""
     played = Played({"a": 1})
     played.end = 3
     consumer, topics = consumer_of(played, include_backlog=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 from aiokafka.errors import IllegalStateError, KafkaConnectionError, KafkaError
 
-from mirrortest.kafka.fetched import (
-    ReadPosition,
-)
+from mirrortest.kafka.fast import fetcher
+from mirrortest.kafka.fetched import ReadPosition
 from tests.unit.answered_fetcher import ONE, PLENTY, A, B, Reading
 from tests.unit.test_kafka_fast import batch_bytes
 
@@ -59,6 +59,27 @@ async def test_a_portion_at_a_time_is_returned(reading: Reading) -> None:
     (third,) = await reading.take(portion=PLENTY)
     assert third.partition == 1
     assert await reading.asked(2) == (1, {0: 2, 1: 1})
+
+
+@pytest.mark.parametrize("committed", [False, True])
+async def test_what_a_reader_is_late_for_arrived_when_an_answer_first_showed_it(
+    monkeypatch: pytest.MonkeyPatch, *, committed: bool
+) -> None:
+    """Its own delay is not the mirror's. Who reads committed waits for transactions to end."""
+    reading, arrived, read = Reading(committed=committed), [], 0
+    there = "stable" if committed else "high"
+    # When it is answered, with how many records, and where the partition ends by then.
+    answers = [(10, 2, 2), (20, 1, 5), (30, 0, 5), (40, 2, 9), (50, 4, 9)]
+    for number, (now_ns, count, end) in enumerate(answers, 1):
+        monkeypatch.setattr(fetcher, "time", SimpleNamespace(time_ns=lambda at=now_ns: at))
+        await reading.asked(number)
+        data = batch_bytes(read, [b"x"] * count) if count else b""
+        reading.broker.answer(a=data, **{"high": 99, "stable": 99, there: end})  # type: ignore[arg-type]  # numbers
+        found = await reading.take() if count else []
+        arrived += [(item.arrived_ns, item.next_offset - item.fetched_from) for item in found]
+        read += count
+    assert arrived == [(10, 2), (20, 1), (20, 2), (40, 4)]
+    reading.fetcher.close()
 
 
 async def test_who_brought_something_is_asked_for_behind_the_others(reading: Reading) -> None:

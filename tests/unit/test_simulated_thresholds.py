@@ -101,6 +101,37 @@ def test_a_killed_consumers_log_says_how_far_the_clocks_are_apart() -> None:
     assert reconciled(stage, ["max<2h"]).exit_code == 0
 
 
+@pytest.mark.parametrize("copied_late", [False, True])
+def test_a_consumer_that_stands_still_makes_no_mirror_slow(*, copied_late: bool) -> None:
+    """It is stopped for 30 s, in which messages come; what is slow afterwards is the mirror's."""
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", thresholds=conditions)
+        await script.until(lambda: "c0" in stage.current)
+        await script.produced("p0")
+        script.write(range(3))
+        await script.read(3)
+        stage.current["c0"].process.pause()
+        script.write(range(3, 7))
+        await asyncio.sleep(30)
+        stage.current["c0"].process.resume()
+        if not copied_late:
+            script.write(range(7, 15))
+            return
+        await script.read(7)
+        await asyncio.sleep(8)
+        script.write(range(7, 15))
+
+    for result in _judged(["p(99)<2s"], script):
+        assert result.exit_code == (99 if copied_late else 0)
+        assert result.counts["delivered"] == 15
+        assert result.backlog == {"t0": 4 if copied_late else 12}
+    report, _ = _judged(["p(99)<2s"], script)
+    assert any("stood still once, for 30." in each for each in report.notes)
+
+
 def _stopped_after(copied: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:
     """The mirror copies so many of 15 messages, and the consumer ends after so long."""
 

@@ -322,10 +322,11 @@ class Fetcher:
             if self._client.cluster.broker_metadata(rest[-2]) is None:
                 self._look_for_leaders([place])  # the metadata does not name this broker yet
         records = rest[-1]
-        if not records:
-            return
         if not isinstance(records, Section):
             records = Section(memoryview(records), time.time_ns())
+        place.reaches(rest[1 if self._limits.committed else 0], records.arrived_ns)
+        if not records.data:
+            return
         aborted = None
         if self._limits.committed:
             with_replica = version >= _WITH_REPLICA

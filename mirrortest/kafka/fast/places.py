@@ -25,8 +25,8 @@ class Place:
     """Where a partition is read, from one seek to the next."""
 
     __slots__ = (
-        "at", "leader_epoch", "node", "offset", "refused", "replica", "request", "topic_id",
-        "torn", "waits",
+        "_ends", "at", "leader_epoch", "node", "offset", "refused", "replica", "request",
+        "topic_id", "torn", "waits",
     )  # fmt: skip
 
     def __init__(self, at: TopicPartition, place: ReadPosition) -> None:
@@ -45,6 +45,22 @@ class Place:
         """With which error it was refused last, so that each is logged once."""
         self.replica: tuple[int, float] | None = None
         """The broker that the leader sends us to, and until when, in the event loop's seconds."""
+        self._ends: deque[tuple[int, int]] = deque()
+        """Ends beyond what is read, ascending, each with the wall time of the first answer that
+        shows it."""
+
+    def reaches(self, end: int, at_ns: int) -> None:
+        """An answer shows that there are records up to an offset."""
+        if self._ends and end < self._ends[-1][0]:
+            self._ends.clear()  # cut back, or another leader
+        if end > self.offset and (not self._ends or end > self._ends[-1][0]):
+            self._ends.append((end, at_ns))
+
+    def _known_ns(self, offset: int, now_ns: int) -> int:
+        """Since when it is known that there are records up to an offset, which comes now."""
+        while self._ends and self._ends[0][0] < offset:
+            self._ends.popleft()
+        return min(self._ends[0][1], now_ns) if self._ends else now_ns
 
     def readable(
         self, records: Section, aborted: Sequence[tuple[int, int]] | None
@@ -67,6 +83,8 @@ class Place:
             topic_id=self.topic_id,
         ):
             self.torn = self.torn + 1 if isinstance(item, Unreadable) else 0
+            if isinstance(item, FetchedBatches):
+                item.arrived_ns = self._known_ns(item.next_offset, item.arrived_ns)
             if not isinstance(item, Unreadable) or not item.torn or self.torn >= _TORN_READS:
                 yield item
 

@@ -34,8 +34,8 @@ SHORT = {
     "doctor": (),
 }
 """Options that come after the document's, and win."""
-INSTEAD = {"--replication-factor": "1", "--workers": "2"}
-"""What suits one broker and few cores, of options that a document gives."""
+INSTEAD = {"--replication-factor": "1", "--workers": "2", "--start-at": "+15s"}
+"""What suits one broker, few cores and today, of options that a document gives."""
 FEWER = {"50000": "100"}
 
 

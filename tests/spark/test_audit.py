@@ -100,7 +100,8 @@ def test_the_audit_by_minute_adds_up(together: Result) -> None:
     )
     assert first.counts["lost"] == 2
     assert first.latency_seconds["max"] == audited[0]["max_ns"] / 1e9
-    passed = {each.expression: each.passed for each in summary.thresholds if "%" in each.expression}
-    assert list(passed.values()) == [True, False]
+    met = {each.expression: each.passed and each.value is not None for each in summary.thresholds}
+    # Failed, or undecided where another test's scene lacks logs.
+    assert (met["lost<90%"], met["lost<0.1%"]) == (True, False)
     share = summary.counts["lost"] / summary.counts["acked"]
     assert 0.001 < share < 0.9

@@ -214,7 +214,10 @@ class World:
         return JudgingRounds(
             context,
             cast("Assignment", self.assignment),
-            cast("BatchJudge", SimpleNamespace(buffer_arrived=self.buffer_arrived)),
+            cast(
+                "BatchJudge",
+                SimpleNamespace(buffer_arrived=self.buffer_arrived, end_backlogs=lambda _: None),
+            ),
             cast("Saves", SimpleNamespace(request=lambda: None)),
         )
 

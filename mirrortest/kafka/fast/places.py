@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from mirrortest.model.topic_partition import TopicPartition
 
 _TORN_READS = 3
+_MOST_ENDS = 10_000
+"""That a place remembers: of a reader that is far behind, the last one stands for those after."""
 
 
 class Place:
@@ -54,6 +56,8 @@ class Place:
         if self._ends and end < self._ends[-1][0]:
             self._ends.clear()  # cut back, or another leader
         if end > self.offset and (not self._ends or end > self._ends[-1][0]):
+            if len(self._ends) == _MOST_ENDS:
+                self._ends.pop()
             self._ends.append((end, at_ns))
 
     def _known_ns(self, offset: int, now_ns: int) -> int:

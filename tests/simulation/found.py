@@ -245,6 +245,21 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "0000000071370004cc000000958d3ad75f0ce400116f009000000000000000a500000000003c5b",
     ),
+    "cut off until its successor had ended, and the ledger was deleted": (
+        Plan(
+            messages=50, rate=10.0, read_committed=True, consumer_starts=2.0, idempotent=False,
+            skewed=True,
+            successor=1.0,
+            strikes=(
+                Strike("answers_lost", 0.0, 0.30000000000000004, 0, 2),
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("ledger_recreated", 11.3, 8.0),
+                Strike("own_topics_compacted", 11.799999999999999, 12.0, 0, 52),
+            ),
+        ),
+        "0000dfb5000000007700158ae9bfee039a80345f710790000000000062000200000000000000000000000000680710c5",
+    ),
 }  # fmt: skip
 """Name -> plan and seed."""
 

@@ -16,7 +16,7 @@ from mirrortest.wire.stream import ProducerId
 from .batch import MessageId
 from .cluster import NEVER_NS
 from .loop import START_NS
-from .own_records import first_ended, ledger_lacks, saved_states, taken_from
+from .own_records import first_ended, forgotten, ledger_lacks, saved_states, taken_from
 from .plan import RUN
 
 if TYPE_CHECKING:
@@ -82,17 +82,22 @@ class Judge:
         self.acked = dict(self._acknowledged(orderly))
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
         failed = {s.name for s in orderly if s.report.error is not None}
-        ended = first_ended(stage)
+        ended, gone = first_ended(stage), forgotten(stage)
         self.recorded = [
             message
-            for message in self.acked
+            for message, acked_ns in self.acked.items()
             if (sender := ProducerId.parse(message.sender.encode())) is not None
             and sender.name not in failed
             and sender.incarnation <= ended.get(sender.name, sender.incarnation)
+            and not (
+                sender.incarnation < gone.get(sender.name, (0, 0))[0]
+                and acked_ns > gone[sender.name][1]
+            )
         ]
         """Without those of a name whose log failed: before they were durable, or after its end
         marks, so that it was started again and sent more once consumers had ended; so it is of one
-        that begins after the end marks of another."""
+        that begins after the end marks of another, and of one before whose end marks it cannot
+        know of."""
 
     def judge(self) -> list[str]:
         """All problems of the history: what must not be at any time, and what must be in the end.

@@ -148,6 +148,21 @@ def first_ended(stage: Stage) -> dict[str, int]:
     return found
 
 
+def forgotten(stage: Stage) -> dict[str, tuple[int, int]]:
+    """Producer -> the incarnation whose end went with the ledger last, and when.
+
+    A process of an earlier one that was cut off until then finds nothing of it, and goes on: nobody
+    is left who knows that consumers may have ended.
+    """
+    return {
+        name: (incarnation, topic.deleted_ns)
+        for topic, record in _ledger_records(stage.world.source)
+        if topic.deleted_ns is not None
+        for kind, _, name, incarnation, *lane in [json.loads(record.key or b"")]
+        if kind == "lane" and ENDED <= (*lane, 0)[2] < CLOSED
+    }
+
+
 def _ledger_records(cluster: Cluster) -> Iterator[tuple[Topic, Record]]:
     for topic in cluster.all_topics:
         if topic.name == LEDGER:

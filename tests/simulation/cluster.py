@@ -38,6 +38,8 @@ class Stale:
     log: list[Batch]
     start: int
     end: int
+    high_watermark: int
+    """It commits nothing more."""
     epoch: int
     clients: frozenset[str]
     alone: bool = False
@@ -166,8 +168,8 @@ class Partition:
             if stale is None
             else (stale.log, stale.start, stale.end, stale.epoch)
         )
-        high = self.high_watermark if stale is None else end
-        stable = self.stable if stale is None else end
+        high = self.high_watermark if stale is None else stale.high_watermark
+        stable = self.stable if stale is None else high
         if not start <= position <= end:
             raise RequestError(Code.OFFSET_OUT_OF_RANGE)
         bound = stable if isolation == READ_COMMITTED else high
@@ -191,7 +193,7 @@ class Partition:
         """The first offset and the end that a client is told."""
         stale = self.stale_for(client)
         if stale is not None:
-            return stale.start, stale.end
+            return stale.start, stale.high_watermark
         return self.start, self.stable if isolation == READ_COMMITTED else self.high_watermark
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
@@ -256,8 +258,9 @@ class Partition:
     def cut_off(self, clients: Iterable[str], *, alone: bool) -> None:
         """The present leader is cut off from the others, and answers these clients on."""
         self.stale = Stale(
-            list(self.log), self.start, self.end, self.epoch, frozenset(clients), alone
-        )
+            list(self.log), self.start, self.end, self.high_watermark, self.epoch,
+            frozenset(clients), alone,
+        )  # fmt: skip
         self.elect()
 
     def batch_boundary(self, end: int) -> int:

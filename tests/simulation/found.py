@@ -260,6 +260,17 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "0000dfb5000000007700158ae9bfee039a80345f710790000000000062000200000000000000000000000000680710c5",
     ),
+    "a leader that was cut off showed what it had not committed": (
+        Plan(
+            strikes=(
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("followers_stop", 2.0999999999999996, 8.0),
+                Strike("stale_leader", 5.5, 0.2),
+                Strike("topic_recreated", 7.1, 0.2),
+            ),
+        ),
+        "000000000000000000000000b84d47000000000000000000005a8dc30000002137",
+    ),
 }  # fmt: skip
 """Name -> plan and seed."""
 

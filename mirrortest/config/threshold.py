@@ -185,9 +185,8 @@ class Threshold:
 
     def _may_be_met(self, count: int, total: int, outstanding: int | None) -> bool:
         """Whether a count that fails may still grow to one that does not, or the total may."""
-        if outstanding == 0 or self.metric in _OF_THE_END:
-            return False
-        if outstanding is not None and self.metric in _OUTCOMES:
+        settled = _OF_THE_END if outstanding is None else _OF_THE_END | _OUTCOMES
+        if outstanding == 0 or self.metric in settled:
             return False
         share = total if self.relative else 1
         low = Fraction(count, _MOST if self.relative and outstanding is None else share)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import structlog
 
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
+from mirrortest.results.words import spells
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -55,9 +56,8 @@ class Outage:
         """What a report should say of the outages that are over; nothing where there was none."""
         if not self._times:
             return []
-        often = "once" if self._times == 1 else f"{self._times} times"
         note = (
-            f"the {self._place} was unreachable {often}, for {self._seconds:.1f} s in all: "
+            f"the {self._place} was unreachable {spells(self._times, self._seconds)}: "
             "latencies of what could not be read meanwhile include that time"
         )
         return [note]

@@ -7,6 +7,8 @@ import time
 
 import structlog
 
+from mirrortest.results.words import spells
+
 _log = structlog.get_logger()
 
 _BEAT_SECONDS = 0.5
@@ -19,19 +21,18 @@ class Standstill:
 
     def __init__(self) -> None:
         self._beaten = time.monotonic()
-        self._seconds = 0.0
-        """Since this was last asked for."""
+        self._stood = False
+        """Whether it did since this was last asked."""
         self._times = 0
-        self._total = 0.0
+        self._seconds = 0.0
 
     @property
     def notes(self) -> list[str]:
         """What a report should say of it; nothing where there was none."""
         if not self._times:
             return []
-        often = "once" if self._times == 1 else f"{self._times} times"
         note = (
-            f"this consumer stood still {often}, for {self._total:.1f} s in all: latencies of what "
+            f"this consumer stood still {spells(self._times, self._seconds)}: latencies of what "
             "may have waited for it are not measured"
         )
         return [note]
@@ -42,15 +43,16 @@ class Standstill:
             self._beat()
             await asyncio.sleep(_BEAT_SECONDS)
 
-    def take(self) -> float:
-        """For how many seconds it stood still since this was last asked; 0: it did not."""
+    def take(self) -> bool:
+        """Whether it stood still since this was last asked."""
         self._beat()
-        seconds, self._seconds = self._seconds, 0.0
-        return seconds
+        stood, self._stood = self._stood, False
+        return stood
 
     def _beat(self) -> None:
-        missed, self._beaten = time.monotonic() - self._beaten, time.monotonic()
+        now = time.monotonic()
+        missed, self._beaten = now - self._beaten, now
         if missed > _MOST_SECONDS:
-            self._seconds += missed
-            self._times, self._total = self._times + 1, self._total + missed
+            self._stood = True
+            self._times, self._seconds = self._times + 1, self._seconds + missed
             _log.warning("this process stood still", seconds=round(missed, 1))

@@ -284,9 +284,6 @@ OF_STREAM: Final = (*IN_PARTITION, *BY_LEDGER)
 BY_REPEATS: Final = (Finding.DUPLICATED, Finding.REORDERED)
 """What a producer without idempotence may cause itself, when it sends a batch once more, and what
 is written again after a transaction was aborted, to those who read both."""
-BY_SENDER: Final = (*BY_REPEATS, Finding.ALTERED_TIMESTAMP)
-"""What need not be the mirror's where nothing is known of the producer: brokers of the source may
-stamp its records, too."""
 OPEN: Final = (Finding.IN_FLIGHT, Finding.INCONCLUSIVE)
 """Those of acknowledged messages whose verdict may still change."""
 WRONG: Final = frozenset(each.finding for each in DEFINITIONS if not each.normal)

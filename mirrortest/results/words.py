@@ -100,6 +100,11 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.3g}\N{NO-BREAK SPACE}%"
 
 
+def spells(times: int, seconds: float) -> str:
+    """How often something lasted, and for how long in all."""
+    return f"{'once' if times == 1 else f'{times} times'}, for {seconds:.1f} s in all"
+
+
 def partitions(numbers: Iterable[int]) -> str:
     """Numbers of partitions, neighbours together: ``partitions 0-3, 7``."""
     found = IntervalSet((each, each + 1) for each in numbers)

@@ -20,7 +20,7 @@ from mirrortest.consume.options import Shard
 from mirrortest.consume.statistics import merged as together
 from mirrortest.host.waiting import set_within
 from mirrortest.kafka.admin import Admin
-from mirrortest.model.findings import BY_SENDER, IN_PARTITION
+from mirrortest.model.findings import IN_PARTITION
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers.worker_metrics import serving
 from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_directory, worker_name
@@ -178,10 +178,10 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         sent.merge(its_sent)
     excused = {
         name: max(report.excused.get(name, 0) for report in reports)
-        for name in (finding.label for finding in BY_SENDER)
+        for name in {name for report in reports for name in report.excused}
     }
-    each = [report.outstanding for report in reports]
-    outstanding = None if None in each else max(left for left in each if left is not None)
+    known = [report.outstanding for report in reports if report.outstanding is not None]
+    outstanding = max(known) if len(known) == len(reports) else None
     results = evaluate(
         options.thresholds,
         {**counts, "negative_latency": intended.negative},

@@ -158,8 +158,8 @@ def forgotten(stage: Stage) -> dict[str, tuple[int, int]]:
         name: (incarnation, topic.deleted_ns)
         for topic, record in _ledger_records(stage.world.source)
         if topic.deleted_ns is not None
-        for kind, _, name, incarnation, *lane in [json.loads(record.key or b"")]
-        if kind == "lane" and ENDED <= (*lane, 0)[2] < CLOSED
+        for kind, run, name, incarnation, *lane in [json.loads(record.key or b"")]
+        if kind == "lane" and run == RUN and ENDED <= (*lane, 0)[2] < CLOSED
     }
 
 

@@ -51,7 +51,7 @@ class Connection:
 
     def answer(
         self,
-        a: bytes = b"",
+        a: bytes | None = b"",
         b: bytes = b"",
         *,
         code: int = NO_ERROR,

@@ -47,6 +47,14 @@ async def test_an_answer_without_news_is_followed_by_the_next_request(reading: R
     assert await reading.asked(2) == (1, {0: 0, 1: 0})
 
 
+async def test_records_that_are_null_are_none(reading: Reading) -> None:
+    """Kafka's protocol lets a broker write null or nothing; aiokafka's answers tell them apart."""
+    await reading.asked(1)
+    reading.broker.answer(a=None, b=ONE)
+    assert [item.partition for item in await reading.take()] == [1]
+    assert reading.fetcher.failure is None
+
+
 async def test_a_portion_at_a_time_is_returned(reading: Reading) -> None:
     """The rest comes next, and nothing is asked for before."""
     await reading.asked(1)

@@ -323,7 +323,7 @@ class Fetcher:
                 self._look_for_leaders([place])  # the metadata does not name this broker yet
         records = rest[-1]
         if not isinstance(records, Section):
-            records = Section(memoryview(records), time.time_ns())
+            records = Section(memoryview(records or b""), time.time_ns())
         place.reaches(rest[1 if self._limits.committed else 0], records.arrived_ns)
         if not records.data:
             return

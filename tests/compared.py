@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.compare.comparison import Side
 from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.settings import ASKED
 from mirrortest.model.findings import Outcome
+from mirrortest.model.verdict import Verdict
 from tests.unit.golden import summaries
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import numpy as np
 
 QUANTILES = {"p(50)": 4e-3, "p(90)": 7e-3, "p(99)": 2e-2, "p(99.9)": 5e-2, "max": 9e-2}
@@ -85,3 +90,53 @@ def write(path: Path, document: dict[str, Any]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document))
     return path
+
+
+LOW, HIGH = (10.0, 10.1, 9.9, 10.05), (12.0, 12.1, 11.9, 12.05)
+
+
+def side(
+    *figures: Mapping[str, float],
+    counts: Sequence[Mapping[str, int]] = (),
+    verdicts: Sequence[Verdict] = (),
+    settings: Mapping[str, str] | None = None,
+) -> Side:
+    """A side whose repeats have these, one of each."""
+    size = max(len(figures), len(counts), len(verdicts))
+    return Side(
+        "side",
+        [
+            Repeat(
+                run=f"r{at}",
+                started_ns=at,
+                figures=figures[at] if at < len(figures) else {},
+                counts=counts[at] if at < len(counts) else {},
+                verdicts={"consume": verdicts[at]} if at < len(verdicts) else {},
+                settings={
+                    ASKED: {name: frozenset({text}) for name, text in (settings or {}).items()}
+                },
+            )
+            for at in range(size)
+        ],
+    )
+
+
+def of(name: str, *values: float) -> list[dict[str, float]]:
+    """A repeat's figures for each value of one."""
+    return [{name: value} for value in values]
+
+
+def judged_side(letters: str, **more: Any) -> Side:
+    """A repeat for each letter: p, f or i is its consumer's verdict, a space that it left none."""
+    verdicts = {each.value[0]: {"consume": each} for each in Verdict}
+    repeats = [
+        Repeat(
+            run=f"r{at}",
+            started_ns=at,
+            figures={"produce_rate": LOW[at]} | ({"p(99)": LOW[at]} if letter != " " else {}),
+            counts={"acked": 10} | ({"lost": 0, **more} if letter != " " else {}),
+            verdicts={"produce": Verdict.PASSED, **verdicts.get(letter, {})},
+        )
+        for at, letter in enumerate(letters)
+    ]
+    return Side("side", repeats)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,56 +15,20 @@ from mirrortest.cli import main
 from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.document import Change, Comparison
 from mirrortest.compare.repeat import Repeat
-from mirrortest.compare.settings import ASKED
-from mirrortest.compare.terminal import view, why
-from mirrortest.compare.thresholds import DifferenceThreshold
-from mirrortest.errors import UsageError
+from mirrortest.compare.terminal import view
 from mirrortest.model.verdict import Verdict
-from tests.compared import drawn, produced, recorded, write
+from tests.compared import HIGH, LOW, drawn, judged_side, of, produced, recorded, side, write
 from tests.false_alarms import COUNTS, failed_comparisons
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
-
-
-def side(
-    *figures: Mapping[str, float],
-    counts: Sequence[Mapping[str, int]] = (),
-    verdicts: Sequence[Verdict] = (),
-    settings: Mapping[str, str] | None = None,
-) -> Side:
-    """A side whose repeats have these, one of each."""
-    size = max(len(figures), len(counts), len(verdicts))
-    return Side(
-        "side",
-        [
-            Repeat(
-                run=f"r{at}",
-                started_ns=at,
-                figures=figures[at] if at < len(figures) else {},
-                counts=counts[at] if at < len(counts) else {},
-                verdicts={"consume": verdicts[at]} if at < len(verdicts) else {},
-                settings={
-                    ASKED: {name: frozenset({text}) for name, text in (settings or {}).items()}
-                },
-            )
-            for at in range(size)
-        ],
-    )
-
-
-def of(name: str, *values: float) -> list[dict[str, float]]:
-    return [{name: value} for value in values]
 
 
 def change(name: str, base: Sequence[float], new: Sequence[float]) -> Change:
     (pair,) = compare(side(*of(name, *base)), [side(*of(name, *new))]).pairs
     (figure,) = pair.figures
     return figure.change
-
-
-LOW, HIGH = (10.0, 10.1, 9.9, 10.05), (12.0, 12.1, 11.9, 12.05)
 
 
 @pytest.mark.parametrize(
@@ -218,22 +182,6 @@ def test_a_verdict_is_worse_if_it_fails_more_often(
     assert found.verdict is verdict
 
 
-def _judged(letters: str, **more: Any) -> Side:
-    """A repeat for each letter: p, f or i is its consumer's verdict, a space that it left none."""
-    verdicts = {each.value[0]: {"consume": each} for each in Verdict}
-    repeats = [
-        Repeat(
-            run=f"r{at}",
-            started_ns=at,
-            figures={"produce_rate": LOW[at]} | ({"p(99)": LOW[at]} if letter != " " else {}),
-            counts={"acked": 10} | ({"lost": 0, **more} if letter != " " else {}),
-            verdicts={"produce": Verdict.PASSED, **verdicts.get(letter, {})},
-        )
-        for at, letter in enumerate(letters)
-    ]
-    return Side("side", repeats)
-
-
 @pytest.mark.parametrize(
     ("base", "new", "verdict", "reasons"),
     [
@@ -249,73 +197,9 @@ def test_a_repeat_without_a_verdict_is_never_left_out(
     base: str, new: str, verdict: Verdict, reasons: list[str]
 ) -> None:
     """A consumer that crashed may have missed what the others did not; runs are named."""
-    found = compare(_judged(base), [_judged(new)])
+    found = compare(judged_side(base), [judged_side(new)])
     assert found.verdict is verdict
     assert found.inconclusive == reasons
-
-
-@pytest.mark.parametrize(
-    ("new", "threshold", "verdict", "reason"),
-    [
-        ("ppp", "lost<=+0", Verdict.PASSED, ""),
-        ("pp ", "lost<=+0", Verdict.INCONCLUSIVE, "not counted in run r2"),
-        ("pii", "lost<=+0", Verdict.INCONCLUSIVE, "the verdict is inconclusive in runs r1, r2"),
-        ("pii", "lost<+0", Verdict.FAILED, ""),
-        (
-            "pii",
-            "delivered>=+0",
-            Verdict.INCONCLUSIVE,
-            "the verdict is inconclusive in runs r1, r2",
-        ),
-        ("pp ", "acked>=+0", Verdict.PASSED, ""),
-        ("ppp ", "p(99)<+50%", Verdict.INCONCLUSIVE, "not measured in run r3"),
-        ("pppi", "p(99)<+50%", Verdict.INCONCLUSIVE, "the verdict is inconclusive in run r3"),
-        ("pppi", "p(99)<-50%", Verdict.FAILED, ""),
-        ("ppi ", "produce_rate>-5%", Verdict.PASSED, ""),
-    ],
-)
-def test_a_threshold_is_met_only_by_repeats_that_are_all_known(
-    new: str, threshold: str, verdict: Verdict, reason: str
-) -> None:
-    """What a crashed or an inconclusive consumer would have counted may break it."""
-    sides = _judged("ppp", delivered=10), _judged(new, delivered=9)
-    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
-    assert found.verdict is verdict
-    assert found.inconclusive == ([f"threshold {threshold}: {reason}"] if reason else [])
-
-
-@pytest.mark.parametrize(
-    ("base", "threshold", "verdict"),
-    [
-        ("ppp", "lost<=+0", Verdict.FAILED),
-        ("ppi", "lost<=+0", Verdict.INCONCLUSIVE),
-        ("pp ", "lost<=+0", Verdict.INCONCLUSIVE),
-        ("ppi", "lost<=+3", Verdict.PASSED),
-        ("ppi", "lost>=+3", Verdict.INCONCLUSIVE),
-        ("ppi", "lost>+3", Verdict.FAILED),
-        ("ppi", "lost==+3", Verdict.INCONCLUSIVE),
-        ("pppi", "p(99)<-50%", Verdict.INCONCLUSIVE),
-    ],
-)
-def test_what_the_base_may_have_counted_yet_decides_nothing(
-    base: str, threshold: str, verdict: Verdict
-) -> None:
-    """It was stopped, or its consumer crashed, before it had found what NEW found: 3 lost."""
-    new = _judged("pppp", lost=3)
-    found = compare(_judged(base), [new], [DifferenceThreshold.parse(threshold)])
-    assert found.verdict is verdict
-
-
-@pytest.mark.parametrize(
-    ("base", "new", "alone"),
-    [("ppp", "fff", True), ("ppp", "ppf", True), ("ppp", "pp ", True), ("fff", "fff", False)],
-)
-def test_thresholds_that_pass_what_got_worse_say_so(base: str, new: str, *, alone: bool) -> None:
-    """They alone decide, which a reader of the last line is to know."""
-    met = [DifferenceThreshold.parse("produce_rate>-5%")]
-    found = compare(_judged(base), [_judged(new)], met)
-    assert found.verdict is Verdict.PASSED
-    assert ("Thresholds alone decide" in why(found)) is alone
 
 
 def test_one_of_two_judges_that_is_missing_is_named() -> None:
@@ -379,59 +263,6 @@ def test_damaged_logs_make_it_inconclusive() -> None:
     found = compare(side(*of("p(99)", *LOW)), [damaged])
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.inconclusive == ["there: a file is short"]
-
-
-@pytest.mark.parametrize(
-    ("threshold", "verdict"),
-    [
-        ("p(99)<+50%", Verdict.PASSED),
-        ("p(99)<+5%", Verdict.FAILED),
-        ("p(99)<=+20%", Verdict.INCONCLUSIVE),
-        ("p(99)>-5%", Verdict.PASSED),
-        ("lost<=+0", Verdict.PASSED),
-        ("lost<+0", Verdict.FAILED),
-        ("duplicated<=+0", Verdict.INCONCLUSIVE),
-        ("ack_latency.max<+1%", Verdict.INCONCLUSIVE),
-    ],
-)
-def test_a_threshold_needs_the_whole_interval(threshold: str, verdict: Verdict) -> None:
-    """If only a part of it, or nothing was measured, it decides nothing."""
-    counts = [{"lost": 1}] * 4
-    sides = [side(*of("p(99)", *each), counts=counts) for each in (LOW, HIGH)]
-    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
-    assert found.verdict is verdict
-
-
-def test_thresholds_alone_decide_where_there_are_some() -> None:
-    """A finding that got worse then needs one of its own."""
-    sides = [
-        side(*of("p(99)", *LOW), counts=[{"lost": lost}] * 4, verdicts=[Verdict.PASSED] * 4)
-        for lost in (0, 3)
-    ]
-    assert compare(sides[0], sides[1:]).verdict is Verdict.FAILED
-    only = [DifferenceThreshold.parse("p(99)<+10%")]
-    assert compare(sides[0], sides[1:], only).verdict is Verdict.PASSED
-    both = [*only, DifferenceThreshold.parse("lost<=+0")]
-    assert compare(sides[0], sides[1:], both).verdict is Verdict.FAILED
-
-
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("p(99)", "write METRIC OPERATOR DIFFERENCE"),
-        ("p99<+10%", r"did you mean p\(99\)\?"),
-        ("p(99)<10%", r"a difference has a sign: p\(99\)<\+10%"),
-        ("p(99)<+10ms", r"a difference has a sign"),
-        ("p(99)<+10", r"compare in per cent: p\(99\)<\+10%"),
-        ("p(99)==+0%", "no two runs are equal: use < or >"),
-        ("lost<+1%", r"lost counts messages: lost<\+0"),
-        ("lost<+0.5", "lost counts messages"),
-    ],
-)
-def test_mistakes_in_a_threshold_are_told(text: str, why: str) -> None:
-    """With the text as typed, and what to write."""
-    with pytest.raises(UsageError, match=why):
-        DifferenceThreshold.parse(text)
 
 
 def test_several_sides_share_the_false_alarms() -> None:

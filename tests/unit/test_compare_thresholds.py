@@ -1,0 +1,129 @@
+"""By how much a comparison may differ, and when nothing can be told of that."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrortest.compare.comparison import compare
+from mirrortest.compare.terminal import why
+from mirrortest.compare.thresholds import DifferenceThreshold
+from mirrortest.errors import UsageError
+from mirrortest.model.verdict import Verdict
+from tests.compared import HIGH, LOW, judged_side, of, side
+
+
+@pytest.mark.parametrize(
+    ("new", "threshold", "verdict", "reason"),
+    [
+        ("ppp", "lost<=+0", Verdict.PASSED, ""),
+        ("pp ", "lost<=+0", Verdict.INCONCLUSIVE, "not counted in run r2"),
+        ("pii", "lost<=+0", Verdict.INCONCLUSIVE, "the verdict is inconclusive in runs r1, r2"),
+        ("pii", "lost<+0", Verdict.FAILED, ""),
+        (
+            "pii",
+            "delivered>=+0",
+            Verdict.INCONCLUSIVE,
+            "the verdict is inconclusive in runs r1, r2",
+        ),
+        ("pp ", "acked>=+0", Verdict.PASSED, ""),
+        ("ppp ", "p(99)<+50%", Verdict.INCONCLUSIVE, "not measured in run r3"),
+        ("pppi", "p(99)<+50%", Verdict.INCONCLUSIVE, "the verdict is inconclusive in run r3"),
+        ("pppi", "p(99)<-50%", Verdict.FAILED, ""),
+        ("ppi ", "produce_rate>-5%", Verdict.PASSED, ""),
+    ],
+)
+def test_a_threshold_is_met_only_by_repeats_that_are_all_known(
+    new: str, threshold: str, verdict: Verdict, reason: str
+) -> None:
+    """What a crashed or an inconclusive consumer would have counted may break it."""
+    sides = judged_side("ppp", delivered=10), judged_side(new, delivered=9)
+    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    assert found.verdict is verdict
+    assert found.inconclusive == ([f"threshold {threshold}: {reason}"] if reason else [])
+
+
+@pytest.mark.parametrize(
+    ("base", "threshold", "verdict"),
+    [
+        ("ppp", "lost<=+0", Verdict.FAILED),
+        ("ppi", "lost<=+0", Verdict.INCONCLUSIVE),
+        ("pp ", "lost<=+0", Verdict.INCONCLUSIVE),
+        ("ppi", "lost<=+3", Verdict.PASSED),
+        ("ppi", "lost>=+3", Verdict.INCONCLUSIVE),
+        ("ppi", "lost>+3", Verdict.FAILED),
+        ("ppi", "lost==+3", Verdict.INCONCLUSIVE),
+        ("pppi", "p(99)<-50%", Verdict.INCONCLUSIVE),
+    ],
+)
+def test_what_the_base_may_have_counted_yet_decides_nothing(
+    base: str, threshold: str, verdict: Verdict
+) -> None:
+    """It was stopped, or its consumer crashed, before it had found what NEW found: 3 lost."""
+    new = judged_side("pppp", lost=3)
+    found = compare(judged_side(base), [new], [DifferenceThreshold.parse(threshold)])
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "alone"),
+    [("ppp", "fff", True), ("ppp", "ppf", True), ("ppp", "pp ", True), ("fff", "fff", False)],
+)
+def test_thresholds_that_pass_what_got_worse_say_so(base: str, new: str, *, alone: bool) -> None:
+    """They alone decide, which a reader of the last line is to know."""
+    met = [DifferenceThreshold.parse("produce_rate>-5%")]
+    found = compare(judged_side(base), [judged_side(new)], met)
+    assert found.verdict is Verdict.PASSED
+    assert ("Thresholds alone decide" in why(found)) is alone
+
+
+@pytest.mark.parametrize(
+    ("threshold", "verdict"),
+    [
+        ("p(99)<+50%", Verdict.PASSED),
+        ("p(99)<+5%", Verdict.FAILED),
+        ("p(99)<=+20%", Verdict.INCONCLUSIVE),
+        ("p(99)>-5%", Verdict.PASSED),
+        ("lost<=+0", Verdict.PASSED),
+        ("lost<+0", Verdict.FAILED),
+        ("duplicated<=+0", Verdict.INCONCLUSIVE),
+        ("ack_latency.max<+1%", Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_threshold_needs_the_whole_interval(threshold: str, verdict: Verdict) -> None:
+    """If only a part of it, or nothing was measured, it decides nothing."""
+    counts = [{"lost": 1}] * 4
+    sides = [side(*of("p(99)", *each), counts=counts) for each in (LOW, HIGH)]
+    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    assert found.verdict is verdict
+
+
+def test_thresholds_alone_decide_where_there_are_some() -> None:
+    """A finding that got worse then needs one of its own."""
+    sides = [
+        side(*of("p(99)", *LOW), counts=[{"lost": lost}] * 4, verdicts=[Verdict.PASSED] * 4)
+        for lost in (0, 3)
+    ]
+    assert compare(sides[0], sides[1:]).verdict is Verdict.FAILED
+    only = [DifferenceThreshold.parse("p(99)<+10%")]
+    assert compare(sides[0], sides[1:], only).verdict is Verdict.PASSED
+    both = [*only, DifferenceThreshold.parse("lost<=+0")]
+    assert compare(sides[0], sides[1:], both).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("p(99)", "write METRIC OPERATOR DIFFERENCE"),
+        ("p99<+10%", r"did you mean p\(99\)\?"),
+        ("p(99)<10%", r"a difference has a sign: p\(99\)<\+10%"),
+        ("p(99)<+10ms", r"a difference has a sign"),
+        ("p(99)<+10", r"compare in per cent: p\(99\)<\+10%"),
+        ("p(99)==+0%", "no two runs are equal: use < or >"),
+        ("lost<+1%", r"lost counts messages: lost<\+0"),
+        ("lost<+0.5", "lost counts messages"),
+    ],
+)
+def test_mistakes_in_a_threshold_are_told(text: str, why: str) -> None:
+    """With the text as typed, and what to write."""
+    with pytest.raises(UsageError, match=why):
+        DifferenceThreshold.parse(text)

@@ -15,7 +15,8 @@ the bucket of the bound (at most 0.8 % from it) meets every condition. So both s
 A metric that was not measured, or a latency or percentage of no message, decides nothing: the
 threshold is *undecided*, which makes a run inconclusive, neither passed nor failed. So is one on a
 latency below zero, or that would end otherwise if all latencies were as much longer as the lowest
-one is below zero: clocks disagree by at least that much. So is one that
+one is below zero: clocks disagree by at least that much. So is one that would end otherwise if all
+latencies were as much longer or shorter as clocks were set during the run. So is one that
 messages decide which producers without idempotence may have sent twice themselves, whose copies
 may be of aborted transactions, or of whose producer nothing is known. And so is one on a count that
 fails as of now, and that messages may meet whose verdict is open: half of a run may be under way.
@@ -208,9 +209,12 @@ class Threshold:
             return OPERATORS[self.comparison](latency, self.bound)
 
         of_logs = self._statistic_of(Histogram.of(histogram.sparse()))
-        off = max(-histogram.minimum, 0)
-        if of_logs < 0 or is_met(of_logs) is not is_met(of_logs + off):
+        below, off = max(-histogram.minimum, 0), histogram.off_ns
+        if of_logs < 0 or is_met(of_logs) is not is_met(of_logs + below):
             return ThresholdResult(self, None, passed=True, why=_clocks_disagree(histogram))
+        within = min(max(of_logs - off, int(self.bound)), of_logs + off)
+        if off and len({*map(is_met, (of_logs - off, within, of_logs + off))}) > 1:
+            return ThresholdResult(self, None, passed=True, why=_clocks_were_set(off))
         value = self._statistic_of(histogram) / 10**9
         return ThresholdResult(self, value, passed=is_met(of_logs))
 
@@ -291,6 +295,13 @@ def _clocks_disagree(histogram: Histogram) -> str:
     return (
         f"{histogram.negative:,} of {histogram.count:,} latencies are below zero{by}: the clocks "
         "of producers and consumers disagree. Synchronize them, then run a new test"
+    )
+
+
+def _clocks_were_set(off_ns: int) -> str:
+    return (
+        f"wall clocks were set by {format_seconds(off_ns / 1e9)} during the run, so that latencies "
+        "may be off by as much. Synchronize them, then run a new test"
     )
 
 

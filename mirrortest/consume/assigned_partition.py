@@ -46,7 +46,8 @@ class JudgedBatch:
     `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
     (`latency_sent` only where the message carries its actual send). Entry i of
     `latency_intended` belongs to `rows[row_index[i]]`. The first `backlog_rows` rows are of the
-    backlog, whose latencies are not among these: `backlog` messages of the run.
+    backlog, whose latencies are not among these: `backlog` messages of the run. Nor are those of
+    further copies: a message is there when the first one is.
     """
 
     rows: list[SeenRow]
@@ -340,18 +341,21 @@ class AssignedPartition:
             ),
             cut=waited,
         )
+        ours, at = index >= 0, 0
         for row in rows:
+            for lo, hi in self.checker.seen_before(row).intervals():
+                ours[at + lo - row.seq_lo : at + hi - row.seq_lo] = False
+            # Rows follow each other, and a row's offsets are dense.
+            at += row.offset_hi - row.offset_lo
             self.checker.apply(row)
             if row.stream is not None:
                 self.newest_ns = max(self.newest_ns, row.intended_last)
         if len(records.offsets):
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
-        ours = index >= 0
         backlog = int(np.count_nonzero(ours[:waited]))
         ours[:waited] = False
         sent = ours & (messages.sent_ns > 0)
-        # Rows follow each other, and a row's offsets are dense.
         counts = [row.offset_hi - row.offset_lo for row in rows]
         return JudgedBatch(
             rows=rows,

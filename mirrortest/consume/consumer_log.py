@@ -59,6 +59,7 @@ class ConsumerLog:
         """Source topic -> how far its lowest latency is below zero, ns."""
         self._noted_below_zero: Counter[str] = Counter()
         """Of that, what is in the session's file."""
+        self._clocks_set_ns = 0
         self._looked_ns: int | None = None
 
     @classmethod
@@ -151,7 +152,11 @@ class ConsumerLog:
         )
         self._unnoted = False
         self._noted_below_zero = self._below_zero.copy()
-        noted = {"topics": known, "judged_before": tuple(sorted(self._judged_before))}
+        noted = {
+            "topics": known,
+            "judged_before": tuple(sorted(self._judged_before)),
+            "clocks_set_ns": self._clocks_set_ns,
+        }
         await self._log.revise(lambda session: session.model_copy(update=noted))
 
     def uncommitted(self, topic: str) -> None:
@@ -251,6 +256,11 @@ class ConsumerLog:
     def looked(self, at_ns: int) -> None:
         """Note when the ends that `tail` logs were asked for; it may take long to end the log."""
         self._looked_ns = at_ns
+
+    def clocks_set(self, by_ns: int) -> None:
+        """Note that latencies may be off by so much, since clocks were set; see `sync`."""
+        self._unnoted |= by_ns != self._clocks_set_ns
+        self._clocks_set_ns = by_ns
 
     def claimed(self, stream: StreamId, numbers: IntervalSet) -> None:
         """Log numbers as claimed lost."""

@@ -63,17 +63,17 @@ class Clocks:
         self._monotonic_ns = monotonic_ns
         self._wall_ns = wall_ns
         self.watch = ClockWatch(wall_ns(), monotonic_ns())
-        self._least_ns = self._most_ns = self.watch.offset_ns
         self.notes: list[str] = []
         self._last: dict[StreamId, tuple[int, int]] = {}
         """stream -> (the seq after its latest message, that one's intended time)"""
         self._set_back: set[tuple[str, int]] = set()
+        self.producers_ns = 0
+        """By how much a producer's clock was set, as messages show or the ledger says."""
+        self._told_ns = 0
 
     def look(self) -> None:
         """Read our own clocks once more."""
         step = self.watch.measure(self._monotonic_ns, self._wall_ns)
-        self._least_ns = min(self._least_ns, self.watch.offset_ns)
-        self._most_ns = max(self._most_ns, self.watch.offset_ns)
         if step is not None:
             self._warn(
                 f"the wall clock here was set by {step.by_ns / 1e9:+.3f} s during the run: "
@@ -86,12 +86,29 @@ class Clocks:
         If it was set forwards nobody knows when it was right: nothing is overdue for that.
         """
         self.look()
-        return self._monotonic_ns() + self._least_ns
+        return self._monotonic_ns() + self.watch.least_ns
 
     def latest_ns(self) -> int:
         """The wall time now, by the latest that our clock was set: nothing was sent after it."""
         self.look()
-        return self._monotonic_ns() + self._most_ns
+        return self._monotonic_ns() + self.watch.most_ns
+
+    @property
+    def off_ns(self) -> int:
+        """By how much latencies may be off, since clocks were set."""
+        return self.watch.set_by_ns + self.producers_ns
+
+    def producers_say(self, set_ns: int) -> None:
+        """The ledger says that a producer's clock was set so far."""
+        if set_ns <= self._told_ns:
+            return
+        self.producers_ns = max(self.producers_ns, set_ns)
+        if not self._told_ns and not self._set_back:
+            self._warn(
+                f"the wall clock of a producer was set by {set_ns / 1e9:.3f} s during the run: "
+                "latencies around it are off by as much, verdicts are not touched"
+            )
+        self._told_ns = set_ns
 
     def follow(self, rows: Iterable[SeenRow]) -> None:
         """Look at the times of messages without findings, in the order of one partition."""
@@ -104,6 +121,8 @@ class Clocks:
             self._last[row.stream] = (row.seq_hi, row.intended_last)
             back_ns = intended_ns - row.intended_first
             producer = (row.stream.producer, row.stream.incarnation)
+            if back_ns > STEP_BOUND_NS:
+                self.producers_ns = max(self.producers_ns, back_ns)
             if back_ns > STEP_BOUND_NS and producer not in self._set_back:
                 self._set_back.add(producer)
                 self._warn(
@@ -341,6 +360,7 @@ class ConsumerMetrics:
         merged = (Histogram(), Histogram())
         for pair in self.latency.values():
             for into, histogram in zip(merged, pair, strict=True):
+                histogram.off_ns = self.clocks.off_ns
                 into.merge(histogram)
         return merged
 

@@ -99,6 +99,7 @@ class JudgingRounds:
             context.ledger.last_record_ns, self._ledger.malformed, ended=found.ledger_complete
         )
         context.metrics.observe_process(context.log.durable_rows)
+        self._note_clocks()
         total = await self._publish(found)
         # A consumer that ends between two assignments leaves partitions whose end nobody logs.
         return found.complete and not self._assignment.rebalancing, self._status(total, found)
@@ -120,6 +121,7 @@ class JudgingRounds:
             away = context.outage.why
             views = await self._views.of(context.topics.judges, self._pause)
             snapshot = EndOffsetSnapshot({topic: {} for topic in views}, 0)
+        self._note_clocks()
         return conclusion(
             context,
             self._views,
@@ -129,6 +131,16 @@ class JudgingRounds:
             complete=complete,
             away=away,
         )
+
+    def _note_clocks(self) -> None:
+        """Log by how much latencies may be off, as clocks here and at the producers were set."""
+        clocks, lanes = (
+            self._context.metrics.clocks,
+            self._ledger.lanes_of(self._context.options.run),
+        )
+        clocks.look()
+        clocks.producers_say(max((lane.clock_set_ns for lane in lanes.values()), default=0))
+        self._context.log.clocks_set(clocks.off_ns)
 
     async def _last_round(
         self, patience: float | None = None

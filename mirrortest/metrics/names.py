@@ -153,7 +153,7 @@ CONSUMER_BYTES = _consumer(
 CONSUMER_LATENCY = _consumer(
     "latency_seconds", Kind.HISTOGRAM, ("topic", "since"),
     "Mirror latency up to the arrival here, since the intended time or since the actual send; "
-    "negative ones are not in it.",
+    "negative ones and further copies are not in it.",
 )  # fmt: skip
 CONSUMER_NEGATIVE = _consumer(
     "negative_latency_total", Kind.COUNTER, ("topic", "since"),

@@ -165,6 +165,8 @@ class Housekeeping:
             note = f"the wall clock was set by {step.by_ns / 1e9:+.3f} s during the run"
             _log.warning(note)
             self.notes.append(note)
+        if self.incarnation is not None:
+            self._note_clock(self.incarnation)
         if self.incarnation is None or self._goes_on(self.incarnation, now):
             self._metrics.health.beat()
         if self.incarnation is not None:
@@ -186,6 +188,11 @@ class Housekeeping:
         """Whether anything was done since the last look, or there is nothing to do."""
         before, self._steps = self._steps, incarnation.steps
         return self._steps != before or incarnation.idle(now_ns)
+
+    def _note_clock(self, incarnation: Incarnation) -> None:
+        """Have the ledger tell that the clock was set: the latencies of what is sent rest on it."""
+        for lane in incarnation.lanes if self._context.clock.watch.steps else ():
+            lane.clock_was_set(self._context.clock.watch.set_by_ns)
 
     def _watch_lag(self, backlogs: Mapping[str, Backlog], now_ns: int) -> None:
         failing, recovered = [], []

@@ -173,6 +173,7 @@ class Lane:
         self.end: int | None = None
         self.source_partitions = source_partitions
         self._destination_partitions = destination_partitions
+        self._clock_set_ns = 0
         self._compacted = compacted
         self._repeats = repeats
         self.stamped = stamped
@@ -227,6 +228,11 @@ class Lane:
         """The source's topic is compacted by now: what is not mirrored yet may be removed."""
         self._compacted = self.dirty = True
 
+    def clock_was_set(self, by_ns: int) -> None:
+        """The wall clock was set, since the producer began, to times that are so far apart."""
+        if by_ns != self._clock_set_ns:
+            self._clock_set_ns, self.dirty = by_ns, True
+
     def close(self) -> None:
         """Nothing more will be sent, and everything sent has its outcome."""
         if self.flights:
@@ -248,4 +254,5 @@ class Lane:
             compacted=self._compacted,
             stamped=self.stamped,
             repeats=self._repeats,
+            clock_set_ns=self._clock_set_ns,
         )

@@ -47,7 +47,7 @@ from mirrortest.results.summary import (
     Summary,
     Threshold,
 )
-from mirrortest.results.words import below_zero, unproven_copies
+from mirrortest.results.words import below_zero, clocks_set, unproven_copies
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
@@ -207,6 +207,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         for row in by_partition.to_pylist()
     ]
     latency, by_topic = _latencies(timed, session_topics.below_zero(plan))
+    latency.off_ns = session_topics.clocks_set_ns(plan)
     result = _Result(
         _counts(by_run, partitions),
         [*known.reasons, *coverage.reasons],
@@ -216,6 +217,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
             *map(HIDDEN.format, session_topics.hidden_topics(plan)),
             *undelivered.notes,
             *itertools.starmap(unproven_copies, of_others.items()),
+            *([clocks_set(latency.off_ns)] if latency.off_ns else []),
             *(below_zero(topic, each) for topic, each in by_topic.items() if each.negative),
         ],
         compared,
@@ -270,7 +272,7 @@ def _backlog(result: _Result) -> dict[str, int]:
     """By topic, messages whose latencies no consumer measured."""
     seen: Counter[str] = Counter()
     for each in result.partitions:
-        seen[each.topic] += each.counts["seen"] + each.counts["surplus"]
+        seen[each.topic] += each.counts["seen"]
     measured = {topic: histogram.count for topic, histogram in result.by_topic.items()}
     left = {topic: count - measured.get(topic, 0) for topic, count in sorted(seen.items())}
     return {topic: count for topic, count in left.items() if count > 0}

@@ -88,6 +88,11 @@ def below_zero(plan: Plan) -> Counter[str]:
     return found
 
 
+def clocks_set_ns(plan: Plan) -> int:
+    """By how much latencies may be off, since clocks were set; ns."""
+    return max((session.clocks_set_ns for _, session in plan.of(Role.CONSUMER)), default=0)
+
+
 def unjudged_timestamps(plan: Plan) -> list[str]:
     """Notes on topics whose timestamps are not judged, or not all of them."""
     copies = plan.copies(lambda topic: topic.stamped)

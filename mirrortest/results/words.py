@@ -142,6 +142,14 @@ def below_zero(topic: str, latency: Histogram) -> str:
     )
 
 
+def clocks_set(by_ns: int) -> str:
+    """The note on a run during which wall clocks were set."""
+    return (
+        f"a wall clock was set by {by_ns / 1e9:.3f} s during the run: latencies around it are off "
+        "by as much, verdicts are not touched"
+    )
+
+
 def unproven_copies(topic: str, count: int) -> str:
     """A note on what seems damaged in a topic that is not the run's."""
     return (

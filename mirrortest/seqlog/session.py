@@ -167,6 +167,8 @@ class Session(DocumentPart):
         looked_ns: when a consumer read the partitions' end offsets last; null: as it ended.
         expiry_logged: a consumer ends with the numbers whose deadline has passed (`expired`).
         clock_error_ns: the kernel's bound of the wall clock's error at the start; null: unknown.
+        clocks_set_ns: by how much latencies that a consumer measured may be off, since its wall
+            clock or a producer's was set; 0: none was, or an older version wrote the log.
         clean: all rows are in the listed files.
         judged_before: other policies than `expect_partition` by which states had been judged that
             a consumer went on from.
@@ -196,6 +198,7 @@ class Session(DocumentPart):
     looked_ns: int | None = None
     expiry_logged: bool = False
     clock_error_ns: int | None = None
+    clocks_set_ns: int = 0
     clean: bool = False
     spooled: bool = False
     topics: dict[str, Topic] = Field(default_factory=dict)

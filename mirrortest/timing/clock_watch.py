@@ -32,17 +32,23 @@ class ClockWatch:
 
     Attributes:
         offset_ns: wall time minus monotonic time, by the latest reading.
+        least_ns, most_ns: the least and the greatest of all readings.
         steps: how many steps there were.
         stepped_ns: the sum of their sizes, whatever their direction.
         last: the latest step.
     """
 
     def __init__(self, wall_ns: int, monotonic_ns: int) -> None:
-        self.offset_ns = wall_ns - monotonic_ns
+        self.offset_ns = self.least_ns = self.most_ns = wall_ns - monotonic_ns
         self.steps = 0
         self.stepped_ns = 0
         self.last: ClockStep | None = None
         self._read_at = monotonic_ns
+
+    @property
+    def set_by_ns(self) -> int:
+        """How far apart two times of the clock were set: one of them was wrong; 0 without steps."""
+        return self.most_ns - self.least_ns if self.steps else 0
 
     def observe(
         self, wall_ns: int, monotonic_ns: int, *, uncertainty_ns: int = 0
@@ -58,6 +64,8 @@ class ClockWatch:
             raise ValueError("the monotonic clock runs backwards")
         change = wall_ns - monotonic_ns - self.offset_ns
         self.offset_ns += change
+        self.least_ns = min(self.least_ns, self.offset_ns)
+        self.most_ns = max(self.most_ns, self.offset_ns)
         self._read_at = monotonic_ns
         slewed = elapsed * SLEW_PPM // 1_000_000
         if abs(change) <= STEP_BOUND_NS + slewed + uncertainty_ns:

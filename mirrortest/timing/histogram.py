@@ -61,10 +61,12 @@ class Histogram:
         negative: how many of them are below zero.
         total: their exact sum; `negative_total` that of the negative ones.
         minimum, maximum: exact; 0 while there is no value.
+        off_ns: by how much values may be too low or too high, since clocks were set meanwhile.
     """
 
     __slots__ = (
-        "_above", "_below", "count", "maximum", "minimum", "negative", "negative_total", "total",
+        "_above", "_below", "count", "maximum", "minimum", "negative", "negative_total", "off_ns",
+        "total",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -76,6 +78,7 @@ class Histogram:
         self.negative_total = 0
         self.minimum = 0
         self.maximum = 0
+        self.off_ns = 0
 
     def add(self, values_ns: ArrayLike) -> None:
         """Count a batch of values: array work only."""
@@ -97,6 +100,7 @@ class Histogram:
 
     def merge(self, other: Histogram) -> None:
         """Add another histogram's values."""
+        self.off_ns = max(self.off_ns, other.off_ns)
         if not other.count:
             return
         self._stretch(other.minimum, other.maximum)

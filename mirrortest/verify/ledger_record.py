@@ -60,6 +60,8 @@ class LaneRecord:
     what timestamps a mirror should copy."""
     repeats: bool = False
     """Whether a batch that is sent again may be in the source twice (no `enable.idempotence`)."""
+    clock_set_ns: int = 0
+    """How far apart the times are to which the producer's wall clock was set while it ran."""
 
     @property
     def has_all_parts(self) -> bool:
@@ -86,6 +88,7 @@ class LaneRecord:
             max(marks, default=None),
             self.stamped or other.stamped,
             self.repeats or other.repeats,
+            max(self.clock_set_ns, other.clock_set_ns),
         )
 
     def closed(self, mark: int) -> LaneRecord:
@@ -110,6 +113,7 @@ class LaneRecord:
             reserved if self.end is None else None,
             self.stamped,
             self.repeats,
+            self.clock_set_ns,
         )
 
 
@@ -186,9 +190,9 @@ def lane_value(record: LaneRecord) -> bytes:
         "destination_partitions": record.destination_partitions,
         "source_partitions": record.source_partitions,
     }
-    outcomes = {"told": record.outcomes} if record.outcomes else {}
+    numbers = {"told": record.outcomes, "clock_set_ns": record.clock_set_ns}
     flags = {name: True for name in _FLAGS if getattr(record, name)}
-    return _encode(body | outcomes | flags)
+    return _encode(body | {name: each for name, each in numbers.items() if each} | flags)
 
 
 def registration_key(registration: Registration) -> bytes:
@@ -274,6 +278,7 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
         *(destination, source, outcomes, compacted, closed_at),
         stamped=stamped,
         repeats=repeats,
+        clock_set_ns=untrusted.number(body.get("clock_set_ns", 0)),
     )
     return record.merge(record)
 

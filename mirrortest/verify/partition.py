@@ -137,6 +137,13 @@ class PartitionChecker:
         else:
             self._apply_to_stream(row.stream, row)
 
+    def seen_before(self, row: SeenRow) -> IntervalSet:
+        """Which numbers of a row that is to be applied were seen here before."""
+        fragment = None if row.stream is None else self.fragments.get(row.stream)
+        if fragment is None or row.seq_lo >= fragment.seen.end:
+            return NOTHING
+        return fragment.seen.within(row.seq_lo, row.seq_hi)
+
     def expect_markers(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Know of offsets ahead that they have markers, or records of aborted transactions.
 

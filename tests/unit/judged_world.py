@@ -75,6 +75,9 @@ class Log:
         self.tails.append((reached.partition, end))
         self.judged.append(reached.next_offset)
 
+    def clocks_set(self, by_ns: int) -> None:
+        """Nothing is kept of it."""
+
     def claimed(self, stream: StreamId, numbers: StreamVerdict) -> None:
         """Not looked at."""
 

@@ -107,6 +107,9 @@ class Cluster(Played):
     def tail(self, reached: JudgedUpTo, end: int) -> None:
         self.tails[reached.partition] = end
 
+    def clocks_set(self, by_ns: int) -> None:
+        """Nothing is kept of it."""
+
     def claimed(self, *_: object) -> None:
         """Not looked at."""
 

@@ -203,3 +203,98 @@ def test_sends_that_failed_are_counted(refused: int) -> None:
         assert bool(result.counts["failed"]) is bool(refused)
         assert result.counts["failed"] + result.counts["acked"] == 15
         assert result.exit_code == (99 if refused else 0)
+
+
+def _set_meanwhile(application: str, by: int, seconds: float) -> Callable[[Stage, Any], Any]:
+    """A clock is set by so many seconds, and the mirror keeps all messages for others.
+
+    The producer's is set while it sends.
+    """
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", thresholds=conditions)
+        await script.until(lambda: "c0" in stage.current)
+        await asyncio.sleep(2)
+        if application == "consume":
+            stage.current["c0"].process.wall_offset_ns += by * 10**9
+        stage.supervise("produce", "p0")
+        await script.until(lambda: "p0" in stage.current)
+        await asyncio.sleep(1)
+        if application == "produce":
+            stage.current["p0"].process.wall_offset_ns += by * 10**9
+        await script.until(lambda: stage.current["p0"].ended_ns is not None)
+        await asyncio.sleep(seconds)
+        script.write(range(15))
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("application", "by", "seconds", "condition"),
+    [
+        ("consume", 60, 0.1, "p(99)<6s"),
+        ("consume", -29, 30, "p(99)<6s"),
+        ("produce", -60, 0.1, "p(99)<6s"),
+        ("produce", 29, 30, "p(50)<6s"),
+    ],
+)
+def test_a_clock_that_is_set_decides_no_latency(
+    application: str, by: int, seconds: float, condition: str
+) -> None:
+    """A prompt mirror does not fail by it, nor does a slow one pass."""
+    own = thresholds([condition])
+    slow = replace(_SMALL, rate=5.0)
+    stage = played(slow, lambda stage: _set_meanwhile(application, by, seconds)(stage, own))
+    for result in (stage.outcome.reports[-1], reconciled(stage, [condition])):
+        assert result.exit_code == 3
+        (reason,) = result.inconclusive
+        assert reason.startswith(f"threshold {condition}: wall clocks were set by {abs(by)}")
+        assert any("set" in note and "latencies around it are off" in note for note in result.notes)
+
+
+@pytest.mark.parametrize(
+    ("by", "seconds", "condition", "code"),
+    [(3, 30, "p(99)<2s", 99), (-3, 30, "p(99)>20s", 0), (3, 0.1, "p(99)<10s", 0)],
+)
+def test_a_condition_that_ends_alike_however_clocks_were_set_is_decided(
+    by: int, seconds: float, condition: str, code: int
+) -> None:
+    """The latency is by far more, or less, than what the consumer's clock was set by."""
+    for result in _judged([condition], _set_meanwhile("consume", by, seconds)):
+        assert result.exit_code == code
+        assert not result.inconclusive
+
+
+def _copied_again(late: Sequence[int]) -> Callable[[Stage, tuple[Any, ...]], Any]:
+    """A restarted mirror copies ten messages again a minute later, and these for the first time."""
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", thresholds=conditions, until_complete=False, duration=80)
+        await script.until(lambda: "c0" in stage.current)
+        await asyncio.sleep(2)
+        await script.produced("p0")
+        script.write(each for each in range(15) if each not in late)
+        await asyncio.sleep(60)
+        script.write(range(5, 15))
+
+    return script
+
+
+@pytest.mark.parametrize(("late", "code"), [((), 0), ((14,), 99)])
+def test_what_a_mirror_copies_again_is_not_late(late: Sequence[int], code: int) -> None:
+    """A message's latency is that of its first copy; one that comes then only is late."""
+    for result in _judged(["max<2s"], _copied_again(late)):
+        assert result.exit_code == code
+        assert result.counts["duplicated"] == 10 - len(late)
+        assert not any(result.backlog.values())
+
+
+def test_copies_have_no_latency_offline_either() -> None:
+    """A run of 15 messages has 15 latencies."""
+    (online, offline) = _judged([], _copied_again(()))
+    assert online.latency["t0"][0].count == online.latency["t0"][1].count == 15
+    assert offline.latency_seconds["t0"].count == 15

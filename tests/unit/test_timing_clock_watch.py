@@ -50,3 +50,13 @@ def test_a_monotonic_clock_does_not_run_backwards() -> None:
     """If it does, the readings were mixed up."""
     with pytest.raises(ValueError, match="backwards"):
         ClockWatch(WALL, 5).observe(WALL, 4)
+
+
+def test_how_far_apart_a_clocks_settings_are_is_no_sum_of_its_steps() -> None:
+    """Set forwards by 2 s, back by 3 s and forwards by 1 s: it showed times 3 s apart at most."""
+    watch = ClockWatch(WALL, 0)
+    watch.observe(WALL + 30_000_000 + 1_000, 1_000)
+    assert watch.set_by_ns == 0
+    for at, by in ((2, 2), (3, -1), (4, 0)):
+        watch.observe(WALL + at * 10**9 + by * 10**9, at * 10**9)
+    assert (watch.set_by_ns, watch.steps) == (3 * 10**9, 3)

@@ -19,6 +19,7 @@ from mirrortest.verify.ledger_record import (
     Registration,
     lane_key,
     lane_value,
+    parse,
     registration_key,
     registration_value,
 )
@@ -402,3 +403,13 @@ def test_a_part_that_tells_of_more_than_there_is_can_be_given_up() -> None:
     assert ledger.partial("r") == {STREAM}
     assert ledger.complete("r", given_up=ledger.partial("r"))
     assert ledger.lanes[STREAM].end is None
+
+
+def test_the_ledger_says_how_far_a_producers_clock_was_set() -> None:
+    """The most of all records of a lane, also after its successor closed it; absent where 0."""
+    never, set_once = LaneRecord(STREAM, 8), LaneRecord(STREAM, 8, clock_set_ns=3 * 10**9)
+    assert b"clock" not in lane_value(never)
+    read = parse(lane_key(STREAM), lane_value(set_once))
+    assert isinstance(read, LaneRecord)
+    assert read.merge(never).clock_set_ns == never.merge(read).clock_set_ns == 3 * 10**9
+    assert read.closed(8).clock_set_ns == 3 * 10**9

@@ -129,6 +129,8 @@ class AssignedPartition:
     backlog_to: int = 0
     """What lies below this offset was there when the partition was taken, or after a standstill:
     that it is read late is the reader's doing, so that its latencies are not measured."""
+    caught_up: bool = False
+    """Whether that was read. Before, what is in the log's next incarnation is a backlog, too."""
     watched_from: int = 0
     """From this offset on the destination's partitions were counted while messages came: how many
     a producer had planned for says only of those below where they may belong."""
@@ -350,6 +352,7 @@ class AssignedPartition:
             self.checker.apply(row)
             if row.stream is not None:
                 self.newest_ns = max(self.newest_ns, row.intended_last)
+        self.caught_up |= self.checker.next_offset >= self.backlog_to
         if len(records.offsets):
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))

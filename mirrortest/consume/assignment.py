@@ -138,7 +138,7 @@ class Assignment:
         until_answered = context.outage.until_answered
         assigned = context.partitions[at] = await until_answered(self._restored, at, *won)
         if await until_answered(self.begin_reading, assigned):
-            await until_answered(self._set_backlogs, [assigned])
+            await until_answered(self.set_backlogs, [assigned])
         return True
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
@@ -175,7 +175,7 @@ class Assignment:
             from_end = unread and at.partition < self._skipped.get(at.topic, 0)
             if await until_answered(partial(self.begin_reading, assigned, from_end=from_end)):
                 taken.append(assigned)
-        await until_answered(self._set_backlogs, taken)
+        await until_answered(self.set_backlogs, taken)
 
     def _begin_rebalance(self) -> None:
         self.rebalancing = True
@@ -326,17 +326,18 @@ class Assignment:
         for at in waiting:
             assigned, from_end = context.partitions[at], self._postponed[at]
             if at not in leaderless and await self.begin_reading(assigned, from_end=from_end):
-                await self._set_backlogs([assigned])
+                await self.set_backlogs([assigned])
         if known := sorted(at for at in self._unclaimed if at.topic in there):
             self._unclaimed -= {*known}
             self._postponed |= dict.fromkeys(known, False)
             await self._take(known)
 
-    async def _set_backlogs(self, taken: Collection[AssignedPartition]) -> None:
+    async def set_backlogs(self, taken: Collection[AssignedPartition]) -> None:
         """Measure no latencies of what is in these partitions already, unless that is asked for.
 
-        No consumer read them until now, so its age is no measure of the mirror. After an outage,
-        however, partitions are still ours: what comes late then is late for all.
+        No consumer read them until now, so its age is no measure of the mirror; nor in their next
+        incarnations, where these were found before the backlog was read. After an outage, however,
+        partitions are still ours: what comes late then is late for all.
         """
         await self.watch(taken)
         if not self._context.options.include_backlog:

@@ -84,7 +84,7 @@ class BatchJudge:
         """Measure no latencies of what is there by now: it may have waited for this consumer."""
         if not self._context.options.include_backlog:
             for assigned in self._context.partitions.values():
-                assigned.backlog_to = ALWAYS
+                assigned.backlog_to, assigned.caught_up = ALWAYS, False
 
     def end_backlogs(self, ends: Ends) -> None:
         """What comes beyond these ends is read as it comes."""
@@ -220,7 +220,8 @@ class BatchJudge:
             return
         # What was fetched counts as read: it must not go on from there if this fails.
         if await context.outage.until_answered(self._assignment.begin_reading, assigned):
-            await context.outage.until_answered(self._assignment.watch, [assigned])
+            begin = self._assignment.watch if assigned.caught_up else self._assignment.set_backlogs
+            await context.outage.until_answered(begin, [assigned])
 
 
 def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:

@@ -25,8 +25,8 @@ class ReadFigures:
         ended_ns: when the last message arrived; the wait for more is in no rate.
         messages: messages of whatever kind.
         value_bytes: bytes of their values, decompressed.
-        rebalance_ns: how long it had no partitions yet, or was about to get others; of several
-            consumers the longest.
+        rebalance_ns: how long of that it had no partitions yet, or was about to get others; of
+            several consumers the longest.
         lag: messages between the next one to be judged and the partitions' ends; None: unknown.
     """
 
@@ -177,7 +177,7 @@ class ReadClock:
         self._wall_offset_ns = wall_ns() - monotonic_ns()
         self._began = self._last = self._now()
         self._rebalancing_since: int | None = None
-        self._rebalanced = 0
+        self._rebalanced = self._rebalanced_by_last = 0
 
     def wall(self, monotonic_ns: int) -> int:
         """The wall's time at a monotonic one, ns since the epoch."""
@@ -190,6 +190,8 @@ class ReadClock:
     def arrived(self) -> None:
         """Messages were read just now."""
         self._last = self._now()
+        since = self._rebalancing_since
+        self._rebalanced_by_last = self._rebalanced + (0 if since is None else self._last - since)
 
     def rebalance_begins(self) -> None:
         """There are no partitions from now on; again, nothing happens."""
@@ -214,7 +216,7 @@ class ReadClock:
             ended_ns=self.wall(self._last),
             messages=messages,
             value_bytes=value_bytes,
-            rebalance_ns=self._rebalanced,
+            rebalance_ns=self._rebalanced_by_last,
             lag=lag,
         )
 

@@ -67,6 +67,22 @@ def test_the_wait_for_more_messages_is_in_no_rate() -> None:
     }
 
 
+def test_a_rebalance_behind_the_last_message_is_in_no_rate() -> None:
+    """Nor is the part of one that follows a message: the other consumers leave in the end."""
+    clock = Clock()
+    read = ReadClock(clock.monotonic, clock.wall)
+    read.begin()
+    clock.now += 3 * SECOND
+    read.rebalance_begins()
+    clock.now += SECOND
+    read.arrived()
+    clock.now += 30 * SECOND
+    read.rebalance_ends()
+    found = read.figures(messages=6, value_bytes=0, lag=0)
+    assert (found.seconds, found.rebalance_seconds) == (4.0, 1.0)
+    assert found.per_fetch_second(found.messages) == 2.0
+
+
 def test_an_end_of_a_rebalance_that_never_began_counts_nothing() -> None:
     """Fixed shares are taken without one."""
     clock = Clock()

@@ -1,0 +1,98 @@
+"""Logs that were replaced before, or while, a consumer reads them: which have latencies.
+
+The real applications on the simulated clusters, and their logs reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.config.threshold import thresholds
+from tests.simulation.offline import reconciled
+from tests.simulation.plan import Plan
+from tests.simulation.scenarios import Script, played
+
+if TYPE_CHECKING:
+    from tests.simulation.history import Stage
+
+_SMALL = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=90.0)
+_GROUP: dict[str, Any] = {
+    "group": "a", "until_complete": False, "thresholds": thresholds(["max<10s"]),
+}  # fmt: skip
+
+
+async def _begun(stage: Stage, seconds: float) -> Script:
+    """All was sent, five messages were mirrored, and a consumer reads them for so long."""
+    script = Script(stage)
+    await script.held_back()
+    stage.supervise("consume", "c0", duration=seconds, **_GROUP)
+    await script.until(lambda: "c0" in stage.current)
+    await asyncio.sleep(2)
+    script.write(range(5))
+    return script
+
+
+async def _ended(script: Script, name: str) -> None:
+    await script.until(lambda: name in script.stage.current)
+    await script.until(lambda: script.stage.current[name].ended_ns is not None)
+
+
+@pytest.mark.parametrize("cut_back", [False, True])
+def test_a_log_that_was_replaced_while_nobody_read_it_makes_no_mirror_slow(
+    cut_back: bool,
+) -> None:
+    """The next consumer finds the new one, a minute after it was written: a backlog."""
+
+    async def script(stage: Stage) -> None:
+        script = await _begun(stage, 10.0)
+        await _ended(script, "c0")
+        if cut_back:
+            script.copy.elect_unclean(3, script.world.now_ns)
+        else:
+            script.recreate()
+        script.write(range(3, 15))
+        await asyncio.sleep(60)
+        stage.supervise("consume", "c1", duration=20.0, **_GROUP)
+        await _ended(script, "c1")
+
+    stage = played(_SMALL, script)
+    report = stage.outcome.reports[-1]
+    assert all(each.passed for each in report.thresholds)
+    assert report.latency["t0"][0].count == 0
+    assert reconciled(stage).backlog["t0"] == report.backlog["t0"] == 10
+
+
+def test_a_log_that_is_replaced_during_a_standstill_makes_no_mirror_slow() -> None:
+    """What is in the new one may have waited for the consumer."""
+
+    async def script(stage: Stage) -> None:
+        script = await _begun(stage, 50.0)
+        await asyncio.sleep(5)
+        stage.current["c0"].process.pause()
+        await asyncio.sleep(1)
+        script.recreate()
+        script.write(range(5, 15))
+        await asyncio.sleep(20)
+        stage.current["c0"].process.resume()
+
+    report = played(_SMALL, script).outcome.reports[-1]
+    assert all(each.passed for each in report.thresholds)
+    assert (report.latency["t0"][0].count, report.backlog["t0"]) == (5, 10)
+
+
+def test_a_log_that_is_replaced_while_it_is_read_has_latencies() -> None:
+    """What the mirror brings a minute late is late."""
+
+    async def script(stage: Stage) -> None:
+        script = await _begun(stage, 80.0)
+        await asyncio.sleep(60)
+        script.recreate()
+        await asyncio.sleep(5)
+        script.write(range(5, 15))
+
+    report = played(_SMALL, script).outcome.reports[-1]
+    assert report.latency["t0"][0].count == 15
+    assert [each.passed for each in report.thresholds if each.threshold.series] == [False]

@@ -130,7 +130,8 @@ class AssignedPartition:
     """What lies below this offset was there when the partition was taken, or after a standstill:
     that it is read late is the reader's doing, so that its latencies are not measured."""
     caught_up: bool = False
-    """Whether that was read. Before, what is in the log's next incarnation is a backlog, too."""
+    """Whether nothing of that is left. Before, what is in the log's next incarnation is a backlog,
+    too."""
     watched_from: int = 0
     """From this offset on the destination's partitions were counted while messages came: how many
     a producer had planned for says only of those below where they may belong."""
@@ -157,6 +158,11 @@ class AssignedPartition:
             None if self.resumed else self.topic_id,
             self.cuts,
         )
+
+    def begin_backlog(self, end: int) -> None:
+        """What is up to there may have waited for the reader, who is at the next offset."""
+        # A reader that is beyond the end has not seen yet that the log was replaced.
+        self.backlog_to, self.caught_up = end, self.checker.next_offset == end
 
     @property
     def place(self) -> ReadPosition:

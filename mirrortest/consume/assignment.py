@@ -342,7 +342,7 @@ class Assignment:
         await self.watch(taken)
         if not self._context.options.include_backlog:
             for assigned in taken:
-                assigned.backlog_to = assigned.watched_from
+                assigned.begin_backlog(assigned.watched_from)
                 self._context.log.backlog(assigned)
 
     async def watch(self, partitions: Collection[AssignedPartition]) -> None:

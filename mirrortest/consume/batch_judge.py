@@ -84,14 +84,14 @@ class BatchJudge:
         """Measure no latencies of what is there by now: it may have waited for this consumer."""
         if not self._context.options.include_backlog:
             for assigned in self._context.partitions.values():
-                assigned.backlog_to, assigned.caught_up = ALWAYS, False
+                assigned.begin_backlog(ALWAYS)
 
     def end_backlogs(self, ends: Ends) -> None:
         """What comes beyond these ends is read as it comes."""
         for at, assigned in self._context.partitions.items():
             end = ends.get(at.topic, {}).get(at.partition)
             if assigned.backlog_to == ALWAYS and end is not None:
-                assigned.backlog_to = end
+                assigned.begin_backlog(end)
                 self._context.log.backlog(assigned)
 
     async def buffer_arrived(self) -> None:

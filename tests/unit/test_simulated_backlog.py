@@ -24,14 +24,14 @@ _GROUP: dict[str, Any] = {
 }  # fmt: skip
 
 
-async def _begun(stage: Stage, seconds: float) -> Script:
-    """All was sent, five messages were mirrored, and a consumer reads them for so long."""
+async def _begun(stage: Stage, seconds: float, mirrored: int = 5) -> Script:
+    """All was sent, some messages were mirrored, and a consumer reads them for so long."""
     script = Script(stage)
     await script.held_back()
     stage.supervise("consume", "c0", duration=seconds, **_GROUP)
     await script.until(lambda: "c0" in stage.current)
     await asyncio.sleep(2)
-    script.write(range(5))
+    script.write(range(mirrored))
     return script
 
 
@@ -83,15 +83,21 @@ def test_a_log_that_is_replaced_during_a_standstill_makes_no_mirror_slow() -> No
     assert (report.latency["t0"][0].count, report.backlog["t0"]) == (5, 10)
 
 
-def test_a_log_that_is_replaced_while_it_is_read_has_latencies() -> None:
-    """What the mirror brings a minute late is late."""
+@pytest.mark.parametrize("first", [0, 5])
+@pytest.mark.parametrize("stands", [False, True])
+def test_a_log_that_is_replaced_while_it_is_read_has_latencies(first: int, stands: bool) -> None:
+    """What the mirror brings a minute late is late; also if there was nothing before it."""
 
     async def script(stage: Stage) -> None:
-        script = await _begun(stage, 80.0)
-        await asyncio.sleep(60)
+        script = await _begun(stage, 80.0, first)
+        if stands:
+            await asyncio.sleep(5)
+            stage.current["c0"].process.pause()
+            await asyncio.sleep(10)
+            stage.current["c0"].process.resume()
+        await asyncio.sleep(50)
         script.recreate()
-        await asyncio.sleep(5)
-        script.write(range(5, 15))
+        script.write(range(first, 15))
 
     report = played(_SMALL, script).outcome.reports[-1]
     assert report.latency["t0"][0].count == 15

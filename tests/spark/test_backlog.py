@@ -58,7 +58,8 @@ class Reader:
             policy=ExpectPartition.SOURCE,
             counts=[1],
         )
-        self.held.read_from, self.held.backlog_to = 0, end
+        self.held.read_from = 0
+        self.held.begin_backlog(end)
         self.book.backlog(self.held)
 
     def read(self, *batches: tuple[int, int, int]) -> None:

@@ -301,6 +301,8 @@ def _evaluate(
     found = next((each for each in measured if each.figure.name == threshold.metric), None)
     if found is None or found.difference is None:
         why = found.why if found is not None else "not measured on either side"
+        lacking = threshold.metric in _ARRIVALS and (_clocks_off(base) or _clocks_off(side))
+        why = lacking or why
         return ThresholdChange(expression=threshold.text, passed=None, measured="", why=why)
     passed = threshold.of_interval(found.difference)
     why = "a part of the interval meets it: more repeats narrow it" if passed is None else ""
@@ -346,12 +348,20 @@ def _doubt(side: Side, metric: str) -> str:
     lacking = [
         each.run for each in side.repeats if metric not in (each.figures if figure else each.counts)
     ]
+    if lacking and metric in _ARRIVALS and (why := _clocks_off(side)):
+        return why
     if lacking:
         return f"not {'measured' if figure else 'counted'} in {_named(lacking)}"
     unsure = [each.run for each in side.repeats if each.judged is Verdict.INCONCLUSIVE]
     if unsure and (not figure or metric in _ARRIVALS):
         return f"the verdict is inconclusive in {_named(unsure)}"
     return ""
+
+
+def _clocks_off(side: Side) -> str:
+    """Why repeats have no latencies that could be compared; empty: clocks are no reason."""
+    spoilt = [each.run for each in side.repeats if each.clocks_off]
+    return f"wall clocks were set in {_named(spoilt)}, or disagree" if spoilt else ""
 
 
 def _named(runs: Sequence[str]) -> str:

@@ -52,6 +52,9 @@ class Repeat:
     figures: Mapping[str, float]
     counts: Mapping[str, int] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    clocks_off: bool = False
+    """Whether wall clocks were set meanwhile, or disagree by more than a latency: figures that this
+    spoils are left out."""
     settings: Settings = field(default_factory=dict)
     point: str = ""
     """What sets it apart from other points of its scenario; empty: nothing."""
@@ -84,11 +87,12 @@ def repeat(
         for kind in ("produce", "consume", "source observer", "reconcile")
     }
     values: dict[str, list[float]] = defaultdict(list)
+    arrived = of["reconcile"] or of["consume"]
     for document in of["produce"]:
         _add(values, _produced(document))
     for document in of["consume"]:
         _add(values, _read(document))
-    for document in of["reconcile"] or of["consume"]:
+    for document in arrived:
         _add(values, _latencies(document))
     for role in Role:
         _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))
@@ -108,6 +112,11 @@ def repeat(
             for kind, found in of.items()
             if found
         },
+        clocks_off=any(
+            _is_off(topic)
+            for each in (*of["consume"], *of["reconcile"])
+            for topic in each["latency_seconds"].values()
+        ),
         settings=settings_of(
             [each.session for each in logs],
             [each.get("settings", {}) for each in of["produce"]],
@@ -137,7 +146,7 @@ def _add(values: dict[str, list[float]], found: Iterable[tuple[str, float | None
     for name, value in found:
         if value is None:
             continue
-        # Clocks that disagree give times below zero, and nothing else is.
+        # Clocks that are set give times below zero, and nothing else is.
         if not isfinite(value) or (value < 0 and BY_NAME[name].unit is not Unit.SECONDS):
             raise ValueError(f"{name} is {value}")
         values[name].append(float(value))
@@ -172,18 +181,28 @@ def _read(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
         yield "consume_seconds", reading["seconds"]
         yield "rebalance_seconds", reading["rebalance_seconds"]
     for topic in document["latency_seconds"].values():
-        yield from _statistics(Series.SENT_LATENCY, topic["from_sent"])
+        if not _is_off(topic):
+            yield from _statistics(Series.SENT_LATENCY, topic["from_sent"])
 
 
 def _latencies(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
     """The latency from the intended time, of all topics together if the document has that."""
     topics = document["latency_seconds"]
     for topic in [topics[ALL_TOPICS]] if ALL_TOPICS in topics else topics.values():
-        offline = "quantiles" in topic
-        yield from _statistics(
-            Series.LATENCY,
-            {"mean": topic["mean"], **topic["quantiles"]} if offline else topic["from_intended"],
-        )
+        if not _is_off(topic):
+            yield from _statistics(Series.LATENCY, _from_intended(topic))
+
+
+def _from_intended(topic: Mapping[str, Any]) -> Mapping[str, float]:
+    if "quantiles" not in topic:
+        return topic["from_intended"]  # type: ignore[no-any-return]
+    return {"mean": topic["mean"], **topic["quantiles"]}
+
+
+def _is_off(topic: Mapping[str, Any]) -> bool:
+    """Whether clocks say more of a topic's latencies than the mirror does."""
+    every = [*_from_intended(topic).values(), *topic.get("from_sent", {}).values()]
+    return bool(topic.get("off")) or any(each is not None and each < 0 for each in every)
 
 
 def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[str, float | None]]:

@@ -131,6 +131,7 @@ class ConsumeReport:
                     "from_intended": _quantiles(intended),
                     "from_sent": _quantiles(sent),
                     "negative": intended.negative,
+                    "off": intended.off_ns / 1e9,
                 }
                 for topic, (intended, sent) in self.latency.items()
             },

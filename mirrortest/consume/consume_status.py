@@ -132,8 +132,8 @@ class ConsumeStatus:
             self.counts,
             total=self.counts.get("acked", 0),
             latencies={
-                Series.LATENCY: Histogram.of(self.latency.all),
-                Series.SENT_LATENCY: Histogram.of(self.sent_latency.all),
+                Series.LATENCY: Histogram.of(self.latency.all, self.latency.off_ns),
+                Series.SENT_LATENCY: Histogram.of(self.sent_latency.all, self.sent_latency.off_ns),
             },
             excused=self.excused,
             outstanding=0 if self.complete else None,
@@ -160,8 +160,8 @@ class ConsumeStatus:
             unread=self.unread,
             newest_age_seconds=self.age_seconds,
             quiet_seconds=self.quiet_seconds,
-            latency_seconds=latency_of(self.latency.all),
-            recent_latency_seconds=latency_of(self.latency.recent),
+            latency_seconds=latency_of(self.latency.all, self.latency.off_ns),
+            recent_latency_seconds=latency_of(self.latency.recent, self.latency.off_ns),
             outage=self.outage or None,
         )
 

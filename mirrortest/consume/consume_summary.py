@@ -8,11 +8,15 @@ from typing_extensions import TypedDict
 
 
 class ArrivalLatencies(TypedDict):
-    """In seconds, by name (avg, max, p50, ...); empty without any. `negative` are below zero."""
+    """In seconds, by name (avg, max, p50, ...); empty without any. `negative` are below zero.
+
+    They may be `off` by so much, since wall clocks were set during the run.
+    """
 
     from_intended: dict[str, float]
     from_sent: dict[str, float]
     negative: int
+    off: float
 
 
 class JudgedThreshold(TypedDict):

@@ -206,8 +206,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
         for row in by_partition.to_pylist()
     ]
-    latency, by_topic = _latencies(timed, session_topics.below_zero(plan))
-    latency.off_ns = session_topics.clocks_set_ns(plan)
+    latency, by_topic = _latencies(timed, plan)
     result = _Result(
         _counts(by_run, partitions),
         [*known.reasons, *coverage.reasons],
@@ -244,17 +243,20 @@ def _sums(judged: Bundles) -> dict[str, list[pa.Table]]:
 
 
 def _latencies(
-    timed: Mapping[minutes.Place, Histogram], below_zero_ns: Mapping[str, int]
+    timed: Mapping[minutes.Place, Histogram], plan: Plan
 ) -> tuple[Histogram, dict[str, Histogram]]:
     """The latencies of all topics together, and of each.
 
-    Rows have the number of those below zero, and sessions by topic how far the lowest is.
+    Rows have the number of those below zero, and sessions by topic how far the lowest is; and by
+    how much clocks were set.
     """
+    below_zero_ns, off_ns = session_topics.below_zero(plan), session_topics.clocks_set_ns(plan)
     total = Histogram()
     by_topic: dict[str, Histogram] = {}
     for (topic, _), histogram in timed.items():
         by_topic.setdefault(topic, Histogram()).merge(histogram)
     for topic, histogram in by_topic.items():
+        histogram.off_ns = off_ns
         if histogram.negative:
             histogram.minimum = min(histogram.minimum, -below_zero_ns[topic])
         total.merge(histogram)

@@ -78,9 +78,9 @@ class ConsumeDocument(StatusDocument):
     outage: str | None
 
 
-def latency_of(values: Sparse) -> Latency:
+def latency_of(values: Sparse, off_ns: int = 0) -> Latency:
     """A distribution in ns as one in seconds, with the 95th percentile besides the usual ones."""
-    histogram = Histogram.of(values)
+    histogram = Histogram.of(values, off_ns)
     found = Latency.of(histogram)
     if not histogram.count:
         return found

@@ -42,11 +42,13 @@ MINUTE_LATENCIES = {
 class Latency(DocumentPart):
     """A latency's distribution in seconds; `quantiles` by name (p50); empty where count is 0.
 
-    `negative` counts those below zero: clocks disagree, or were set.
+    `negative` counts those below zero: clocks disagree, or were set. Latencies may be `off` by so
+    much, since clocks were set during the run.
     """
 
     count: int
     negative: int
+    off: float = 0.0
     mean: float | None = None
     quantiles: dict[str, float] = Field(default_factory=dict)
 
@@ -58,6 +60,7 @@ class Latency(DocumentPart):
         return cls(
             count=histogram.count,
             negative=histogram.negative,
+            off=histogram.off_ns / 1e9,
             mean=histogram.mean / 1e9,
             quantiles={f"p{q * 100:g}": histogram.quantile(q) / 1e9 for q in QUANTILES},
         )

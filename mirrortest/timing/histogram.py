@@ -151,8 +151,8 @@ class Histogram:
         return Sparse(self.negative - earlier.negative, *_listed(counts))
 
     @classmethod
-    def of(cls, sparse: Sparse) -> Histogram:
-        """Rebuild from filled buckets, a bucket may come more than once.
+    def of(cls, sparse: Sparse, off_ns: int = 0) -> Histogram:
+        """Rebuild from filled buckets, a bucket may come more than once; and `off_ns`.
 
         Counts are exact; sum and extremes are those of the buckets' middles. Negative values count
         as -1 ns, as their size is unknown. Raises ValueError for a bucket that does not exist or a
@@ -160,6 +160,7 @@ class Histogram:
         """
         negative, buckets, counts = sparse
         histogram = cls()
+        histogram.off_ns = off_ns
         index = np.asarray(buckets, dtype=np.int64)
         number = np.asarray(counts, dtype=np.int64)
         if index.shape != number.shape or index.ndim != 1:

@@ -15,16 +15,24 @@ RECENT_NS = 10_000_000_000
 
 
 class Latencies(NamedTuple):
-    """A latency's distribution, ns: of all messages so far, and of the recent ones."""
+    """A latency's distribution, ns: of all messages so far, and of the recent ones.
+
+    `off_ns` is as in `Histogram`.
+    """
 
     all: Sparse = Sparse()
     recent: Sparse = Sparse()
+    off_ns: int = 0
 
     @classmethod
     def merged(cls, parts: Iterable[Latencies]) -> Latencies:
         """Those of several processes."""
         each = list(parts)
-        return cls(_merged(part.all for part in each), _merged(part.recent for part in each))
+        return cls(
+            _merged(part.all for part in each),
+            _merged(part.recent for part in each),
+            max((part.off_ns for part in each), default=0),
+        )
 
 
 NO_LATENCIES = Latencies()
@@ -61,7 +69,7 @@ class Recent:
                 (count - then) / seconds if seconds else 0.0
                 for count, then in zip(counts, before, strict=True)
             ),
-            Latencies(histogram.sparse(), histogram.since(earlier)),
+            Latencies(histogram.sparse(), histogram.since(earlier), histogram.off_ns),
         )
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
-from mirrortest.compare.comparison import compare
+from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.repeat import repeat
 from mirrortest.compare.terminal import why
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.errors import UsageError
 from mirrortest.model.verdict import Verdict
-from tests.compared import HIGH, LOW, judged_side, of, side
+from tests.compared import HIGH, LOW, consumed, judged_side, of, reconciled, side
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @pytest.mark.parametrize(
@@ -62,6 +68,35 @@ def test_what_the_base_may_have_counted_yet_decides_nothing(
     new = judged_side("pppp", lost=3)
     found = compare(judged_side(base), [new], [DifferenceThreshold.parse(threshold)])
     assert found.verdict is verdict
+
+
+def _arrived(topics: Sequence[dict[str, Any]], *, online: bool) -> Side:
+    """A repeat for each topic's latencies, as a consumer's or a reconciliation's summary has it."""
+    documents = [
+        consumed(
+            latency_seconds={"t": {**each, "from_intended": each["quantiles"], "from_sent": {}}}
+        )
+        if online
+        else reconciled(latency_seconds={"t": each})
+        for each in topics
+    ]
+    return Side("side", [repeat(f"r{at}", [each]) for at, each in enumerate(documents)])
+
+
+@pytest.mark.parametrize("online", [False, True])
+@pytest.mark.parametrize("times", [1, 4])
+@pytest.mark.parametrize("wrong", [{"off": 60.0}, {"quantiles": {"p99": -3.0}}])
+def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
+    wrong: dict[str, Any], times: int, *, online: bool
+) -> None:
+    """A condition would pass for a slower mirror, or fail for a prompt one."""
+    latency = {"count": 5, "negative": 0, "mean": 0.01, "quantiles": {"p99": 0.01}}
+    right = _arrived([latency] * 4, online=online)
+    spoilt = _arrived([latency] * (4 - times) + [latency | wrong] * times, online=online)
+    for base, new in ((right, spoilt), (spoilt, right)):
+        found = compare(base, [new], [DifferenceThreshold.parse("p(99)<+10%")])
+        (reason,) = found.inconclusive
+        assert "wall clocks were set in run" in reason
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,15 @@ def test_a_threshold_of_latency_is_that_of_all_workers() -> None:
     assert "p50 1.00 ms" in str(both)
 
 
+def test_what_clocks_may_have_caused_fails_no_threshold_yet() -> None:
+    """Also where the clock of another worker was set: all latencies may be off."""
+    slow = replace(consuming(), latency=Latencies(sparse(3_001 * MS), sparse(3_001 * MS)))
+    other = replace(consuming(), latency=Latencies(off_ns=2_000 * MS))
+    assert slow.failed
+    assert merged("c", None, None, [slow, other]).failed == []
+    assert merged("c", None, None, [slow, other]).document().latency_seconds.off == 2.0
+
+
 def test_what_remains_is_the_shorter_of_duration_and_messages() -> None:
     """At the rate at which messages arrive; where neither says so, it is open."""
     status = replace(consuming(), read=900, read_per_second=50.0)

@@ -45,9 +45,9 @@ class JudgedBatch:
 
     `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
     (`latency_sent` only where the message carries its actual send). Entry i of
-    `latency_intended` belongs to `rows[row_index[i]]`. The first `backlog_rows` rows are of the
-    backlog, whose latencies are not among these: `backlog` messages of the run. Nor are those of
-    further copies: a message is there when the first one is.
+    `latency_intended` belongs to `rows[row_index[i]]`. `backlog` messages of the run have none, as
+    they were there before their reader; nor have further copies: a message is there when the first
+    one is.
     """
 
     rows: list[SeenRow]
@@ -57,7 +57,6 @@ class JudgedBatch:
     messages: int
     value_bytes: int
     backlog: int = 0
-    backlog_rows: int = 0
 
 
 class Decoded(NamedTuple):
@@ -129,6 +128,9 @@ class AssignedPartition:
     backlog_to: int = 0
     """What lies below this offset was there when the partition was taken, or after a standstill:
     that it is read late is the reader's doing, so that its latencies are not measured."""
+    absent_ns: int = 0
+    """Of a partition that its reader saw come: when it looked for it last, and it was not there.
+    What had been sent by then is late for all, and counts as if it had come at once."""
     caught_up: bool = False
     """Whether nothing of that is left. Before, what is in the log's next incarnation is a backlog,
     too."""
@@ -159,10 +161,11 @@ class AssignedPartition:
             self.cuts,
         )
 
-    def begin_backlog(self, end: int) -> None:
+    def begin_backlog(self, end: int, absent_ns: int = 0) -> None:
         """What is up to there may have waited for the reader, who is at the next offset."""
         # A reader that is beyond the end has not seen yet that the log was replaced.
         self.backlog_to, self.caught_up = end, self.checker.next_offset == end
+        self.absent_ns = absent_ns
 
     @property
     def place(self) -> ReadPosition:
@@ -362,9 +365,13 @@ class AssignedPartition:
         if len(records.offsets):
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
-        backlog = int(np.count_nonzero(ours[:waited]))
-        ours[:waited] = False
-        sent = ours & (messages.sent_ns > 0)
+        read, sent = np.count_nonzero(ours), messages.sent_ns > 0
+        if waited:
+            ours[:waited] &= messages.intended_ns[:waited] < self.absent_ns
+            sent[:waited] &= messages.sent_ns[:waited] < self.absent_ns
+            arrived_ns = np.broadcast_to(arrived_ns, ours.shape).copy()
+            arrived_ns[:waited] = self.absent_ns
+        sent &= ours
         counts = [row.offset_hi - row.offset_lo for row in rows]
         return JudgedBatch(
             rows=rows,
@@ -373,8 +380,7 @@ class AssignedPartition:
             row_index=np.repeat(np.arange(len(rows)), counts)[ours],
             messages=len(messages.offset),
             value_bytes=int(np.maximum(records.value_len, 0).sum()),
-            backlog=backlog,
-            backlog_rows=sum(row.offset_lo < self.backlog_to for row in rows) if waited else 0,
+            backlog=int(read - np.count_nonzero(ours)),
         )
 
     def _routing(self, messages: MessageArrays, index: NDArray[np.int32]) -> NDArray[np.uint32]:

@@ -186,9 +186,9 @@ class ConsumerLog:
                 topic=mine.source,
                 partition=mine.at.partition,
                 topic_identity=identity,
-                latencies=None if row.stream is None or number < taken.backlog_rows else latencies,
+                latencies=latencies if latencies.buckets or latencies.negative else None,
             )
-            for number, (row, latencies) in enumerate(zip(taken.rows, each, strict=True))
+            for row, latencies in zip(taken.rows, each, strict=True)
         )
 
     def read(self, mine: AssignedPartition) -> None:

@@ -11,10 +11,11 @@ import structlog
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.loss import Losses
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from mirrortest.consume.end_offsets import Views
     from mirrortest.consume.options import ConsumeOptions
@@ -54,6 +55,10 @@ class JudgedTopics:
         """Destination topics whose brokers stamp the records that were read."""
         self._policy_asked: dict[str, float] = {}
         self._in_force: dict[str, list[int]] = {}
+        self._there: Mapping[str, int] = {}
+        """What the last look found, at `_looked_ns`; 0: there was none."""
+        self._looked_ns = 0
+        self._absent_ns: dict[TopicPartition, int] = {}
         self._counted_ns: dict[str, int] = {}
         """When each topic's partitions were last counted anew, ns since the epoch."""
         self._nothing_matched = False
@@ -64,19 +69,23 @@ class JudgedTopics:
 
     async def discover(self) -> None:
         """Look for topics and partitions that have come since. Raises ClusterError."""
-        options, before = self._options, self.counts
+        options, before, asked_ns = self._options, self.counts, time.time_ns()
         if options.topics:
-            self.counts = await self._admin.partition_counts(options.topics)
+            self.counts = there = await self._admin.partition_counts(options.topics)
             wanted = dict.fromkeys(options.topics)
             sources = options.mapping.sources_of(wanted)
         else:
-            counts = await self._admin.matching(self.pattern)
-            sources = self._with_unique_source((*counts, *self._topics_in_ledger()))
-            self.counts = {topic: counts[topic] for topic in counts if topic in sources}
+            there = await self._admin.matching(self.pattern)
+            sources = self._with_unique_source((*there, *self._topics_in_ledger()))
+            self.counts = {topic: there[topic] for topic in there if topic in sources}
             wanted = dict.fromkeys(sources)
             if not wanted and not self._nothing_matched:
                 self._nothing_matched = True
                 await self._warn_of_no_match()
+        for topic, count in there.items():
+            for number in range(self._there.get(topic, 0), count):
+                self._absent_ns[TopicPartition(topic, number)] = self._looked_ns
+        self._there, self._looked_ns = there, asked_ns
         for topic in wanted:
             if topic not in self.judges:
                 self.judges[topic] = TopicJudge(
@@ -122,6 +131,10 @@ class JudgedTopics:
     def stamped_at_source(self) -> set[str]:
         """Destination topics whose records the source's brokers stamp."""
         return {topic for topic, judge in self.judges.items() if judge.stamped_at_source}
+
+    def absent_ns(self, at: TopicPartition) -> int:
+        """When a partition was looked for last, and not there: all in it came later; 0: unknown."""
+        return self._absent_ns.get(at, 0)
 
     def returned(self) -> set[str]:
         """Topics that were missing and exist again, each returned once."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
+from mirrortest.model.topic_partition import TopicPartition
 from tests.unit.played_cluster import Played, consumer_of
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> Non
     await consumer.assignment.take_share()
     [held] = consumer.context.partitions.values()
     taken = await _taken_from(played, consumer, 0, 5)
-    assert (taken.messages, taken.backlog, taken.backlog_rows) == (5, 3, 1)
+    assert (taken.messages, taken.backlog) == (5, 3)
     assert [(row.seq_lo, row.seq_hi) for row in taken.rows] == [(0, 3), (3, 5)]
     assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [8_000] * 2
     assert taken.row_index.tolist() == [1, 1]
@@ -103,3 +105,22 @@ async def test_from_latest_reads_all_of_a_partition_that_came_later() -> None:
     await consumer.assignment.take_share()
     assert played.sought[-1] == ("a", 1, 0)
     assert played.unread_ranges == [("a", 0, 0, 3)]
+
+
+async def test_what_is_in_a_partition_that_was_added_came_after_the_look_before() -> None:
+    """Its reader was there first: what was sent by then is late at least from then on."""
+    played = Played({"a": 1})
+    consumer, topics = consumer_of(played)
+    await topics.discover()
+    (first, second) = TopicPartition("a", 0), TopicPartition("a", 1)
+    before_ns = time.time_ns()
+    await topics.discover()
+    after_ns = time.time_ns()
+    played.counts["a"] = 2
+    await topics.discover()
+    assert topics.absent_ns(first) == 0
+    assert before_ns <= topics.absent_ns(second) <= after_ns
+    await topics.discover()
+    assert topics.absent_ns(second) <= after_ns
+    await consumer.assignment.take_share()
+    assert consumer.context.partitions[second].absent_ns == topics.absent_ns(second)

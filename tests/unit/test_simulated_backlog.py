@@ -6,6 +6,7 @@ The real applications on the simulated clusters, and their logs reconciled.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -102,3 +103,36 @@ def test_a_log_that_is_replaced_while_it_is_read_has_latencies(first: int, stand
     report = played(_SMALL, script).outcome.reports[-1]
     assert report.latency["t0"][0].count == 15
     assert [each.passed for each in report.thresholds if each.threshold.series] == [False]
+
+
+@pytest.mark.parametrize("group", [None, "a"])
+@pytest.mark.parametrize(("seconds", "late"), [(60.0, 15), (0.0, 0)])
+def test_a_topic_that_the_mirror_creates_late_is_late(
+    group: str | None, seconds: float, late: int
+) -> None:
+    """All in it came after a look that did not find it: so late at least is what was sent before.
+
+    What was sent since may have come at once.
+    """
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        destination = stage.world.destination
+        destination.delete("t0", stage.world.now_ns)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", **_GROUP | {"until_complete": True, "group": group})
+        await script.until(lambda: "c0" in stage.current)
+        await asyncio.sleep(5)
+        await script.produced()
+        await asyncio.sleep(seconds)
+        destination.create("t0", stage.plan.partitions, now_ns=stage.world.now_ns)
+        script.write(range(15))
+
+    stage = played(replace(_SMALL, rate=10_000.0), script)
+    report, offline = stage.outcome.reports[-1], reconciled(stage, ["max<10s"])
+    online = report.latency["t0"][0]
+    assert report.backlog["t0"] == offline.backlog.get("t0", 0) == 15 - late
+    assert online.count == sum(each.count for each in offline.latency_seconds.values()) == late
+    assert not late or seconds - 5 < online.minimum / 1e9 <= online.maximum / 1e9 < seconds + 1
+    # A condition on the latency of no message is undecided.
+    assert report.exit_code == offline.exit_code == (99 if late else 3)

@@ -191,7 +191,7 @@ def hole(
 def backlog(
     topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
 ) -> Row:
-    """These offsets were there when the partition was taken; they have no latencies."""
+    """These offsets were there when the partition was taken, or after a standstill."""
     return _of_offsets(Kind.BACKLOG, topic, partition, offset_lo, offset_hi, topic_identity)
 
 

@@ -16,7 +16,7 @@ some are holes) |
 | hole | consumer | these offsets were read, and had no record, nor a transaction's marker or \
 aborted message: compaction leaves such |
 | backlog | consumer | these offsets were there when it took the partition, or after it stood \
-still: no latencies |
+still: no latencies, but of what had been sent before the partition was there |
 | unread | consumer | these offsets were deleted before they were read; they had no message with \
 an intended time after the minute of `intended_first` |
 | tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
@@ -97,7 +97,7 @@ ROWS = pa.schema(
     ]
 )
 """`negative` and the sparse latency histogram are of the latency from the intended time; null in
-`seen` rows of a backlog.
+`seen` rows without one: of a backlog, or of further copies.
 
 On the producer's side `partition` and offsets are the source's and `arrived_*` is when the
 acknowledgement came; on the consumer's side they are the destination's. `topic` is the source

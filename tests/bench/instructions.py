@@ -26,6 +26,7 @@ from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
 from mirrortest.consume.fetch_buffer import FetchBuffer
 from mirrortest.consume.outage import Outage
+from mirrortest.consume.standstill import Standstill
 from mirrortest.kafka.fetched import batches
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.placement import ExpectPartition
@@ -106,6 +107,8 @@ class Rows:
 class Fetches:
     """A reader whose fetches are there already."""
 
+    sees_markers = True
+
     def __init__(self, fetched: list[tuple[int, memoryview]]) -> None:
         self._fetched = iter(fetched)
 
@@ -129,7 +132,13 @@ async def judge(fetched: list[tuple[int, memoryview]]) -> None:
         at, 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
     )
     options = consume_options()
-    topics = SimpleNamespace(counts={"t": 1}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(
+        counts={"t": 1},
+        compacted=set(),
+        policy_hidden=set(),
+        stamped=set(),
+        stamped_at_source=set(),
+    )
     parts = SimpleNamespace(
         options=options,
         reader=Fetches(fetched),
@@ -137,6 +146,7 @@ async def judge(fetched: list[tuple[int, memoryview]]) -> None:
         log=ConsumerLog(cast("Any", Rows()), options, cast("Any", topics)),
         metrics=ConsumerMetrics(options),
         outage=Outage("destination"),
+        standstill=Standstill(),
         partitions={at: assigned},
         buffer=FetchBuffer(),
     )

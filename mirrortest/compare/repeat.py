@@ -87,12 +87,11 @@ def repeat(
         for kind in ("produce", "consume", "source observer", "reconcile")
     }
     values: dict[str, list[float]] = defaultdict(list)
-    arrived = of["reconcile"] or of["consume"]
     for document in of["produce"]:
         _add(values, _produced(document))
     for document in of["consume"]:
         _add(values, _read(document))
-    for document in arrived:
+    for document in of["reconcile"] or of["consume"]:
         _add(values, _latencies(document))
     for role in Role:
         _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))

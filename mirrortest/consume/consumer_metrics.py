@@ -20,7 +20,7 @@ from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.findings import WRONG, Finding, Outcome
-from mirrortest.results.words import below_zero
+from mirrortest.results.words import below_zero, clock_set
 from mirrortest.timing.clock_watch import STEP_BOUND_NS, ClockWatch
 from mirrortest.timing.histogram import Histogram
 
@@ -69,16 +69,12 @@ class Clocks:
         self._set_back: set[tuple[str, int]] = set()
         self.producers_ns = 0
         """By how much a producer's clock was set, as messages show or the ledger says."""
-        self._told_ns = 0
 
     def look(self) -> None:
         """Read our own clocks once more."""
         step = self.watch.measure(self._monotonic_ns, self._wall_ns)
         if step is not None:
-            self._warn(
-                f"the wall clock here was set by {step.by_ns / 1e9:+.3f} s during the run: "
-                "latencies around it are off by as much, verdicts are not touched"
-            )
+            self._warn(clock_set("the wall clock here", step.by_ns, "+"))
 
     def earliest_ns(self) -> int:
         """The wall time now, ns since the epoch, by the earliest that our clock was set during it.
@@ -100,15 +96,9 @@ class Clocks:
 
     def producers_say(self, set_ns: int) -> None:
         """The ledger says that a producer's clock was set so far."""
-        if set_ns <= self._told_ns:
-            return
+        if set_ns and not self.producers_ns:
+            self._warn(clock_set("the wall clock of a producer", set_ns))
         self.producers_ns = max(self.producers_ns, set_ns)
-        if not self._told_ns and not self._set_back:
-            self._warn(
-                f"the wall clock of a producer was set by {set_ns / 1e9:.3f} s during the run: "
-                "latencies around it are off by as much, verdicts are not touched"
-            )
-        self._told_ns = set_ns
 
     def follow(self, rows: Iterable[SeenRow]) -> None:
         """Look at the times of messages without findings, in the order of one partition."""
@@ -120,10 +110,11 @@ class Clocks:
                 continue  # a copy, or out of order
             self._last[row.stream] = (row.seq_hi, row.intended_last)
             back_ns = intended_ns - row.intended_first
+            if back_ns <= STEP_BOUND_NS:
+                continue
+            self.producers_ns = max(self.producers_ns, back_ns)
             producer = (row.stream.producer, row.stream.incarnation)
-            if back_ns > STEP_BOUND_NS:
-                self.producers_ns = max(self.producers_ns, back_ns)
-            if back_ns > STEP_BOUND_NS and producer not in self._set_back:
+            if producer not in self._set_back:
                 self._set_back.add(producer)
                 self._warn(
                     f"the wall clock of producer {producer[0]} (incarnation {producer[1]}) was "

@@ -47,7 +47,7 @@ from mirrortest.results.summary import (
     Summary,
     Threshold,
 )
-from mirrortest.results.words import below_zero, clocks_set, unproven_copies
+from mirrortest.results.words import below_zero, clock_set, unproven_copies
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
@@ -216,7 +216,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
             *map(HIDDEN.format, session_topics.hidden_topics(plan)),
             *undelivered.notes,
             *itertools.starmap(unproven_copies, of_others.items()),
-            *([clocks_set(latency.off_ns)] if latency.off_ns else []),
+            *([clock_set("a wall clock", latency.off_ns)] if latency.off_ns else []),
             *(below_zero(topic, each) for topic, each in by_topic.items() if each.negative),
         ],
         compared,

@@ -142,10 +142,10 @@ def below_zero(topic: str, latency: Histogram) -> str:
     )
 
 
-def clocks_set(by_ns: int) -> str:
-    """The note on a run during which wall clocks were set."""
+def clock_set(clock: str, by_ns: int, sign: str = "") -> str:
+    """The note on a wall clock that was set during the run; `sign` "+": it says in which way."""
     return (
-        f"a wall clock was set by {by_ns / 1e9:.3f} s during the run: latencies around it are off "
+        f"{clock} was set by {by_ns / 1e9:{sign}.3f} s during the run: latencies around it are off "
         "by as much, verdicts are not touched"
     )
 

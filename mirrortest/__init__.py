@@ -1,3 +1,3 @@
-"""mirrortest: a tester that stands on both sides of a Kafka mirror."""
+"""mirrortest: tests the mirroring of Kafka topics from both sides of the mirror."""
 
 __version__ = "0.1.0"

@@ -4,7 +4,7 @@
 
     MirrortestError                 exit code 1
     ├── UsageError                  2: an option, a file or an argument is wrong
-    ├── ClusterError                1: a Kafka cluster cannot be reached, or refuses
+    ├── ClusterError                1: a Kafka cluster cannot be reached, or refuses a request
     │   ├── UnreachableError
     │   ├── TopicMissingError
     │   ├── TopicReplacedError
@@ -14,10 +14,10 @@
     ├── JavaMissingError            1: no Java runtime is new enough
     ├── LabError                    1: a part of the lab did not start, or died
     ├── WorkerError                 1: one of a command's processes died
-    ├── InstallationError           1: an installed file is missing, or of another source
-    └── InterruptedRunError         128 + the signal's number: a second one ended the run at once
+    ├── InstallationError           1: an installed file is missing, or is of other sources
+    └── InterruptedRunError         128 + the signal's number: a second signal ended the run at once
 
-Each message is one line for the user: what is wrong, and what to do.
+Each error's text is one line for the user: what is wrong, and what to do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from mirrortest.model.verdict import ExitCode
 
 
 class MirrortestError(Exception):
-    """Base of the tree; its text is one line for the user."""
+    """The base of all errors; its text is one line for the user."""
 
     exit_code: int = ExitCode.ERROR.value
 
@@ -38,7 +38,7 @@ class UsageError(MirrortestError):
 
 
 class ClusterError(MirrortestError):
-    """A Kafka cluster cannot be reached or refuses what was asked."""
+    """A Kafka cluster cannot be reached or refuses a request."""
 
 
 class UnreachableError(ClusterError):
@@ -46,19 +46,19 @@ class UnreachableError(ClusterError):
 
 
 class TopicMissingError(ClusterError):
-    """A topic does not exist; the text names it and how to have it made."""
+    """A topic does not exist; the text names it and how to create it."""
 
 
 class TopicReplacedError(ClusterError):
-    """A topic does not hold any more what was read of it: it was created again, or cut."""
+    """A topic no longer contains what was read from it: it was recreated or truncated."""
 
 
 class PartitionCountError(ClusterError):
-    """A topic's partition count contradicts what was asked for."""
+    """A topic's partition count does not fit the request."""
 
 
 class FencedError(MirrortestError):
-    """Another incarnation or consumer has taken this one's place."""
+    """Another incarnation or consumer fences this one."""
 
 
 class SequenceLogError(MirrortestError):
@@ -66,7 +66,7 @@ class SequenceLogError(MirrortestError):
 
 
 class JavaMissingError(MirrortestError):
-    """No Java runtime was found that is new enough; the text says what to install."""
+    """No Java runtime is new enough; the text says what to install."""
 
 
 class LabError(MirrortestError):
@@ -78,7 +78,7 @@ class WorkerError(MirrortestError):
 
 
 class InstallationError(MirrortestError):
-    """An installed file is missing, or compiled from another source; the text says what to do."""
+    """An installed file is missing, or compiled from other sources; the text says what to do."""
 
 
 class InterruptedRunError(MirrortestError):

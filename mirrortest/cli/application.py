@@ -1,4 +1,4 @@
-"""An application in an event loop, and the signals that end it."""
+"""Run an application in an event loop, until it returns or a signal ends it."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ _INTERRUPTED = "a second signal ended the run at once: the drain is not complete
 def run_application(main: Callable[[asyncio.Event], Awaitable[T]], *, writes: bool = True) -> T:
     """Run an application until it returns.
 
-    The first SIGINT or SIGTERM sets the event it was given: it drains and returns. The second
-    cancels it, and ends the process if that takes longer than a moment; so does a third. One that
-    `writes` nothing has nothing to drain: the first signal cancels it.
+    The first SIGINT or SIGTERM sets the event that `main` gets: the application drains and returns.
+    The second one cancels it. A third one ends the process, as do `_ABORT_SECONDS` without success.
+    An application that does not write (`writes`) has nothing to drain: the first signal cancels it.
 
     Raises:
-        InstallationError: a compiled module is of another source.
+        InstallationError: a compiled module was compiled from another source.
         InterruptedRunError: a signal ended the run at once.
+        ClusterError: the client library cancelled its own tasks.
     """
-    compiled.check()  # of what the application has imported
+    compiled.check()  # of the modules that the application has imported
     interrupt = signal.getsignal(signal.SIGINT)
     # Imported modules are never garbage: do not search them again and again.
     gc.freeze()
@@ -66,7 +67,7 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]], *, writes: bo
             err.print(f"[bold red]error:[/] {interrupted}")
             end_at_once(number)
 
-        # They stay until the loop is closed, so that they also end the clean-up after the run.
+        # The handlers stay until the loop is closed: they also end the clean-up after the run.
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
         with contextlib.suppress(asyncio.CancelledError):

@@ -30,7 +30,7 @@ Examples:
 
 
 class Forms(StrEnum):
-    """In which form messages are sent."""
+    """The forms in which messages are sent."""
 
     BODY = "body"
     HEADERS = "headers"
@@ -38,7 +38,7 @@ class Forms(StrEnum):
 
     @property
     def forms(self) -> tuple[Form, ...]:
-        """The forms themselves."""
+        """The forms of messages that this choice means."""
         return tuple(Form) if self is Forms.BOTH else (Form(self.value),)
 
 
@@ -111,7 +111,7 @@ def calibrate(
 
 
 def _run(calibration: CalibrationPlan, folder: Path) -> None:
-    """Run it on a new lab, and reconcile."""
+    """Run a calibration on a new lab, and reconcile its logs."""
     from mirrortest.cli.application import run_application
     from mirrortest.cli.live import LiveLines
     from mirrortest.cli.spark import spark_session

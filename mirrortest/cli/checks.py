@@ -1,4 +1,4 @@
-"""The doctor's checks as a command's result: of `doctor`, and of `--dry-run` of others."""
+"""The doctor's checks as a result: of `doctor`, and of `--dry-run` in other commands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DryRun: TypeAlias = Annotated[
 
 
 def show_checks(request: DoctorOptions, output: Output) -> NoReturn:
-    """Check, show what was found, and exit: 0, or 1 where a check is an error."""
+    """Run the checks, show what they found, and exit: 1 if one is an error, else 0."""
     from mirrortest.cli.application import run_application
     from mirrortest.doctor.examination import examine
 

@@ -1,4 +1,4 @@
-"""A table of a scenario as the arguments of the command whose options it has."""
+"""Write a client's table of a scenario as arguments of its command."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 from typer.main import get_command
 
 from mirrortest.cli.help_layout import Program, aliases_of
-from mirrortest.cli.main import ParserError, add_verb, in_our_words
+from mirrortest.cli.main import ParserError, add_verb, parser_error_text
 from mirrortest.config.option_file import value_text
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.errors import UsageError
 
-_OF_CLIENTS = frozenset(
+_SET_FOR_CLIENTS = frozenset(
     ("report", "status-file", "csv", "progress", "json", "format", "dry-run", "print-workload")
 )
-_OURS = {
-    "produce": _OF_CLIENTS,
-    "consume": _OF_CLIENTS,
+_SET_BY_SCENARIO = {
+    "produce": _SET_FOR_CLIENTS,
+    "consume": _SET_FOR_CLIENTS,
     "observe": frozenset(("report", "json", "once")),
 }
-"""What a scenario decides itself."""
+"""By verb, the options that a scenario sets itself."""
 
 
 def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
-    """Write a table as arguments, and check each.
+    """Write a table as arguments, and check them.
 
     Raises:
-        UsageError: there is no such option, or its value is wrong.
+        UsageError: an option does not exist, has a wrong value, or is set by the scenario.
     """
     command, where = _commands()[verb], "[observe]" if verb == "observe" else f"[[{verb}]]"
     options = {
@@ -41,10 +41,12 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
     written: list[str] = []
     for key, value in table.items():
         if key not in options:
-            valid = [name for name in options if name not in _OURS[verb] and name != "help"]
+            valid = [
+                name for name in options if name not in _SET_BY_SCENARIO[verb] and name != "help"
+            ]
             raise UsageError(f"{where} {key}: there is no such option; {did_you_mean(key, valid)}")
         name = options[key].opts[0]
-        if name.removeprefix("--") in _OURS[verb]:
+        if name.removeprefix("--") in _SET_BY_SCENARIO[verb]:
             raise UsageError(f"{where} {key}: the scenario sets it: leave it out")
         written += _written(f"{where} {key}", name, value, options[key])
     try:
@@ -52,14 +54,14 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
     except UsageError as error:
         raise UsageError(f"{where} {str(error).removeprefix('--')}") from None
     except ParserError as error:
-        raise UsageError(f"{where} {in_our_words(error)}") from None
+        raise UsageError(f"{where} {parser_error_text(error)}") from None
     return written
 
 
 @functools.cache
 def _commands() -> dict[str, Any]:
     app = Program()
-    for verb in _OURS:
+    for verb in _SET_BY_SCENARIO:
         add_verb(app, verb)
     found: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     return found

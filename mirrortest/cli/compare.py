@@ -1,4 +1,4 @@
-"""`mirrortest compare`: what got worse between runs, what better, and what cannot be told."""
+"""`mirrortest compare`: what got worse between runs, what got better, what is inconclusive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Examples:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOutput(Output):
-    """Where a comparison goes."""
+    """Where a comparison is written."""
 
     html: Path | None = option(
         None,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
 
 _UNBOUNDED = 160
-"""Columns of a file or a pipe, which have no width of their own: no table needs more."""
+"""Columns for a file or a pipe, which has no width of its own: no table needs more."""
 
 
 def _width() -> int | None:
@@ -36,20 +36,20 @@ def _width() -> int | None:
 
 
 class SafeConsole(Console):
-    """Rich's, with what cannot be printed escaped in every text that it shows.
+    """A rich console that escapes unprintable characters in every text.
 
-    `printing` is held from where a live display is to where it is again: Rich lets one thread
-    print while another one renews the display, and each goes by what the other has not written.
+    `printing` is locked while a text is printed, and while a live display is refreshed. Rich lets
+    one thread print while another refreshes the display, and neither allows for the other's output.
     """
 
-    def __init__(self, **look: Any) -> None:
-        super().__init__(emoji=False, **look)  # :1: is of an address, not a picture
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(emoji=False, **keywords)  # :1: is part of an address, not an emoji
         self.printing = RLock()
 
-    def print(self, *objects: Any, **how: Any) -> None:
+    def print(self, *objects: Any, **keywords: Any) -> None:
         """See rich."""
         with self.printing:
-            super().print(*objects, **how)
+            super().print(*objects, **keywords)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -68,10 +68,12 @@ _EXTRAS = {"lab": "jgo", "report": "jinja2", "spark": "pyspark"}
 
 
 def require(*extras: str) -> None:
-    """Fail early, and not minutes later: MirrortestError names all that is to be installed.
+    """Fail early if an extra of the package is missing, or the Java that Spark needs.
 
-    `extras` are those of the package that a verb will need. The one for Spark brings no Java, that
-    for the lab does; `spark-submit` has one.
+    The extra for Spark does not bring Java, the one for the lab does. `spark-submit` has its own.
+
+    Raises:
+        MirrortestError: something is missing; the text names everything to install.
     """
     from mirrortest.reconcile.jvm import spark_java
     from mirrortest.reconcile.spark_session import given_by_spark_submit
@@ -92,7 +94,7 @@ def require(*extras: str) -> None:
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Print warnings; they may contain the user's own words."""
+    """Print warnings, escaped: they can contain text that the user typed."""
     for line in lines:
         err.print(f"[yellow]warning:[/] {escape(visible(line))}")
 
@@ -104,9 +106,9 @@ def show(
     as_json: bool,
     report: Path | None,
 ) -> None:
-    """Print a result, for people or as JSON; and write its summary to the file of `--report`.
+    """Print a result, for people or as JSON, and write its summary to the file of `--report`.
 
-    Without a `view` all that people want has been printed.
+    Without a `view`, everything for people has been printed before.
 
     Raises:
         MirrortestError: the file cannot be written.

@@ -66,12 +66,12 @@ Examples:
     mirrortest consume --role source --bootstrap-server dc1:9092 --run n20261127 --topics orders,clicks.eu
 
 Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check failed.
-"""  # noqa: E501  # commands are pasted whole
+"""  # noqa: E501  # a command is one line, to be pasted
 
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerConnection:
-    """How the source's brokers are reached, where the mirror does not copy the ledger."""
+    """The connection to the source's brokers, for a mirror that does not copy the ledger."""
 
     ledger_bootstrap_server: str | None = option(
         None, "Read the ledger from the source's brokers, not from its copy."
@@ -79,7 +79,7 @@ class LedgerConnection:
     ledger_command_config: Path | None = option(None, "Client properties for the source's brokers.")
 
     def client(self, connection: Connection) -> ClientConfig | None:
-        """The client's configuration; None where the ledger's copy is read."""
+        """The client's configuration; None if the consumer reads the ledger's copy."""
         if self.ledger_bootstrap_server is None and self.ledger_command_config is None:
             return None
         if self.ledger_command_config is not None:
@@ -93,7 +93,7 @@ class LedgerConnection:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumeOutput(LoadOutput):
-    """Where a consumer's summary goes, and in whose words."""
+    """Where a consumer's summary goes, and in which format."""
 
     show_detailed_stats: bool = option(
         False,
@@ -102,7 +102,7 @@ class ConsumeOutput(LoadOutput):
     hide_header: bool = option(False, "With --format kafka: print no line of column names.")
 
     def __post_init__(self) -> None:
-        """Refuse what the other format does not have."""
+        """Refuse options of the other format."""
         super().__post_init__()
         if self.format is ResultFormat.KAFKA:
             return
@@ -117,7 +117,7 @@ class ConsumeOutput(LoadOutput):
 
 
 @from_models
-def consume(  # noqa: D103  # the help text is an option of its own, with examples
+def consume(  # noqa: D103  # its help is below, with examples
     *,
     bootstrap_server: Annotated[
         str | None,
@@ -181,9 +181,9 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         thresholds=read_thresholds(tuple(threshold or ()), exactly_once=exactly_once),
         ledger_client=ledger_client,
     )
-    _refuse_our_own(request)
+    _refuse_own_topics(request)
     if dry_run:
-        show_checks(_to_check(request, find_names=not names.given), output)
+        show_checks(_doctor_options(request, find_names=not names.given), output)
     begin_csv_file(request.csv)
     if output.show_detailed_stats:
         display.windows = _windows(progress.reporting_interval)
@@ -223,16 +223,16 @@ def _run(
     from mirrortest.consume.consumer import run as run_consumer
     from mirrortest.consume.source_names import with_alias
     from mirrortest.workers.consumers import run as run_workers
-    from mirrortest.workers.consumers import useful
+    from mirrortest.workers.consumers import useful_workers
     from mirrortest.workers.worker_pool import PoolReport
 
     async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
         named = options
         if find_names and options.role is Role.CONSUMER:
             named = await with_alias(options)
-            _refuse_our_own(named)
+            _refuse_own_topics(named)
         count = workers
-        if count > 1 and (most := await useful(named, count)) < count:
+        if count > 1 and (most := await useful_workers(named, count)) < count:
             console.err.print(f"--workers {count}: there are partitions for {most}: {most} run")
             count = most
         if count > 1:
@@ -245,14 +245,14 @@ def _run(
         return run_application(main)
 
 
-def _to_check(request: ConsumeOptions, *, find_names: bool) -> DoctorOptions:
-    """What this consumer needs of the cluster that it reads."""
+def _doctor_options(request: ConsumeOptions, *, find_names: bool) -> DoctorOptions:
+    """The request to check the cluster that this consumer reads."""
     from mirrortest.cli.application import run_application
     from mirrortest.consume.source_names import with_alias
 
     mapping = request.mapping
     if find_names and request.role is Role.CONSUMER:
-        with contextlib.suppress(ClusterError):  # the first check says so
+        with contextlib.suppress(ClusterError):  # the doctor's first check reports it
             mapping = run_application(lambda _: with_alias(request), writes=False).mapping
     return DoctorOptions(
         destination=request.client,
@@ -266,14 +266,14 @@ def _to_check(request: ConsumeOptions, *, find_names: bool) -> DoctorOptions:
     )
 
 
-def _refuse_our_own(options: ConsumeOptions) -> None:
-    """Refuse topics that hold no messages to be judged, and one for both ledger and states."""
+def _refuse_own_topics(options: ConsumeOptions) -> None:
+    """Refuse mirrortest's own topics in --topics, and one topic for both ledger and states."""
     ledger = options.mapping.destination_of(options.ledger_topic)
     if options.state_topic == ledger:
         raise UsageError(f"--state-topic: {ledger!r} is the ledger's topic")
-    for topic, whose in ((ledger, "ledger's"), (options.state_topic, "states'")):
+    for topic, owner in ((ledger, "ledger's"), (options.state_topic, "states'")):
         if topic in options.topics:
-            raise UsageError(f"--topics: {topic!r} is the {whose} topic")
+            raise UsageError(f"--topics: {topic!r} is the {owner} topic")
 
 
 consume.__doc__ = f"Judge a mirror's copy while it arrives.\n{EXAMPLES}"

@@ -24,11 +24,11 @@ Examples:
 Each line is ✓ (right), ! (a result would be missing or less certain) or ✗ (the test cannot work), with what to do. Nothing is written to any cluster.
 
 Exit codes: 0 nothing is ✗, 1 something is, 2 usage.
-"""  # noqa: E501  # commands are pasted whole
+"""  # noqa: E501  # a command is one line, to be pasted
 
 
 @from_models
-def doctor(  # noqa: D103  # the help text is an option of its own, with examples
+def doctor(  # noqa: D103  # its help is below, with examples
     *,
     clusters: BothClusters,
     options: partial[DoctorOptions],

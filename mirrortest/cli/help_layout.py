@@ -1,6 +1,6 @@
-"""How help is shown: paragraphs, examples, and options in groups, the same in all commands.
+"""The layout of help: paragraphs, examples, and options in groups, the same in all commands.
 
-Plain text, as its parser writes it: rich's panels are narrower, and cost half of the time.
+The parser writes it as text: rich's panels are narrower, and take half of the time.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from typer.models import CommandFunctionType
 
 BY_ENVIRONMENT = " [env]"
-"""Behind the help of an option that the environment can give."""
+"""Suffix of the help of an option that an environment variable can set."""
 ENVIRONMENT = (
     "[env]: also by an environment variable, MIRRORTEST_ and the option's name: "
     "MIRRORTEST_LOG_DIR for --log-dir."
 )
 
 _WIDTH = 78
-"""Columns of a help's lines, as the parser has them."""
+"""Columns of a line of help; the parser has the same."""
 _CODE = 4
-"""Columns from which on a line is a command or a file's."""
+"""Least indentation, in columns, of a line that is a command or part of a file."""
 _NAMES = 34
-"""Columns of the options' names; a longer one has a line of its own."""
+"""Columns for the options' names; a longer name gets its own line."""
 
 _GROUPS = {
     "Connection": (
@@ -86,8 +86,8 @@ _METAVARS = {
 _METAVAR_OF = {name: metavar for metavar, names in _METAVARS.items() for name in names.split()}
 
 
-class _PlainHelp:
-    """Help as text: of a command, or of commands that have others below them."""
+class _TextHelp:
+    """Help as text, for a command or for a group of commands."""
 
     help: str | None
     epilog: str | None
@@ -102,7 +102,7 @@ class _PlainHelp:
         _write(formatter, self.epilog)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """See click; an argument is called there as below."""
+        """See click; arguments have the same names as in the list below the usage."""
         arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
         return [
             "[OPTIONS]",
@@ -125,14 +125,14 @@ class _PlainHelp:
                     formatter.write_dl(records, col_max=_NAMES)
 
 
-class Verb(_PlainHelp, TyperCommand):
-    """A command, with its options laid out.
+class Verb(_TextHelp, TyperCommand):
+    """A command whose help is laid out here.
 
-    An alias is not shown: it is a name of Kafka's tools, for those who type it.
+    Aliases are not shown: they are the names that Kafka's tools use, for users who type those.
     """
 
-    def __init__(self, *arguments: Any, **how: Any) -> None:
-        super().__init__(*arguments, **how)
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
         self.help = "\n".join(map(_wrapped, _joined(self.help or "")))
         self.params.sort(key=lambda parameter: _ORDER.index(group_of(parameter)))
         for option in self.params:
@@ -142,19 +142,19 @@ class Verb(_PlainHelp, TyperCommand):
             self.epilog = ENVIRONMENT
 
 
-class Verbs(_PlainHelp, TyperGroup):
-    """Commands, one of which is chosen."""
+class Verbs(_TextHelp, TyperGroup):
+    """A group of commands whose help is laid out here."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """See click; the commands come first."""
         with formatter.section(typer.style("Commands", bold=True)):
-            # The first paragraph of each one's help.
+            # The first paragraph of each command's help.
             texts = ((name, command.help or "") for name, command in self.commands.items())
             formatter.write_dl([(name, text.partition("\n\n")[0]) for name, text in texts])
         super().format_options(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """See click; aliases become the names that they stand for."""
+        """See click; aliases are replaced by the options' names."""
         name, command, rest = super().resolve_command(ctx, args)
         names = {
             alias: option.opts[0]
@@ -165,23 +165,23 @@ class Verbs(_PlainHelp, TyperGroup):
 
 
 class Program(typer.Typer):
-    """Commands whose help is laid out here."""
+    """A typer application whose help is laid out here."""
 
-    def __init__(self, **how: Any) -> None:
-        super().__init__(cls=Verbs, rich_markup_mode=None, **how)
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(cls=Verbs, rich_markup_mode=None, **keywords)
 
     def command(  # type: ignore[override]  # no other parameter is used
         self,
         name: str | None = None,
         *,
-        help: str | None = None,  # noqa: A002  # the name that typer has
+        help: str | None = None,  # noqa: A002  # typer's name
     ) -> Callable[[CommandFunctionType], CommandFunctionType]:
         """See typer."""
         return super().command(name, cls=Verb, help=help)
 
 
 def aliases_of(option: Any) -> list[str]:
-    """The further names of an option that was laid out."""
+    """The aliases of an option that was laid out."""
     found: list[str] = getattr(option, "aliases", [])
     return found
 
@@ -202,7 +202,7 @@ def _name(argument: Any) -> str:
 
 
 def _joined(text: str) -> list[str]:
-    """Its lines, where those of a paragraph are one: the terminal's width breaks it."""
+    """Split text into lines, with each paragraph as one line: `_filled` wraps it later."""
     lines: list[str] = []
     for line in text.splitlines():
         if lines and line[:1].strip() and lines[-1][:1].strip():
@@ -213,7 +213,7 @@ def _joined(text: str) -> list[str]:
 
 
 def _wrapped(line: str) -> str:
-    """A long command on several lines, which can be pasted; broken before its options."""
+    """Break a long command before its options, into lines that can be pasted together."""
     if not line.startswith("    mirrortest ") or len(line) <= _WIDTH:
         return line
     first, *options = line.split(" --")
@@ -227,7 +227,7 @@ def _wrapped(line: str) -> str:
 
 
 def _filled(line: str) -> str:
-    """Text, in as many lines as it takes; code as it is."""
+    """Wrap text to the width of help; leave code as it is."""
     text = line.lstrip()
     margin = line[: len(line) - len(text)]
     if len(margin) >= _CODE:
@@ -243,7 +243,7 @@ def _filled(line: str) -> str:
 
 
 def group_of(parameter: Any) -> str:
-    """The group that help shows an option in."""
+    """The group in which help lists an option."""
     return _GROUP_OF.get(parameter.opts[0], "Options")
 
 

@@ -33,7 +33,7 @@ import_app = Program(
 
 @import_app.callback()
 def _group() -> None:
-    """Keep the command below a command of its own: there will be others."""
+    """Keep `trogdor` a subcommand although it is the only one: there will be others."""
 
 
 @import_app.command()

@@ -1,4 +1,4 @@
-"""The end by a signal: at once, or by an exception."""
+"""Signal handlers that end the process: at once, or by an exception."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 def end_at_once(number: int, _frame: FrameType | None = None) -> NoReturn:
-    """End as a shell expects of a program that a signal ended; what was printed is kept."""
+    """Exit with the code of a process that this signal killed; flush stdout and stderr first."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be amid a write
+        with contextlib.suppress(Exception):  # the signal may have interrupted a write
             stream.flush()
-    # Not by an exception: it might come up anywhere, in an import or at the interpreter's end.
+    # Not by an exception: it could surface anywhere, in an import or at the interpreter's end.
     os._exit(ExitCode.killed(number))
 
 
 def interrupt(number: int, _frame: FrameType | None = None) -> NoReturn:
-    """Handle a signal by a KeyboardInterrupt with its number; a second one ends the process."""
+    """Raise KeyboardInterrupt with the signal's number; a second signal ends the process."""
     signal.signal(number, end_at_once)
     raise KeyboardInterrupt(number)

@@ -109,20 +109,20 @@ def logs(
         raise UsageError(f"no part {part}: there are {', '.join(parts)}")
     with contextlib.ExitStack() as stack:
         readers = {}
-        for known in [part] if part else parts:
-            log = Path(parts[known]["log"])
+        for part_name in [part] if part else parts:
+            log = Path(parts[part_name]["log"])
             if log.exists():
-                readers[known] = stack.enter_context(log.open(errors="replace"))
+                readers[part_name] = stack.enter_context(log.open(errors="replace"))
         width = max(map(len, readers), default=0)
-        for known, reader in readers.items():
+        for part_name, reader in readers.items():
             for line in reader.read().splitlines()[-lines if lines else sys.maxsize :]:
-                _print_log(line, known, width, alone=part is not None)
-        begun = dict.fromkeys(readers, "")
+                _print_log(line, part_name, width, alone=part is not None)
+        rest = dict.fromkeys(readers, "")
         while follow and control.is_up(path):
-            for known, reader in readers.items():
-                *whole, begun[known] = (begun[known] + reader.read()).split("\n")
-                for line in whole:
-                    _print_log(line, known, width, alone=part is not None)
+            for part_name, reader in readers.items():
+                *complete, rest[part_name] = (rest[part_name] + reader.read()).split("\n")
+                for line in complete:
+                    _print_log(line, part_name, width, alone=part is not None)
             time.sleep(0.3)
 
 
@@ -142,8 +142,8 @@ def create_topic(
     """Create a topic on the source; the mirror takes it up by itself."""
     checked_topic(topic, option="TOPIC")
     settings = parse_assignments(config or (), option="--config")
-    made = client_of(name, destination=destination).create_topic(topic, partitions, settings)
-    if not made:
+    created = client_of(name, destination=destination).create_topic(topic, partitions, settings)
+    if not created:
         console.err.print(f"[yellow]{escape(topic)} was there already[/]")
 
 

@@ -1,4 +1,4 @@
-"""`mirrortest lab up`: start a lab, and run it until its end is asked for."""
+"""`mirrortest lab up`: start a lab, and run it until the user ends it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mirrortest.cli.options import check_fillable, given
 from mirrortest.config.java_properties import parse_assignments
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
-from mirrortest.host.interpreter import AS_PROGRAM
+from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.lab import control
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
 from mirrortest.lab.free_ports import ADDRESS
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class MirrorKind(StrEnum):
-    """Which mirror stands between the clusters."""
+    """The mirror between the clusters."""
 
     MIRRORMAKER2 = "mirrormaker2"
     SABOTEUR = "saboteur"
@@ -270,14 +270,14 @@ def up(
     with lab, contextlib.ExitStack() as ended:
         exported = serve_metrics(part_metrics(lab), address=ADDRESS, port=metrics_port)
         ended.enter_context(exported or contextlib.nullcontext())
-        _show_use(lab.describe(), name)  # first: whoever waits for the socket has read it then
+        _show_use(lab.describe(), name)  # before the socket: --detach prints the output until then
         with control.Control(lab, path) as served:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: served.ending.set())
             with observed(lab, observe, metrics=bool(metrics_port)):
                 _watch(lab, served.ending)
             console.err.print("[dim]ending[/]")
-            lab.down()  # before the socket goes: `lab down` waits for that
+            lab.down()  # before the socket is removed: `lab down` waits for that
 
 
 up.__doc__ = f"{up.__doc__}\n{EXAMPLES}"
@@ -288,7 +288,7 @@ def _check_mirror(
     of_faulty_mirror: Mapping[str, object],
     of_mirrormaker: Mapping[str, object],
 ) -> None:
-    """Refuse options that the mirror would not heed; those of the others must be unset."""
+    """Refuse options that this mirror would ignore: those of other mirrors."""
     options = {MirrorKind.SABOTEUR: of_faulty_mirror, MirrorKind.MIRRORMAKER2: of_mirrormaker}
     for other, foreign in options.items():
         for option, value in foreign.items():
@@ -327,7 +327,7 @@ Try it:
 
 
 def _watch(lab: Lab, ending: threading.Event) -> None:
-    """Wait for the end; report once each part that dies by itself."""
+    """Wait for the end; report each part that dies by itself, once."""
     dead: set[str] = set()
     while not ending.wait(0.5):
         now = {name for name, part in lab.parts.items() if part.state is PartState.DEAD}
@@ -337,12 +337,12 @@ def _watch(lab: Lab, ending: threading.Event) -> None:
 
 
 def _up_detached(path: Path) -> None:
-    """Run the same command again without --detach, on its own, and wait until it is up."""
+    """Run the same command without --detach in a new session, and wait until the lab is up."""
     again = [word for word in sys.argv[1:] if word not in {"--detach", "-d"}]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".log").open("w+") as output:
         owner = subprocess.Popen(
-            [*AS_PROGRAM, "mirrortest", *again],
+            [*RUN_MODULE, "mirrortest", *again],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -1,4 +1,4 @@
-"""Progress: a screen that renews itself on a terminal, a line now and then elsewhere."""
+"""Progress: a live screen on a terminal, elsewhere a line now and then."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ _QUIET_SECONDS = 5.0
 _QUIET_FIGURES = 10.0
 """Seconds between two lines of a client's figures."""
 _REFRESHES = 2
-"""Of the screen, in a second."""
+"""Refreshes of the screen per second."""
 
 
 class Status(Protocol):
-    """How something stands: a status of produce or consume."""
+    """The status of a producer or a consumer."""
 
     def view(self) -> ProgressView:
-        """For people."""
+        """The status for people."""
 
     def document(self) -> StatusDocument:
-        """For programs."""
+        """The status for programs."""
 
     @property
     def totals(self) -> Totals:
-        """What was done so far."""
+        """The totals so far."""
 
 
 class _Render(LiveRender):
-    """Rich's, which knows the widths of the lines that it wrote last."""
+    """Rich's renderer; it also keeps the widths of the lines that it wrote last."""
 
     _widths: tuple[int, ...] = ()
 
@@ -75,17 +75,17 @@ class _Render(LiveRender):
         self._widths = tuple(widths)
 
     def fold(self, columns: int) -> None:
-        """Take note that the terminal has folded these lines, since it became narrower."""
+        """Correct the height: a terminal that became narrower has folded these lines."""
         if self._shape is not None:
             height = sum(max(1, -(-width // columns)) for width in self._widths)
             self._shape = self._shape[0], height
 
 
 class _Screen(Live):
-    """Rich's live display, which finds its first line again when the terminal became narrower.
+    """Rich's live display, which finds its first line even after the terminal became narrower.
 
-    Rich goes up by as many lines as it wrote, and a terminal folds those that no longer fit. Its
-    own thread renders, so that the event loop is not occupied.
+    Rich moves up by the number of lines that it wrote, but a terminal folds lines that no longer
+    fit. Rich's own thread renders, not the event loop.
     """
 
     def __init__(self, console: SafeConsole, renderable: Callable[[], RenderableType]) -> None:
@@ -101,16 +101,16 @@ class _Screen(Live):
         self._is_failing = False
 
     def refresh(self) -> None:
-        """See rich. What fails is reported once: else it would end rich's thread."""
+        """See rich. Errors are caught: one would end rich's thread. Only the first is reported."""
         try:
             super().refresh()
-        except Exception as error:  # noqa: BLE001  # whatever it was, the next text may do better
+        except Exception as error:  # noqa: BLE001  # whatever failed, the next refresh may succeed
             if not self._is_failing:
                 self._is_failing = True
                 warn([f"the progress cannot be shown, trying again: {error!r}"])
 
     def start(self, refresh: bool = False) -> None:
-        """Begin. The cursor stays visible: it is, then, however the process ends."""
+        """Start. The cursor stays visible: it is then visible however the process ends."""
         super().start(refresh)
         self.console.show_cursor()
 
@@ -123,7 +123,7 @@ class _Screen(Live):
 
 
 class _Display(AbstractContextManager["_Display"]):
-    """Shows what it is given, on a screen or as lines; use it as a context manager."""
+    """A display of progress, on a screen or as lines; use it as a context manager."""
 
     def __init__(
         self, console: SafeConsole, renderable: Callable[[], RenderableType], *, on_screen: bool
@@ -143,7 +143,7 @@ class _Display(AbstractContextManager["_Display"]):
 
 
 class LiveLines(_Display):
-    """Shows the newest progress text; use it as a context manager."""
+    """A display of the newest progress text; use it as a context manager."""
 
     def __init__(self, console: SafeConsole) -> None:
         self._text = Text("")
@@ -163,7 +163,7 @@ class LiveLines(_Display):
 
 
 class BoardDisplay(_Display):
-    """Shows a board; where there is no screen, a line for each change, of clients now and then."""
+    """A display of a board; without a screen, it prints changes, but figures only now and then."""
 
     def __init__(self, console: SafeConsole) -> None:
         self._lines: Mapping[str, str] = {}
@@ -171,37 +171,37 @@ class BoardDisplay(_Display):
         super().__init__(console, self._table, on_screen=console.is_interactive)
 
     def show(self, board: Board) -> None:
-        """Show what everybody is doing."""
+        """Show what each participant is doing."""
         self._lines = dict(board.lines)  # the screen is rendered by a thread of its own
         if self._on_screen:
             return
         now = time.monotonic()
-        for who, line in self._lines.items():
-            before, at = self._printed.get(who, ("", 0.0))
-            # Figures follow each other; a word is an event.
+        for participant, line in self._lines.items():
+            before, at = self._printed.get(participant, ("", 0.0))
+            # Figures change all the time; a text without them is an event.
             quiet = _QUIET_FIGURES if "/s" in line else 0.0
             if line != before and now - at >= quiet:
-                self._printed[who] = (line, now)
-                self._console.print(visible(f"{who}: {line}"), markup=False)
+                self._printed[participant] = (line, now)
+                self._console.print(visible(f"{participant}: {line}"), markup=False)
 
     def _table(self) -> Table:
         table = Table.grid(padding=(0, 2), expand=True)
         table.add_column(style="bold", no_wrap=True)
-        # One line each: what is cut off is in the summaries.
+        # One line each: the summaries have what is cut off.
         table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
-        for who, line in self._lines.items():
-            table.add_row(Text(who), Text(visible(line)))
+        for participant, line in self._lines.items():
+            table.add_row(Text(participant), Text(visible(line)))
         return table
 
 
 class ProgressDisplay(_Display):
-    """Shows the newest status as the user wants it; use it as a context manager.
+    """A display of the newest status, in the user's mode; use it as a context manager.
 
-    The file of `--status-file` is replaced as a whole: who reads it never sees a part. `windows`
-    print lines of their own.
+    The file of `--status-file` is replaced atomically: a reader never sees a part of it. `windows`
+    print their own lines.
 
     Raises:
-        UsageError: a screen is asked for where there is no terminal.
+        UsageError: `--progress screen` without a terminal.
     """
 
     def __init__(self, console: SafeConsole, progress: Progress) -> None:
@@ -222,7 +222,7 @@ class ProgressDisplay(_Display):
         super().__init__(console, self._renderable, on_screen=mode is ProgressMode.SCREEN)
 
     def show(self, status: Status) -> None:
-        """Take a status; it is rendered when its time comes."""
+        """Take a status; it is shown at the next refresh or interval."""
         self._status = status
         self._write(status)
         if self.windows is not None:
@@ -233,7 +233,7 @@ class ProgressDisplay(_Display):
             self._console.print(visible(status.view().line()), markup=False)
 
     def _write(self, status: Status) -> None:
-        """The run goes on where its status cannot be written."""
+        """Write the status file; if that fails, warn once, and stop writing it."""
         if self._file is None:
             return
         try:

@@ -1,6 +1,6 @@
-"""What structlog and the libraries log, on stderr.
+"""Logs of structlog and of the libraries, on stderr.
 
-Texts of others are escaped: control characters and line ends.
+Control characters and line ends in logged texts are escaped.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 class _CurrentStderr:
-    """Whatever stderr is at the moment.
+    """The stream that stderr is at the time of a write.
 
-    A live display puts itself in its place, and prints what is written above itself. A stream that
-    was taken before would write into the display.
+    A live display replaces stderr, and prints what is written there above itself. A reference to
+    the earlier stream would write into the display.
     """
 
     def write(self, text: str) -> int:
@@ -69,11 +69,11 @@ def configure_logging(*, verbose: bool = False) -> None:
     if not verbose:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         for handler in logging.getLogger().handlers:
-            handler.addFilter(_is_no_interrupt)
+            handler.addFilter(_is_not_interrupt)
 
 
 def _visible_entry(_logger: object, _method: str, entry: EventDict) -> EventDict:
-    """A log entry in one line, but for a traceback."""
+    """Escape a log entry into one line; only a traceback keeps its lines."""
     return {
         name: (_trace if name == "exception" else visible)(value)
         if isinstance(value, str)
@@ -83,25 +83,25 @@ def _visible_entry(_logger: object, _method: str, entry: EventDict) -> EventDict
 
 
 def _trace(text: str) -> str:
-    """A traceback none of whose lines looks like an entry's first."""
+    """Indent a traceback: none of its lines looks like the start of an entry."""
     return textwrap.indent(visible_lines(text), "    ")
 
 
 class _Formatter(logging.Formatter):
-    """The same for what libraries log."""
+    """The same escaping for what libraries log."""
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its name there
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         return visible(super().formatMessage(record))
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802  # its name there
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's name
         return _trace(super().formatException(ei))
 
 
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Whether a record is more than the trace of a user's interrupt in a library's call."""
+def _is_not_interrupt(record: logging.LogRecord) -> bool:
+    """Whether a record is about something other than the user's interrupt of a library's call."""
     error = None if record.exc_info is None else record.exc_info[1]
     while error is not None:
-        # A signal's handler that asks what was being asked when the signal came.
+        # The signal's handler used the stream that the interrupted call was using.
         reentrant = isinstance(error, RuntimeError) and str(error).startswith("reentrant call")
         if reentrant or isinstance(error, KeyboardInterrupt):
             return False
@@ -110,5 +110,5 @@ def _is_no_interrupt(record: logging.LogRecord) -> bool:
 
 
 def worker_logging() -> Callable[[], None]:
-    """What sets up the logging of a worker's process as it is here; picklable."""
+    """A picklable function that sets up logging in a worker's process as in this one."""
     return partial(configure_logging, verbose=logging.getLogger().level <= logging.DEBUG)

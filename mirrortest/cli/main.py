@@ -1,4 +1,4 @@
-"""The command line: one file a verb; here they meet, and errors become exit codes."""
+"""The command line: registers the verbs, one file each, and turns errors into exit codes."""
 
 from __future__ import annotations
 
@@ -65,15 +65,15 @@ _VERBS = {
     "calibrate": "Measure what mirrortest finds against what a faulty mirror did.",
     "synth": "Write the sequence logs of both sides of a synthetic run, and its truth.",
 }
-"""Each verb, and the first sentence of its help: `--help` imports none of them."""
+"""Each verb with the first sentence of its help: `--help` imports no verb."""
 
 
 ParserError: Any = typer.BadParameter.__mro__[1]
-"""Every error of the command line's parser; typer exports only one that is derived from it."""
+"""The base class of the command-line parser's errors; typer exports only a subclass."""
 _COMPLETING = "_MIRRORTEST_COMPLETE"
 _NO_ARGUMENTS = "NoArgsIsHelpError"
 _FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-"""What a machine refuses where no option names the place, as in a cache below a home directory."""
+"""Errors of the machine at places that no option names, as in a cache in the home directory."""
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
 
@@ -104,14 +104,14 @@ def main(
 
 
 def _not_imported() -> None:
-    """Stands for a verb in the list of all."""
+    """Placeholder for a verb that is listed, but not imported."""
 
 
 def _register(arguments: Sequence[str]) -> None:
-    """Import the verb that is asked for, and nothing that it does not need.
+    """Import and register the verb that is asked for, and no other.
 
-    `--version` and `--help` import none. All are there for a shell that completes, which asks by an
-    environment variable. What an earlier call in this process asked for is there no more.
+    `--version` and `--help` import no verb. Shell completion, which sets an environment variable,
+    imports all of them. Verbs that an earlier call in this process registered are removed.
     """
     app.registered_commands.clear()
     app.registered_groups.clear()
@@ -125,8 +125,8 @@ def _register(arguments: Sequence[str]) -> None:
 
 
 def add_verb(program: typer.Typer, verb: str) -> None:
-    """Import a verb, which may have verbs below it, and make it a program's."""
-    # A keyword of Python's is no module's name.
+    """Import a verb, and add it to a program: as a command, or as a group if it has subcommands."""
+    # A module's name must not be a keyword of Python: `import` is in import_.py.
     module = importlib.import_module(f"mirrortest.cli.{verb}{'_' if iskeyword(verb) else ''}")
     group = getattr(module, f"{verb}_app", None)
     if group is None:
@@ -136,13 +136,13 @@ def add_verb(program: typer.Typer, verb: str) -> None:
 
 
 def run() -> None:
-    """The entry point: a user's mistake prints one line, never a traceback."""
+    """Run the command line: a user's mistake prints one line, never a traceback."""
     try:
         try:
             _register(sys.argv[1:])
             compiled.check()
-            gc.enable()  # `start` had left it out
-            # An exit code of a command's own is returned; errors of the parser are raised.
+            gc.enable()  # `start` disabled it
+            # `app` returns a command's own exit code, and raises the parser's errors.
             sys.exit(app(standalone_mode=False) or 0)
         except ImportError as error:
             if compiled.is_missing(error):
@@ -152,7 +152,7 @@ def run() -> None:
         if type(error).__name__ == _NO_ARGUMENTS:
             error.show()  # the help
             sys.exit(error.exit_code)
-        _fail(in_our_words(error), error.exit_code)
+        _fail(parser_error_text(error), error.exit_code)
     except MirrortestError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:
@@ -163,8 +163,8 @@ def run() -> None:
         _fail(f"{where} cannot be read or written: {why}", ExitCode.ERROR)
 
 
-def in_our_words(error: Any) -> str:
-    """What the parser found wrong, and where to look; one line."""
+def parser_error_text(error: Any) -> str:
+    """Describe a parser error in one line, and name the help to read."""
     text = " ".join(error.format_message().split()).rstrip(".")
     if (unknown := getattr(error, "option_name", None)) and "No such option" in text:
         valid = [name for each in error.ctx.command.params for name in each.opts]

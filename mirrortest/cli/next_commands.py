@@ -1,4 +1,4 @@
-"""The command to run after another, as it would be typed."""
+"""The command to run next, as a user would type it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def reconcile_next(options: ProduceOptions | ConsumeOptions) -> NextCommand:
-    """What gives the exact verdict, once both sides have ended."""
+    """The `reconcile` command for the exact verdict, to run once both sides have ended."""
     from mirrortest.results.view import NextCommand
     from mirrortest.seqlog.location import Location
 
@@ -32,7 +32,7 @@ def reconcile_next(options: ProduceOptions | ConsumeOptions) -> NextCommand:
 
 
 def report_next(place: Location, logs: Sequence[Location], run: str) -> NextCommand:
-    """What makes the HTML report of the result in `place`."""
+    """The `report` command for the HTML report of the result in `place`."""
     from mirrortest.report.result import RESULT_FOLDER
     from mirrortest.results.view import NextCommand
 

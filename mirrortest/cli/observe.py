@@ -42,7 +42,7 @@ Examples:
     mirrortest observe --match kafka.Kafka --scrape broker1=http://localhost:9404/metrics --scrape mirror=http://mm2:9404/metrics --config server.properties
 
 Each kind of figure is a Parquet file, such as host, process, gc, log, broker. docs/reference/observations.md lists the columns.
-"""  # noqa: E501  # commands are pasted whole
+"""  # noqa: E501  # a command is one line, to be pasted
 
 
 @from_models
@@ -125,7 +125,7 @@ def observe(
     for each in pid or ():
         if not Path(f"/proc/{each}").exists():
             raise UsageError(f"--pid {each}: no such process runs on this machine")
-    # Properties may have the cluster's address.
+    # The client properties can contain the cluster's address.
     addresses: list[str | None] = [*(bootstrap_server or ())] or [None] * connection.given
     request = options(
         name=checked_name(machine_name() if name is None else name),
@@ -148,7 +148,7 @@ def observe(
 
 
 def _readable(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
-    """Refuse now what is no file; a log may still have to be created."""
+    """Refuse paths that cannot be read as files; a file that does not exist yet is accepted."""
     for path in paths or ():
         if path.is_dir():
             raise UsageError(f"{option} {path}: that is a directory: name a file in it")
@@ -160,7 +160,7 @@ def _readable(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
 
 
 def _existing(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
-    """Refuse now a file that is not there."""
+    """Refuse files that do not exist."""
     for path in _readable(paths, option):
         if not path.exists():
             raise UsageError(f"{option} {path}: there is no such file")

@@ -1,4 +1,4 @@
-"""What commands share: groups of options, so that they are the same, and checks of places."""
+"""Shared by commands: groups of options, and checks of files and directories."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ PORTABLE = (
     "CPU, the same verdict; a message sent without an answer is never counted as failed."
 )
 
-_HOST_SIGNS = 40
-"""Of a host's name, which may have 63: a name has 64 at most, and workers add to it."""
+_HOST_CHARACTERS = 40
+"""Characters used of a host's name (at most 63): a name has at most 64, and workers add to it."""
 
 
 def machine_name() -> str:
-    """This machine's name, as one of our names."""
+    """This machine's name, in the characters that our names allow."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", os.uname().nodename.partition(".")[0])
-    return host[:_HOST_SIGNS].lstrip("-_") or "host"
+    return host[:_HOST_CHARACTERS].lstrip("-_") or "host"
 
 
 def named_after_host(what: str = "") -> str:
-    """A name that no other process takes: this machine's, and the process's number."""
+    """A default name: this machine's name and the process id."""
     return f"{what}{machine_name()}-{os.getpid()}"
 
 
 def given(context: typer.Context, name: str) -> bool:
-    """Whether a parameter is on the command line: not a default, not an environment variable."""
+    """Whether a parameter is on the command line, not from a default or the environment."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Refuse now a file that could not be written once the work is done."""
+    """Refuse a file that cannot be written, before the work instead of after it."""
     if path.is_dir():
         raise UsageError(f"{option} {path}: that is a directory: name a file in it")
     if not path.parent.is_dir():
@@ -61,14 +61,14 @@ def check_writable(path: Path, option: str) -> None:
 
 
 def check_fillable(directory: Path, option: str) -> None:
-    """Refuse now a directory that could not be created or written to later."""
+    """Refuse a directory that cannot be created or written to, before the work."""
     found = nearest_existing(directory)
     if not found.is_dir():
         raise UsageError(f"{option} {directory}: {found} is not a directory")
     if not os.access(found, os.W_OK):
         raise UsageError(f"{option} {directory}: you may not write to {found}")
     try:
-        # A file system that is read-only or full shows it only to those who write.
+        # Only a write shows that a file system is read-only or full.
         with tempfile.TemporaryDirectory(dir=found):
             pass
     except OSError as error:
@@ -76,7 +76,7 @@ def check_fillable(directory: Path, option: str) -> None:
 
 
 def check_directory(text: str, option: str, of: str = "logs") -> None:
-    """Refuse now a local directory that does not exist; a URI is asked later."""
+    """Refuse a local directory that does not exist; a URI is checked later."""
     from mirrortest.seqlog.location import Location
 
     place = Location.parse(text)
@@ -88,7 +88,7 @@ def check_directory(text: str, option: str, of: str = "logs") -> None:
 
 
 def check_log_places(log_dir: str, log_spool: str) -> None:
-    """Refuse local directories that cannot take a log, before any broker is asked."""
+    """Refuse local directories that logs cannot be written to, before connecting to a broker."""
     for name, place in (("--log-dir", log_dir), ("--log-spool", log_spool)):
         if not place.strip():
             raise UsageError(f"{name} is empty: name a directory, or leave it out")
@@ -97,7 +97,7 @@ def check_log_places(log_dir: str, log_spool: str) -> None:
 
 
 def begin_csv_file(path: Path | None) -> None:
-    """Begin the file of `--csv` anew, before any broker is asked."""
+    """Start a new file for `--csv`, before connecting to a broker."""
     if path is None:
         return
     from mirrortest.seqlog.interval_log import begin_csv
@@ -107,14 +107,14 @@ def begin_csv_file(path: Path | None) -> None:
 
 
 def file_to_write(text: str, *, option: str) -> Path:
-    """Refuse now a file that could not be written later."""
+    """Parse a path, and refuse a file that cannot be written."""
     check_writable(Path(text), option)
     return Path(text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
-    """How a cluster is reached, besides its address."""
+    """How to connect to a cluster, apart from its address."""
 
     command_config: Path | None = option(
         None, "Kafka client properties, as Kafka's own tools take them.", env=True, metavar="FILE"
@@ -155,7 +155,7 @@ class Connection:
 
 @dataclass(frozen=True, kw_only=True)
 class MirrorNames:
-    """What the mirror calls its copies."""
+    """How the mirror names its copies."""
 
     source_alias: str | None = option(
         None,
@@ -170,11 +170,11 @@ class MirrorNames:
 
     @property
     def given(self) -> bool:
-        """Whether the user says how copies are named."""
+        """Whether the user gave --source-alias or --topic-map."""
         return self.source_alias is not None or bool(self.topic_map)
 
     def mapping(self) -> TopicMapping:
-        """The topics of one side by those of the other."""
+        """The mapping between the topics of source and destination."""
         return TopicMapping.parse(
             source_alias=self.source_alias or "",
             separator=self.separator,
@@ -184,7 +184,7 @@ class MirrorNames:
 
 @dataclass(frozen=True, kw_only=True)
 class BothClusters:
-    """How the clusters on both sides of a mirror are reached."""
+    """How to connect to the clusters on both sides of a mirror."""
 
     source_bootstrap_server: str | None = option(None, "The source's brokers, HOST:PORT[,...].")
     destination_bootstrap_server: str | None = option(
@@ -201,7 +201,7 @@ class BothClusters:
     def clients(
         self, defaults: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, ClientConfig | None]:
-        """By side (source, destination), its client's configuration; None: it is not given."""
+        """The client configuration of each side (source, destination); None: it is not given."""
         return {
             side: None
             if server is None and file is None
@@ -236,7 +236,7 @@ class ResultFormat(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOutput(Output):
-    """Where the summary of a load goes, and in whose words."""
+    """Where the summary of a load goes, and in which format."""
 
     format: ResultFormat = option(
         ResultFormat.TEXT,

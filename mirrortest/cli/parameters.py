@@ -1,7 +1,7 @@
-"""A command's parameters from its models: no signature repeats a dataclass.
+"""Parameters of commands, derived from dataclasses: no signature repeats their fields.
 
-Typer reads a function's signature, and has no parameters that are models of their own (its issues
-154 and 264). `from_models` gives it a signature of all their options.
+Typer reads a function's signature, and does not support parameters that are models (its issues 154
+and 264). `from_models` gives it a signature with all their options.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from mirrortest.config.option import Kind, Option, kind_of
 def from_models(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter that is a model by its options (`config.option`).
 
-    A parameter of type ``Model`` gets the model. One of type ``partial[Model]`` gets what builds
-    it, once the command adds the fields that are no options. An option that is not given leaves
-    its field to the model's own default.
+    A parameter of type ``Model`` gets an instance. One of type ``partial[Model]`` gets a partial:
+    the command calls it with the fields that are not options. A field whose option is not given
+    has the model's default.
     """
     hints: dict[str, Any] = get_type_hints(command, include_extras=True)
     models: dict[str, tuple[Callable[..., Any], list[str]]] = {}
@@ -70,13 +70,13 @@ def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     parser, metavar = None, option.metavar
     values: tuple[str, ...] = ()
-    how = kind_of(option, kind)
-    if how is not None:
-        kind, metavar, values = str, metavar or how.metavar, how.values
-        parser = partial(_parsed, how, name)
+    value_kind = kind_of(option, kind)
+    if value_kind is not None:
+        kind, metavar, values = str, metavar or value_kind.metavar, value_kind.values
+        parser = partial(_parsed, value_kind, name)
         if field.default is not MISSING:
-            # As a user would type it, since it is parsed like what is given.
-            default = how.show(field.default) or None
+            # As a user would type it: typer parses the default, too.
+            default = value_kind.show(field.default) or None
     info = typer.Option(
         name,
         *option.aliases,
@@ -95,7 +95,7 @@ def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
 
 
 def _completing(values: tuple[str, ...]) -> Callable[[str], list[str]]:
-    """What a shell asks for the values that begin with what is typed."""
+    """A function for shell completion: it returns the values that begin with the typed text."""
 
     def complete(incomplete: str) -> list[str]:
         return [each for each in values if each.startswith(incomplete)]

@@ -73,14 +73,14 @@ Examples:
 Exit codes: 0 all messages acknowledged, 1 error or a message failed, 2 usage, 3 none failed, but of some it is unknown whether they were written, or no message was sent.
 
 SIGINT and SIGTERM stop the schedule, wait for what is underway, and write end marks and summary; a second signal ends at once.
-"""  # noqa: E501  # commands are pasted whole
+"""  # noqa: E501  # a command is one line, to be pasted
 
 
 _PROPERTIES = f"{__name__}.properties"
 
 
 def _use_workload(context: typer.Context, path: Path | None) -> Path | None:
-    """Make a file's values the options' defaults."""
+    """Use a file's values as the options' defaults."""
     if path is not None:
         where = f"--workload {path}"
         texts = texts_of(parse_document(read_text(path, where), where), WholeWorkload, where)
@@ -160,7 +160,7 @@ def produce(
             "contradict each other: leave one of them out"
         )
     client = connection.client(
-        # A workload has no connection.
+        # A workload contains no address: any will do to print it.
         bootstrap_server or ("localhost:9092" if print_workload else None),
         more_properties=sending.properties(),
         defaults=PRODUCER_DEFAULTS | context.meta.get(_PROPERTIES, {}),
@@ -214,7 +214,7 @@ def produce(
 
 
 def _notices(request: ProduceOptions) -> Iterator[str]:
-    """What to know of the load before it is sent."""
+    """Remarks about the load, to be printed before it is sent."""
     from mirrortest.wire.message import least_proven
     from mirrortest.wire.stream import ProducerId
 

@@ -155,11 +155,11 @@ def reconcile(  # noqa: D103  # its help is below, with examples
         look_up.check()
     elif look_up_limit != MOST_OFFSETS:
         raise UsageError("--look-up-limit is for --bootstrap-server: add it")
-    if not given_by_spark_submit():  # it started before, and puts errors into the output
+    if not given_by_spark_submit():  # which started Spark, and puts stderr into the output
         count = number(len(logs.sessions) + len(logs.observers), "log")
         console.err.print(f"[dim]run {logs.run}: {count} found, Spark starts[/]")
     with spark_session(master, driver_memory) as spark:
-        # PySpark is an extra: the module that needs it is imported once it is known to be there.
+        # PySpark is an extra: import the module that needs it only once a session runs.
         from mirrortest.reconcile.job import reconcile as judge
 
         summary = judge(spark, logs, conditions, place, look_up)
@@ -190,7 +190,7 @@ failed.
 
 
 def _look_up() -> type[LookUp]:
-    """What reads a cluster is compiled in part: a zip, as `spark-submit` takes, cannot hold it."""
+    """Import `LookUp`: Python cannot import its compiled modules from a zip (`spark-submit`)."""
     try:
         from mirrortest.reconcile.lookup import LookUp
     except ImportError as error:

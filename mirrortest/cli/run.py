@@ -52,7 +52,7 @@ Exit codes: that of the worst point. A point that ended as its file expects has 
 it is 99 if a figure, a finding or a verdict got worse.
 """
 
-_WORDS = {"passed": "green", "failed": "red", "inconclusive": "yellow", "error": "red"}
+_COLOURS = {"passed": "green", "failed": "red", "inconclusive": "yellow", "error": "red"}
 
 
 def run(
@@ -120,10 +120,10 @@ def run(
         raise UsageError("--keep is for --history DIR: add it, or leave out --keep")
     if history is None and output is None:
         name = names[0] if len(names) == 1 else ""
-        now = datetime.now()  # noqa: DTZ005  # for people
+        now = datetime.now()  # noqa: DTZ005  # local time, for people
         output = Path("-".join(filter(None, ("mirrortest", name, f"{now:%Y%m%d-%H%M%S}"))))
     all_series = [_series(each, output, history, len(names)) for each in documents]
-    # SIGTERM ends it the way Ctrl-C does: all that runs is put away.
+    # SIGTERM ends the run the way Ctrl-C does: everything that was started is ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     codes: list[int] = []
@@ -142,20 +142,22 @@ def run(
     raise typer.Exit(worst(codes))
 
 
-def _series(document: Document, output: Path | None, history: Path | None, several: int) -> Series:
-    """Where the results go; in a history, on with the last ones if they are not complete."""
+def _series(
+    document: Document, output: Path | None, history: Path | None, scenario_count: int
+) -> Series:
+    """The scenario in its directory of results; in a history, the last one if it is incomplete."""
     from mirrortest.cli.client_tables import arguments
     from mirrortest.compare.history import TIME, nights
     from mirrortest.scenario.series import Series
 
     if output is not None:
         check_fillable(output, "--output")
-        place = output / document.name if several > 1 else output
+        place = output / document.name if scenario_count > 1 else output
         return Series(document, place.absolute(), arguments)
     place = (history or Path()).absolute() / document.name
     check_fillable(place, "--history")
     for last in nights(place)[-1:]:
-        with contextlib.suppress(UsageError):  # of another version of the scenario
+        with contextlib.suppress(UsageError):  # results of another version of the scenario
             series = Series(document, last, arguments)
             if len(series.ended) < len(series.points):
                 return series
@@ -178,7 +180,7 @@ def _play(series: Series, *, as_json: bool, details: bool) -> int:
 
 
 def _judge(series: Series, keep: int | None, out: Console) -> int:
-    """Print a line that says what got worse since the last results, and more of each thing."""
+    """Compare with the last results and print what got worse; then keep only `keep` results."""
     from mirrortest.compare.history import judge, prune
 
     outcome = series.outcome
@@ -187,7 +189,7 @@ def _judge(series: Series, keep: int | None, out: Console) -> int:
     code = ExitCode.PASSED
     try:
         judgement = judge(series.output)
-    except MirrortestError as error:  # the other scenarios are to be run
+    except MirrortestError as error:  # the other scenarios must still run
         out.print(f"{ended}; not compared: {visible(str(error))}", markup=False)
         code = ExitCode.ERROR
     else:
@@ -218,7 +220,7 @@ def _print_point(point: PointOutcome) -> None:
     """One line for a point that has ended, and one for each reason why it is not as expected."""
     word = point.result_word
     label = f" ({escape(visible(point.label))})" if point.label else ""
-    console.err.print(f"point {point.number}{label}: [{_WORDS[word]}]{word}[/]")
+    console.err.print(f"point {point.number}{label}: [{_COLOURS[word]}]{word}[/]")
     for reason in point.reasons:
         console.err.print(f"  {visible(reason)}", markup=False)
 
@@ -252,7 +254,7 @@ def _table(outcome: SeriesOutcome) -> Table:
     for heading in ("point", *headings(outcome), "verdict", "findings"):
         table.add_column(escape(visible(heading)), overflow="fold")
     for row in rows(outcome):
-        colour = "green" if row.tone == "good" else _WORDS[row.verdict]
+        colour = "green" if row.tone == "good" else _COLOURS[row.verdict]
         cells = (escape(visible(cell)) for cell in row.cells)
         table.add_row(str(row.number), *cells, f"[{colour}]{row.verdict}[/]", escape(row.findings))
     return table

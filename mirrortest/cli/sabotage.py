@@ -1,4 +1,4 @@
-"""`mirrortest sabotage`: a mirror that does wrong, on purpose and on record."""
+"""`mirrortest sabotage`: a faulty mirror that records each fault it injects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = """
   One that does to two topics what a specification says, and ends 30 s after the last message:
 
     mirrortest sabotage --source-bootstrap-server dc1:9092 --destination-bootstrap-server dc2:9092 --source-alias A --topics 'orders,clicks,mirrortest[.]ledger' --spec wrongs.toml --truth truth --idle-timeout 30s
-"""  # noqa: E501  # commands are pasted whole
+"""  # noqa: E501  # a command is one line, to be pasted
 
 SPECIFICATION = """
     seed = 7                      # the same seed, the same messages
@@ -50,7 +50,7 @@ SPECIFICATION = """
 
   Filters: topic (a regular expression of the source's name), partition, producer, run, incarnation, lane.
   Which messages: rate, count (of each lane), ids ("NAME@RUN.INCARNATION LANE SEQ"), window = { seq = [lo, hi] } or { share = [lo, hi] }.
-"""  # noqa: E501  # one line is one thought
+"""  # noqa: E501  # a paragraph is one line
 
 
 def _kinds() -> str:
@@ -65,7 +65,7 @@ def _kinds() -> str:
 
 
 @from_models
-def sabotage(  # noqa: D103  # the help text is an option of its own, with examples
+def sabotage(  # noqa: D103  # its help is below, with examples
     *,
     clusters: BothClusters,
     source_alias: Annotated[

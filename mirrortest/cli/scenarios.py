@@ -1,4 +1,4 @@
-"""`mirrortest scenarios`: the scenarios that come with it."""
+"""`mirrortest scenarios`: the scenarios that come with mirrortest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Spark session for a command: an interrupt ends it, and leaves no process."""
+"""A Spark session for a command: an interrupt ends it, and no process remains."""
 
 from __future__ import annotations
 
@@ -22,28 +22,29 @@ _LONGEST = 200
 
 @contextlib.contextmanager
 def spark_session(master: str | None = None, driver_memory: str = DEFAULT_MEMORY) -> Iterator[Any]:
-    """The reconciliation's session; SIGINT is a KeyboardInterrupt in it, a second one ends at once.
+    """The reconciliation's session; SIGINT raises KeyboardInterrupt, a second one ends the process.
 
-    Raises MirrortestError where it cannot start, and in the place of Spark's own errors.
+    Raises:
+        MirrortestError: the session cannot start, or Spark failed.
     """
     text = ""
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, interrupt)
     try:
         with reconcile_session.spark_session(master, driver_memory) as session:
-            # PySpark has installed a handler of its own. It calls Java, even during another call,
-            # which ends in a traceback.
+            # PySpark has installed its own handler, which calls Java even during another call: that
+            # ends in a traceback.
             signal.signal(signal.SIGINT, interrupt)
             try:
                 yield session
             except Exception as error:
-                if _is_sparks(error):
-                    # PySpark asks Java for an error's text, as long as that runs.
+                if _is_spark_error(error):
+                    # PySpark gets an error's text from Java: read it while Java still runs.
                     with contextlib.suppress(Exception):
                         text = _last_line(error)
                 raise
     except Exception as error:
-        if not _is_sparks(error):
+        if not _is_spark_error(error):
             raise
         _log.debug("Spark failed", exc_info=True)
         raise MirrortestError(
@@ -55,8 +56,8 @@ def spark_session(master: str | None = None, driver_memory: str = DEFAULT_MEMORY
         signal.signal(signal.SIGINT, before)
 
 
-def _is_sparks(error: Exception) -> bool:
-    """Whether an error is PySpark's, which is an extra: nothing of it is imported here."""
+def _is_spark_error(error: Exception) -> bool:
+    """Whether PySpark raised an error; PySpark is an extra, and is not imported here."""
     return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 

@@ -222,15 +222,15 @@ class ClientConfig:
         return cls.from_properties(properties, defaults=defaults, portable=portable)
 
     def texts(self, keys: Iterable[str]) -> dict[str, str]:
-        """These properties, which must be none of the secret ones, as Kafka's tools take them."""
+        """These properties, which must not be secrets, as Kafka's tools take them."""
         names = {item.metadata["key"]: item.name for item in fields(self) if item.metadata}
         return {key: _as_text(getattr(self, names[key])) for key in keys}
 
     @property
     def recorded(self) -> dict[str, str]:
-        """What the client uses, by Kafka's names, defaults, too; secrets are hidden.
+        """The properties that the client uses, including defaults; secrets are hidden.
 
-        Of a text as long as certificates there is a digest.
+        Keys are Kafka's names. A text as long as certificates is replaced by its digest.
         """
         found: dict[str, str] = {}
         for item in fields(self):

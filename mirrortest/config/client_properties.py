@@ -21,7 +21,7 @@ _SERVER = re.compile(
     r"(?:[A-Za-z_]+://)?(?P<address>(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5}))"
 )
 
-OURS_TO_SET = {
+SET_BY_MIRRORTEST = {
     "auto.offset.reset": "the checker's state decides where to start reading",
     "enable.auto.commit": "positions are stored with the checker's state",
     "auto.commit.interval.ms": "positions are stored with the checker's state",
@@ -60,7 +60,7 @@ WITHOUT_EFFECT = frozenset(
 def prop(
     key: str, read: Callable[[str], Any], default: Any = _MISSING, *, secret: bool = False
 ) -> Any:
-    """Declare a dataclass field for the property `key`; errors of `read` are ValueErrors."""
+    """Declare a dataclass field for the property `key`; `read` raises ValueError."""
     metadata = {"key": key, "read": read}
     if default is _MISSING:
         return field(metadata=metadata, repr=not secret)
@@ -77,7 +77,7 @@ def typed(key: str, text: str, read: Callable[[str], T], *, secret: bool = False
 
 
 JAVA_INT, JAVA_LONG = (1 << 31) - 1, (1 << 63) - 1
-"""The greatest numbers of Kafka's own clients and protocol."""
+"""The largest int and long of Kafka's own clients and protocol."""
 
 
 def integer(least: int = 0, most: int = JAVA_INT) -> Callable[[str], int]:
@@ -172,8 +172,8 @@ def warnings(properties: Iterable[str], known: frozenset[str]) -> tuple[str, ...
     for key in properties:
         if key in known:
             continue
-        if key in OURS_TO_SET:
-            lines.append(f"client property {key} is ignored: {OURS_TO_SET[key]}")
+        if key in SET_BY_MIRRORTEST:
+            lines.append(f"client property {key} is ignored: {SET_BY_MIRRORTEST[key]}")
         elif key in WITHOUT_EFFECT:
             lines.append(f"client property {key} has no effect in mirrortest")
         else:

@@ -1,4 +1,4 @@
-"""What the models of our versioned JSON documents have in common."""
+"""The base of the models of our versioned JSON documents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrortest.config.visible import visible_json
 class DocumentPart(BaseModel):
     """A document, or an object in one.
 
-    A newer writer's additions do not hinder a reader; a new meaning raises the version.
+    A reader ignores fields that a newer writer has added; a new meaning raises the version.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -20,5 +20,5 @@ class Document(DocumentPart):
     """A document that is shown to users."""
 
     def encode(self) -> str:
-        """The document."""
+        """The document's text, safe to show."""
         return visible_json(self.model_dump_json(indent=2)) + "\n"

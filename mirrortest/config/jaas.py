@@ -25,7 +25,7 @@ _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 def jaas_options(text: str) -> dict[str, str]:
     """The options of a JAAS configuration's login module.
 
-    The UsageError of a malformed one never repeats its text.
+    The UsageError for a malformed one never repeats its text.
     """
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[1][1].lower() not in _FLAGS or tokens[-1] != ("mark", ";"):

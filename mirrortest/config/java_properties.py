@@ -43,7 +43,7 @@ def parse_properties(text: str, *, origin: str = "properties") -> dict[str, str]
 
 
 def parse_assignments(items: Iterable[str], *, option: str) -> dict[str, str]:
-    """Read ``KEY=VALUE`` arguments without escapes; UsageError where one has no ``=``."""
+    """Read ``KEY=VALUE`` arguments without escapes; UsageError if one has no ``=``."""
     found: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")

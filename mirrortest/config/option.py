@@ -43,7 +43,7 @@ class Kind(NamedTuple):
     """How an option's text becomes a value, and a default the text that a user would type.
 
     `parse` takes the text and, by `option=`, the name of the option for its errors. A default for
-    which `show` returns nothing is not shown. `values` are those that a shell completes.
+    which `show` returns an empty text is not shown. `values` are those that a shell completes.
     """
 
     parse: Callable[..., Any]
@@ -60,7 +60,7 @@ NANOSECONDS = Kind(
 
 
 def choice(values: type[E], *only: E) -> Kind:
-    """One of an enumeration's values, or one of `only` these."""
+    """The kind for one of an enumeration's values, or for one of `only` these."""
     valid = tuple(only or values)
     names = tuple(each.value for each in valid)
     return Kind(partial(_chosen, valid), metavar="|".join(names), values=names)
@@ -78,8 +78,8 @@ class Option:
     """How a field is given on the command line.
 
     `name` is ``--like-this``, by default the field's. With `env` the environment variable
-    ``MIRRORTEST_LIKE_THIS`` can give it; `aliases` are the names that Kafka's own tools have for
-    it. Without a `kind`, the field's type reads the text.
+    ``MIRRORTEST_LIKE_THIS`` can give it; `aliases` are its names in Kafka's own tools. Without a
+    `kind`, the field's type determines how the text is parsed.
     """
 
     help: str
@@ -92,19 +92,19 @@ class Option:
     maximum: int | None = None
 
     def name_of(self, field: str) -> str:
-        """Its name on the command line, where it is that of a field."""
+        """Its name on the command line, as the option of this field."""
         return self.name or f"--{field.replace('_', '-')}"
 
 
 def base_type(hint: Any) -> Any:
-    """The type of a field that may be None as well; the first of several."""
+    """The type of a field without None; the first of several types."""
     if get_origin(hint) in {Union, UnionType}:
         return next(each for each in get_args(hint) if each is not NoneType)
     return hint
 
 
 def kind_of(option: Option, hint: Any) -> Kind | None:
-    """How an option's text becomes its value; None: as it is, or by the command line's parser."""
+    """The kind of an option; None: its text stays, or the command line's parser converts it."""
     of = base_type(hint)
     if option.kind is not None:
         return option.kind
@@ -117,5 +117,5 @@ def kind_of(option: Option, hint: Any) -> Kind | None:
 
 
 def option(default: Any, text: str, **how: Any) -> Any:
-    """A dataclass's field that is an option; `text` is its help, `how` the rest of `Option`."""
+    """A dataclass field that is an option; `text` is its help, `how` the rest of `Option`."""
     return field(default=default, metadata={"option": Option(help=text, **how)})

@@ -1,7 +1,7 @@
-"""A command's options as a document, TOML or JSON: its keys are the options' names without dashes.
+"""A command's options as a TOML or JSON document; its keys are the options' names without dashes.
 
-A value is written as on the command line, or as a number, or, where commas separate or an option
-may be repeated, as a list. What is not given is left out.
+A value is written as on the command line, or as a number. If an option takes several values, by
+commas or by repetition, it can also be a list. Options that are not given are left out.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ T = TypeVar("T")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
 _EXACT = 1 << 53
-"""Above it a reader that has only binary fractions would read another number."""
+"""Above it, a reader that has only float64 would read another number."""
 
 
 class _Key(NamedTuple):
-    """An option of a model, as a document has it."""
+    """An option of a model, as a key of a document."""
 
     name: str
     field: Field[Any]
@@ -43,7 +43,7 @@ class _Key(NamedTuple):
 
 
 def _keys(model: type[Any]) -> Sequence[_Key]:
-    return _found_keys(cast("Hashable", model))  # as every class is, which mypy does not see
+    return _found_keys(cast("Hashable", model))  # every class is hashable, which mypy does not see
 
 
 @cache
@@ -91,7 +91,7 @@ def parse_table(text: str, where: str) -> dict[str, Any]:
 
 
 def texts_of(document: Mapping[str, Any], model: type[Any], where: str) -> dict[str, Any]:
-    """A document's values by the model's fields, as they would be typed.
+    """A document's values by the model's fields, as a user would type them.
 
     Raises:
         UsageError: there is no such key, or it has a wrong value; `where` is in front.
@@ -100,7 +100,7 @@ def texts_of(document: Mapping[str, Any], model: type[Any], where: str) -> dict[
 
 
 def value_of(document: Mapping[str, Any], model: type[T], where: str) -> T:
-    """A document as the model. Raises UsageError where it is wrong or lacks a key."""
+    """A document as the model. Raises UsageError if it is wrong or lacks a required key."""
     values = {name: value for name, (_, value) in _read(document, model, where).items()}
     for key in _keys(model):
         if key.field.name not in values and key.field.default is MISSING:
@@ -109,7 +109,7 @@ def value_of(document: Mapping[str, Any], model: type[T], where: str) -> T:
 
 
 def _read(document: Mapping[str, Any], model: type[Any], where: str) -> dict[str, tuple[Any, Any]]:
-    """By the model's fields: a document's values as they would be typed, and as they are read."""
+    """A document's values by the model's fields: as a user would type them, and parsed."""
     keys = {key.name: key for key in _keys(model)}
     found = {}
     for name, value in document.items():
@@ -131,9 +131,9 @@ def _parsed(key: _Key, text: Any, at: str) -> Any:
 
 
 def document_of(value: Any, *, defaults: bool = True) -> dict[str, Any]:
-    """A model's options as a document, each as a user would type it; what is None is left out.
+    """A model's options as a document, each as a user would type it; None is left out.
 
-    Without `defaults` what has its default is left out, too.
+    With `defaults=False`, options with their default value are left out, too.
     """
     found: dict[str, Any] = {}
     for key in _keys(type(value)):
@@ -167,12 +167,12 @@ def toml_of(document: Mapping[str, Any]) -> str:
 
 
 def _toml(value: Any) -> str:
-    # JSON's texts are TOML's, but for the one control character that JSON leaves as it is.
+    # JSON's strings are valid in TOML, except for DEL, which JSON does not escape.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _text(key: _Key, value: object, at: str) -> str | bool | list[str]:
-    """A value as it would be typed."""
+    """A value as a user would type it."""
     if key.type is bool:
         if not isinstance(value, bool):
             raise UsageError(f"{at}: must be true or false")
@@ -185,7 +185,7 @@ def _text(key: _Key, value: object, at: str) -> str | bool | list[str]:
 
 
 def value_text(value: object, at: str) -> str:
-    """One value as it would be typed; raises UsageError where it is no text and no number."""
+    """One value as a user would type it; UsageError if it is neither a text nor a number."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float):

@@ -23,7 +23,7 @@ def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def command_without_secrets(words: Iterable[str]) -> list[str]:
-    """A command line; also hides the word that follows an option such as ``--password``."""
+    """A command line without secrets, also without the word after an option like ``--password``."""
     found: list[str] = []
     option = ""
     for word in map(_without_credentials, words):

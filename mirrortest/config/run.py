@@ -39,7 +39,7 @@ def checked_topic(name: str, *, option: str) -> str:
 
 
 def checked_topics(names: str, *, option: str) -> tuple[str, ...]:
-    """Read topics' names, separated by commas; UsageError where one is invalid.
+    """Read topics' names, separated by commas; UsageError if one is invalid.
 
     ``load[1-3]`` is ``load1,load2,load3``, and ``load[01-03]`` keeps the zeros.
     """
@@ -70,7 +70,7 @@ def _range(name: str, option: str) -> Iterable[str]:
 
 
 def prefixes_of(source: str, topics: Iterable[str]) -> list[tuple[str, str]]:
-    """(alias, separator) of each of these topics whose name may be that of a copy of `source`."""
+    """(alias, separator) of each of these topics whose name can be that of a copy of `source`."""
     prefixes = sorted(topic.removesuffix(source) for topic in topics if topic.endswith(source))
     return [(p[:-1], p[-1]) for p in prefixes if len(p) > 1 and p[-1] in SEPARATORS]
 
@@ -81,7 +81,7 @@ def alias_options(alias: str, separator: str) -> str:
 
 
 def names_behind(destination: str) -> list[str]:
-    """The names that a topic may have in the source: its name, with and without a prefix."""
+    """The names that a topic can have in the source: its name, with and without each prefix."""
     return [
         destination[at:]
         for at in range(len(destination))
@@ -137,11 +137,11 @@ class TopicMapping:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the mirror's copies; empty where names are the same."""
+        """The prefix of the mirror's copies; empty if names are the same."""
         return f"{self.source_alias}{self.separator}" if self.source_alias else ""
 
     def source_of(self, destination: str) -> str:
-        """The source's name of a destination topic; UsageError where there is none."""
+        """The source's name of a destination topic; UsageError if there is none."""
         explicit = self.explicit.get(destination)
         if explicit is not None:
             return explicit
@@ -173,14 +173,14 @@ class TopicMapping:
         return f"did you mean {alias_options(prefix[:-1], prefix[-1])}?"
 
     def destination_of(self, source: str) -> str:
-        """The destination's name of a source topic, as of the ledger, which is mirrored, too."""
+        """The destination's name of a source topic, also of the ledger, which is mirrored, too."""
         for destination, mapped in self.explicit.items():
             if mapped == source:
                 return destination
         return f"{self.prefix}{source}"
 
     def sources_of(self, destinations: Iterable[str]) -> dict[str, str]:
-        """Map many destination topics; UsageError where two of them map to one source topic."""
+        """Map many destination topics; UsageError if two of them map to one source topic."""
         sources = {destination: self.source_of(destination) for destination in destinations}
         _check_distinct(sources)
         return sources

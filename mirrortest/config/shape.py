@@ -30,7 +30,7 @@ SHORTEST_NS = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Something that varies; `text` is how the user wrote it."""
+    """A varying rate, size or number; `text` is how the user wrote it."""
 
     text: str = field(default="", compare=False)
 
@@ -40,9 +40,9 @@ class Shape:
 
 @dataclass(frozen=True)
 class Gaussian(Shape):
-    """Drawn anew for each window of `every`: ns for a rate, a number of messages for a size.
+    """A Gaussian value, drawn for each window of `every`: ns for a rate, messages for a size.
 
-    The mean of a size is bytes, that of a batch messages.
+    The mean of a rate is messages/s, that of a size bytes, that of a batch messages.
     """
 
     mean: Fraction
@@ -51,18 +51,18 @@ class Gaussian(Shape):
 
     @property
     def largest(self) -> int:
-        """What no draw exceeds."""
+        """The largest value that can be drawn."""
         return ceil(self.mean + CLIP * self.deviation)
 
     @property
     def smallest(self) -> int:
-        """What no draw is below, 0 at least."""
+        """The smallest value that can be drawn, at least 0."""
         return max(0, floor(self.mean - CLIP * self.deviation))
 
 
 @dataclass(frozen=True)
 class Ramp(Shape):
-    """From one rate to another within `duration` ns, and that one afterwards."""
+    """From rate `start` to rate `end` within `duration` ns, and `end` afterwards."""
 
     start: Fraction
     end: Fraction
@@ -70,7 +70,7 @@ class Ramp(Shape):
 
 
 class Step(NamedTuple):
-    """A rate for so many ns; None: until the run ends."""
+    """A rate for `duration` ns; None: until the run ends."""
 
     rate: Fraction
     duration: int | None
@@ -95,7 +95,7 @@ class Burst(Shape):
 
 @dataclass(frozen=True)
 class Sine(Shape):
-    """Around `mean`, from it upwards first; `period` is ns."""
+    """A sine around `mean`, which it leaves upwards; `period` is ns."""
 
     mean: Fraction
     amplitude: Fraction
@@ -111,7 +111,7 @@ class Replay(Shape):
 
 @dataclass(frozen=True)
 class Uniform(Shape):
-    """Any whole number from `low` to `high`, drawn anew for each `every` messages."""
+    """Any integer from `low` to `high`, drawn anew for each `every` messages."""
 
     low: int
     high: int
@@ -147,7 +147,7 @@ class Choice(Shape):
 
 @dataclass(frozen=True)
 class SizeFile(Shape):
-    """The sizes that a file holds, one after the other and from the first again; none: unread."""
+    """The sizes in a file, one after the other and from the first again; empty until read."""
 
     path: str
     sizes: tuple[int, ...] = ()
@@ -176,7 +176,7 @@ class Parameter(NamedTuple):
 
 
 class Form(NamedTuple):
-    """A shape's name with its arguments; with `each`, any number of them go into `key`."""
+    """The arguments of a shape; with `each`, any number of them go into `key`."""
 
     build: Callable[..., Any]
     parameters: tuple[Parameter, ...] = ()
@@ -184,7 +184,7 @@ class Form(NamedTuple):
     key: str = ""
 
     def usage(self, name: str) -> str:
-        """How the form is written."""
+        """How a user writes the form."""
         if self.each is not None:
             return f"{name}({self.each.key}, ...)"
         keys = (p.key.upper() if p.default is None else f"{p.key}=..." for p in self.parameters)
@@ -196,7 +196,7 @@ _KEYED = re.compile(r"\s*(?P<key>[a-z_]+)\s*=\s*(?P<value>.*?)\s*", re.DOTALL)
 
 
 def parse_shape(text: str, forms: Mapping[str, Form], *, option: str) -> Any:
-    """Read a shape; None where the text has not the form of one.
+    """Read a shape; None if the text does not have the form of one.
 
     Raises UsageError with `option` for a name, key or value that is wrong or missing.
     """
@@ -262,7 +262,7 @@ SLOWEST, FASTEST = 1e-6, 1e9
 
 
 def parse_rate(text: str, *, option: str) -> Fraction:
-    """Read messages/s, 0 included; UsageError with `option` above `FASTEST`."""
+    """Read messages/s: 0, or `SLOWEST` to `FASTEST`, else UsageError with `option`."""
     rate = parse_number(text, option=option)
     if rate and not SLOWEST <= rate <= FASTEST:
         raise UsageError(f"{option} {text!r}: must be in {SLOWEST:g}..{FASTEST:g} messages/s")
@@ -320,7 +320,7 @@ def _sine(mean: Fraction, amplitude: Fraction, period: int) -> Sine:
 
 
 def gaussian(mean: Fraction | int, deviation: Fraction | int, every: int) -> Gaussian:
-    """A Gaussian, whose mean must be above 0 (ValueError) so that there is something to send."""
+    """A Gaussian; raises ValueError unless its mean is above 0, as nothing would be sent."""
     if mean <= 0:
         raise ValueError("the mean must be above 0")
     return Gaussian(Fraction(mean), Fraction(deviation), every)

@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _CLOSE = 0.6
-"""How alike two names are, from 0 to 1, for one to be taken for the other."""
+"""The least similarity, from 0 to 1, of a name that is suggested."""
 
 
 def closest(typed: str, valid: Iterable[str]) -> str | None:
-    """The valid name that is most like what was typed; None where none is like it."""
+    """The valid name that is most similar to what was typed; None if none is similar."""
     by_lower = {name.lower(): name for name in valid}
     found = difflib.get_close_matches(typed.lower(), by_lower, n=1, cutoff=_CLOSE)
     return by_lower[found[0]] if found else None
 
 
 def did_you_mean(typed: str, valid: Iterable[str]) -> str:
-    """``did you mean lost?``, or else the valid names; without end mark."""
+    """``did you mean lost?``, or else the valid names, without a full stop."""
     names = list(valid)
     found = closest(typed, names)
     return f"did you mean {found}?" if found else f"use {' or '.join(_grouped(names))}"

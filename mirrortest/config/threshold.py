@@ -9,17 +9,22 @@ A threshold is METRIC OPERATOR VALUE.
 - VALUE is a whole number or a percentage of the acknowledged messages for a count, and a duration
   with its unit for a latency.
 
-Latencies are compared as buckets of `timing.histogram`, which is all that logs have of them: one in
-the bucket of the bound (at most 0.8 % from it) meets every condition. So both sides agree.
+Latencies are compared by their buckets of `timing.histogram`, as logs have only these. A latency in
+the bound's bucket (at most 0.8 % from it) meets every condition. So the online and the offline
+judgement agree.
 
-A metric that was not measured, or a latency or percentage of no message, decides nothing: the
-threshold is *undecided*, which makes a run inconclusive, neither passed nor failed. So is one on a
-latency below zero, or that would end otherwise if all latencies were as much longer as the lowest
-one is below zero: clocks disagree by at least that much. So is one that would end otherwise if all
-latencies were as much longer or shorter as clocks were set during the run. So is one that
-messages decide which producers without idempotence may have sent twice themselves, whose copies
-may be of aborted transactions, or of whose producer nothing is known. And so is one on a count that
-fails as of now, and that messages may meet whose verdict is open: half of a run may be under way.
+An *undecided* threshold makes a run inconclusive, neither passed nor failed. A threshold is
+undecided if
+
+- its metric was not measured, or is a latency or percentage of no message;
+- its latency is below zero, or it would end otherwise if all latencies were longer by as much as
+  the lowest one is below zero: clocks disagree by at least that much;
+- it would end otherwise if all latencies were longer or shorter by as much as clocks were set
+  during the run;
+- it depends on messages that a producer without idempotence may have sent twice, that may be of
+  aborted transactions, or about whose producer nothing is known;
+- its count fails now, but messages whose verdict is open may meet it: half of a run may still be
+  to come.
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ COUNTS: tuple[str, ...] = (
     *(outcome.label for outcome in Outcome),
     "negative_latency",
 )
-"""What can be counted: the findings; outcomes of sends; latencies below zero."""
+"""The metrics that are counts: findings, delivered, outcomes of sends, latencies below zero."""
 
 
 class Series(StrEnum):
@@ -80,15 +85,15 @@ _PERCENTILE = re.compile(r"([a-z_]+\.)?[pP]\(?([0-9]+(?:\.[0-9]+)?)\)?")
 """A percentile as other tools write it."""
 _OUTCOMES = frozenset(outcome.label for outcome in Outcome)
 _OF_THE_END = frozenset(finding.label for finding in OPEN)
-"""Counts of what is open when a run ends: nothing that comes later changes them."""
+"""Counts of messages that are open when a run ends: later messages do not change them."""
 _MOST = 2**63
-"""No run has more messages."""
+"""More messages than any run has."""
 _NONE: Mapping[str, int] = MappingProxyType({})
 _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
 
 
 def split_threshold(text: str) -> tuple[str, str, str] | None:
-    """Metric, operator and value, as they are typed; None where these are not its parts."""
+    """Metric, operator and value as they are typed; None if the text has other parts."""
     match = _EXPRESSION.fullmatch(text)
     return None if match is None else (match["metric"], match["operator"], match["value"].strip())
 
@@ -111,7 +116,7 @@ class Threshold:
 
     @classmethod
     def parse(cls, text: str) -> Threshold:
-        """Read a threshold; UsageError says what is wrong with it."""
+        """Read a threshold; UsageError if it is wrong."""
         parts = split_threshold(text)
         if parts is None:
             raise _wrong(text, "write METRIC OPERATOR VALUE, for example lost==0 or 'p(99)<2s'")
@@ -185,7 +190,7 @@ class Threshold:
         return ThresholdResult(self, value, passed=passed)
 
     def _may_be_met(self, count: int, total: int, outstanding: int | None) -> bool:
-        """Whether a count that fails may still grow to one that does not, or the total may."""
+        """Whether a failing count, or the total, may still grow so that the threshold is met."""
         settled = _OF_THE_END if outstanding is None else _OF_THE_END | _OUTCOMES
         if outstanding == 0 or self.metric in settled:
             return False
@@ -200,7 +205,7 @@ class Threshold:
         return any(OPERATORS[self.comparison](each, self.bound) for each in (low, within, high))
 
     def _compare(self, histogram: Histogram) -> ThresholdResult:
-        # numpy: whoever only parses need not load it.
+        # Imported here because it loads numpy, which parsing does not need.
         from mirrortest.timing.histogram import Histogram, bucket_of  # noqa: PLC0415
 
         def is_met(latency: int) -> bool:
@@ -234,8 +239,8 @@ class Threshold:
 class ThresholdResult:
     """How a threshold ended.
 
-    `value` is what was measured, in the threshold's unit (messages, per cent or seconds); None
-    where it is undecided, for the reason `why`. `passed` is False only for a proven failure.
+    `value` is what was measured, in the threshold's unit (messages, per cent or seconds); None if
+    it is undecided, for the reason `why`. `passed` is False only for a proven failure.
     """
 
     threshold: Threshold
@@ -252,7 +257,7 @@ class ThresholdResult:
 def thresholds(texts: Iterable[str], *, exactly_once: bool = False) -> tuple[Threshold, ...]:
     """The user's thresholds, after the defaults for metrics that the user does not name.
 
-    By default there may be none of the findings of `model.findings.failing`.
+    By default each of the findings of `model.findings.failing` must be 0.
     """
     own = [Threshold.parse(text) for text in texts]
     named = {threshold.metric for threshold in own}
@@ -272,10 +277,10 @@ def evaluate(
     """Compare thresholds with what was measured.
 
     `counts` are by the names of `COUNTS`, and a name that is absent was not measured; `total` is
-    the number of acknowledged messages; `latencies` are by the names of `Series`. `excused` are how
-    many of a count the mirror may not have caused: what these decide is undecided. `outstanding`
-    are how many of the acknowledged messages may be judged otherwise yet; None: not all is known
-    that was sent, or that arrived. Latencies are of what has arrived.
+    the number of acknowledged messages; `latencies` are by the names of `Series` and of messages
+    that have arrived. `excused` is how many of a count the mirror may not have caused: a threshold
+    that depends on these is undecided. `outstanding` is how many of the acknowledged messages may
+    still get another verdict; None: unknown, as what was sent or arrived is not completely known.
     """
     return [
         condition.evaluate(

@@ -1,4 +1,4 @@
-"""A user's TOML text as a model; a mistake is one line with the place and what was meant."""
+"""Reads a user's TOML text as a model; an error is one line with the place and a suggestion."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _keys(model: type[BaseModel], path: Sequence[int | str]) -> list[str]:
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    """The models in a type, such as that of ``tuple[Model, ...] | None``."""
+    """The models in a type, for example in ``tuple[Model, ...] | None``."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for each in get_args(annotation):

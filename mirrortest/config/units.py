@@ -24,7 +24,7 @@ _SIZE = {
 }
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PART = re.compile(rf"({_NUMBER})(ns|us|ms|s|m|h|d)")
-_WHOLE = re.compile(rf"(?:{_NUMBER}(?:ns|us|ms|s|m|h|d))+")
+_DURATION = re.compile(rf"(?:{_NUMBER}(?:ns|us|ms|s|m|h|d))+")
 _SIZED = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
 _COUNTED = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}}))?([kMG]?)")
 _THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
@@ -46,7 +46,7 @@ def parse_duration(text: str, *, option: str) -> int:
     compact = text.strip()
     if compact == "0":
         return 0
-    if _WHOLE.fullmatch(compact) is None:
+    if _DURATION.fullmatch(compact) is None:
         raise UsageError(f"{option} {text!r}: {_why_no_duration(compact)}")
     total = sum(Fraction(number) * _DURATION_NS[unit] for number, unit in _PART.findall(compact))
     if total.denominator != 1:
@@ -57,7 +57,7 @@ def parse_duration(text: str, *, option: str) -> int:
 
 
 def _why_no_duration(text: str) -> str:
-    if _WHOLE.fullmatch(text.removeprefix("-")) is not None:
+    if _DURATION.fullmatch(text.removeprefix("-")) is not None:
         return "a duration cannot be negative"
     meant = f"; did you mean {text}s?" if re.fullmatch(_NUMBER, text) else ", for example 1h30m"
     return f"must be a duration with its unit (ns, us, ms, s, m, h, d){meant}"
@@ -79,7 +79,7 @@ def parse_positive_seconds(text: str, *, option: str) -> float:
 def parse_size(text: str, *, option: str) -> int:
     """Read a size in bytes, also with kB, MB, GB, TB (powers of 1000) or KiB ... (of 1024).
 
-    Raises UsageError with `option` for all else.
+    Raises UsageError with `option` for anything else.
     """
     match = _SIZED.fullmatch(text.strip())
     factor = _SIZE.get(match[2].lower()) if match is not None else None
@@ -94,7 +94,7 @@ def parse_size(text: str, *, option: str) -> int:
 def parse_number(text: str, *, option: str) -> Fraction:
     """Read a number of 0 or more, also with k, M or G (powers of 1000) or as ``1e6``.
 
-    Raises UsageError with `option` for all else.
+    Raises UsageError with `option` for anything else.
     """
     match = _COUNTED.fullmatch(text.strip())
     if match is None:
@@ -141,10 +141,10 @@ def exact_number(value: float) -> str:
 
 
 def format_duration(nanoseconds: int) -> str:
-    """Write a duration for people: three significant digits and the unit that fits."""
+    """Write a duration for users: three significant digits and the unit that fits."""
     sign, size = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        # 999.6 ms rounds to 1000, so that the next unit fits better.
+        # 999.6 ms rounds to 1000, so the next unit fits better.
         if size >= factor * 0.9995:
             value = size / factor
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
@@ -153,7 +153,7 @@ def format_duration(nanoseconds: int) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """The same of a duration in seconds."""
+    """As `format_duration`, for a duration in seconds."""
     return format_duration(round(seconds * SECOND_NS))
 
 
@@ -161,8 +161,8 @@ def span(nanoseconds: int) -> str:
     """A length of time for a reader: ``40 s``, ``1 h 30 min``, ``2 d 3 h``."""
     seconds = round(nanoseconds / 1e9)
     if seconds < 60:
-        whole = nanoseconds % 10**9 == 0 or nanoseconds >= 10**10
-        return f"{seconds} s" if whole else format_duration(nanoseconds)
+        in_seconds = nanoseconds % 10**9 == 0 or nanoseconds >= 10**10
+        return f"{seconds} s" if in_seconds else format_duration(nanoseconds)
     for (big, big_seconds), (small, small_seconds) in (
         (("d", 86_400), ("h", 3_600)),
         (("h", 3_600), ("min", 60)),

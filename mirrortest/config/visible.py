@@ -14,7 +14,7 @@ _LONG_VALUE = re.compile(rf"'([^'\s]{{{_LONGEST_VALUE}}})[^'\s]+'")
 _LINES = re.compile(r"(\n)")
 _WITHIN = r"(?:(?![,;\s]+[\w+.-]+://)[^@])*"  # up to the next address of a list
 CREDENTIALS = re.compile(rf"(?<=://)(?:[^/]*|{_WITHIN}:{_WITHIN})@")
-"""What stands before the host in an address, of which a text may have several.
+"""The credentials before an address's host. A text may have several addresses.
 
 A secret may contain an unquoted slash: then a colon before the @ marks it.
 """
@@ -38,19 +38,19 @@ def uri_without_secrets(uri: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """The text with each quoted value cut after 80 characters: the rest says nothing more."""
+    """The text with each quoted value cut after 80 characters: the rest adds nothing."""
     return _LONG_VALUE.sub(r"'\1...'", text)
 
 
 def visible_lines(text: str) -> str:
-    """The same for a text of several lines of our own, whose line ends stay."""
+    """As `visible`, for a text of several lines of our own: their line ends stay."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(each if each == "\n" else visible(each) for each in _LINES.split(text))
 
 
 def visible_json(text: str) -> str:
-    """The same JSON document with those characters in JSON's own escapes.
+    """A JSON document with characters that cannot be printed in JSON's own escapes.
 
     Only strings contain them; line ends are the document's.
     """

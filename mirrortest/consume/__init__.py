@@ -1,1 +1,1 @@
-"""Judging a mirror's copy while it arrives: an application."""
+"""The consumer application: it judges a mirror's copy while it arrives."""

@@ -1,4 +1,4 @@
-"""One destination partition in this consumer's care: from fetched batches to judged rows."""
+"""One destination partition that this consumer owns: from fetched records to judged rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mirrortest.consume.partition_views import (
     MOST_LEFT,
     STATE_VERSION,
     SavedState,
-    place_of,
+    read_position_of,
 )
 from mirrortest.model.findings import Finding
 from mirrortest.verify import untrusted
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class JudgedBatch:
-    """Of what was fetched: rows for checker and log, and the latencies of our messages.
+    """Judged records: their rows for the log, and the latencies of the run's messages.
 
-    `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
-    (`latency_sent` only where the message carries its actual send). Entry i of
-    `latency_intended` belongs to `rows[row_index[i]]`. `backlog` messages of the run have none, as
-    they were there before their reader; nor have further copies: a message is there when the first
-    one is.
+    `latency_intended` and `latency_sent` are ns, one entry per measured message of the run, in
+    offset order (`latency_sent` only where the message carries its actual send time). Entry i of
+    `latency_intended` belongs to `rows[row_index[i]]`. Further copies are not measured: a message
+    has arrived when its first copy has. Nor are the run's `backlog` messages, which were in the
+    partition before the consumer; their number is `backlog`.
     """
 
     rows: list[SeenRow]
@@ -60,7 +60,7 @@ class JudgedBatch:
 
 
 class Decoded(NamedTuple):
-    """Records with the messages in them, before anything is judged; see `row.Messages`."""
+    """Fetched records and the messages in them, not judged yet; see `row.Messages`."""
 
     records: RecordArrays
     arrived_ns: int | NDArray[np.int64]
@@ -72,10 +72,10 @@ class Decoded(NamedTuple):
 
 
 class JudgedUpTo(NamedTuple):
-    """How far a partition of a source topic has been judged, in which incarnation of the topic.
+    """How far a partition has been judged, and in which incarnation of its log.
 
-    `topic_id` is Kafka's, None where it is unknown, or not proven yet; `cuts` as in
-    `AssignedPartition`.
+    `topic` is the source topic's name. `topic_id` is Kafka's id, None where it is unknown or not
+    proven yet. `cuts` is as in `AssignedPartition`.
     """
 
     topic: str
@@ -88,11 +88,11 @@ class JudgedUpTo(NamedTuple):
 
 @dataclass
 class AssignedPartition:
-    """A partition with its checker, under the generation that was claimed for it.
+    """A partition with its checker, under the generation that this consumer claimed.
 
-    `identity` counts the incarnations of the partition's log: it steps when the topic turns out to
-    have been deleted and created again, or the log to have been cut back. `claimed` are the numbers
-    of home lanes that were claimed lost here.
+    `identity` is the number of the log's incarnation. It grows by one when this consumer finds
+    that the topic was recreated or the log truncated. `claimed` are the topic's seqs that were
+    claimed lost, as far as this partition's state records them.
     """
 
     at: TopicPartition
@@ -101,57 +101,58 @@ class AssignedPartition:
     generation: int
     policy: ExpectPartition
     counts: list[int]
-    """The destination's partition counts in force so far; it grows while this is assigned."""
+    """The destination's partition counts so far; the list is shared by the topic and grows."""
     checker: PartitionChecker
     identity: int = 0
     topic_id: str | None = None
-    """Kafka's id of the topic that is judged; None where the cluster has no ids."""
+    """Kafka's id of the topic that is judged; None where the cluster has no topic ids."""
     left_ids: list[str] = field(default_factory=list)
-    """Of the topics of this name that were deleted: none of them comes back."""
+    """Ids of deleted topics of this name; Kafka never uses an id again."""
     begins_at: int = 0
-    """Where this incarnation begins: below it stands what was there before it was cut back."""
+    """The offset where this incarnation begins; records below it survived the log's truncation."""
     cuts: int = 0
-    """How often this topic was cut back before."""
+    """How often the log of this topic was truncated."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
-    """(leader epoch, offset from which on it was read), of what was read without a gap."""
+    """(leader epoch, first offset that was read of it), of what was read without a gap."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What befell the topic: whoever reports the partition's findings reports it, too."""
+    """What happened to the topic; each report on the partition's findings includes these notes."""
     uncommitted: bool = False
-    """Whether messages of the run were read here that may be of aborted transactions."""
+    """Whether some messages of the run that were read here may be from aborted transactions."""
     last_record: tuple[int, int] | None = None
     """(offset, CRC-32C of key and value) of the last judged record."""
     taken_over: int = 0
-    """Messages of the run that others had judged, as their state says that this goes on from."""
+    """Messages of the run that the saved state, from which this consumer continues, had judged."""
     read_from: int | None = None
-    """Where the offsets read but not logged as such begin."""
+    """The first offset that was read and is in no `read` row yet."""
     backlog_to: int = 0
-    """What lies below this offset was there when the partition was taken, or after a standstill:
-    that it is read late is the reader's doing, so that its latencies are not measured."""
+    """Messages below this offset were in the partition when the consumer took it, or after a
+    standstill. They are read late because of the consumer, so their latencies are not measured."""
     absent_ns: int = 0
-    """Of a partition that its reader saw come: when it looked for it last, and it was not there.
-    What had been sent by then is late for all, and counts as if it had come at once."""
+    """When the consumer last looked for this partition before it existed; 0: unknown. The backlog's
+    messages that were sent before then are late for everyone. They are measured as if they had
+    arrived at that time, the earliest possible."""
     caught_up: bool = False
-    """Whether nothing of that is left. Before, what is in the log's next incarnation is a backlog,
-    too."""
+    """Whether the backlog has been judged. Until then, what the log's next incarnation contains is
+    backlog, too."""
     watched_from: int = 0
-    """From this offset on the destination's partitions were counted while messages came: how many
-    a producer had planned for says only of those below where they may belong."""
+    """From this offset on, the consumer counted the destination's partitions as messages arrived.
+    Only below it may a message also belong where its producer's planned partition count puts it."""
     resumed: bool = False
-    """Whether the last judged record is still to be compared with what is there now."""
+    """Whether the last judged record must still be compared with the one now at its offset."""
     rerouted_from: str | None = None
-    """`SavedState.rerouted_from` of the state that this goes on from."""
+    """`SavedState.rerouted_from` of the state from which this consumer continues."""
     newest_ns: int = 0
-    """When the newest message of the run that was judged here was meant to be sent, by its
-    producer's wall clock; 0 before the first."""
+    """The latest intended time of the run's messages that were judged here, by their producers'
+    wall clocks; 0 before the first."""
 
     def __post_init__(self) -> None:
-        """Make the decoder of the source topic's messages."""
+        """Create the decoder of the source topic's messages."""
         self._decoder = BatchDecoder(self.source)
 
     @property
     def reached(self) -> JudgedUpTo:
-        """How far it has been judged."""
+        """How far the partition has been judged, for the log."""
         return JudgedUpTo(
             self.source,
             self.at.partition,
@@ -162,33 +163,33 @@ class AssignedPartition:
         )
 
     def begin_backlog(self, end: int, absent_ns: int = 0) -> None:
-        """What is up to there may have waited for the reader, who is at the next offset."""
-        # A reader that is beyond the end has not seen yet that the log was replaced.
+        """Count messages from the next offset up to `end` as backlog."""
+        # A consumer that is beyond the end has not noticed yet that the log was replaced.
         self.backlog_to, self.caught_up = end, self.checker.next_offset == end
         self.absent_ns = absent_ns
 
     @property
-    def place(self) -> ReadPosition:
-        """How far it has been judged, as the cluster can check it."""
-        return place_of(self.checker, self.epochs, self.topic_id)
+    def read_position(self) -> ReadPosition:
+        """How far the partition has been judged, in a form that brokers can check."""
+        return read_position_of(self.checker, self.epochs, self.topic_id)
 
     @classmethod
-    def fresh(cls, at: TopicPartition, generation: int, **about: Any) -> AssignedPartition:
-        """A partition that nobody has judged yet."""
-        checker = PartitionChecker(about["source"], at.partition)
-        return cls(at=at, generation=generation, checker=checker, **about)
+    def fresh(cls, at: TopicPartition, generation: int, **fields: Any) -> AssignedPartition:
+        """A partition that no consumer has judged yet."""
+        checker = PartitionChecker(fields["source"], at.partition)
+        return cls(at=at, generation=generation, checker=checker, **fields)
 
     @classmethod
     def restored(
-        cls, at: TopicPartition, generation: int, state: dict[str, Any], **about: Any
+        cls, at: TopicPartition, generation: int, state: dict[str, Any], **fields: Any
     ) -> AssignedPartition:
-        """A partition as its last judge left it; the counts that it knew are added.
+        """A partition with its saved state, whose partition counts are added to `counts`.
 
         Raises:
-            RecordError: the state cannot be read; `unreadable` goes on without it.
+            RecordError: the state cannot be read; use `unreadable` to continue without it.
         """
-        saved = SavedState.read(state, at, run=about["run"], policy=about["policy"])
-        about["counts"] += [count for count in saved.counts if count not in about["counts"]]
+        saved = SavedState.read(state, at, run=fields["run"], policy=fields["policy"])
+        fields["counts"] += [count for count in saved.counts if count not in fields["counts"]]
         return cls(
             at=at,
             generation=generation,
@@ -200,7 +201,7 @@ class AssignedPartition:
             begins_at=saved.begins_at,
             cuts=saved.cuts,
             epochs=saved.epochs,
-            # What lies before the beginning may not be in the log yet.
+            # The offsets below the beginning may not be in the log yet.
             read_from=0 if saved.checker.next_offset == saved.begins_at else None,
             claimed=saved.claimed,
             notes=saved.notes,
@@ -208,26 +209,26 @@ class AssignedPartition:
             last_record=saved.last_record,
             resumed=saved.last_record is not None,
             rerouted_from=saved.rerouted_from,
-            **about,
+            **fields,
         )
 
     @classmethod
     def unreadable(
-        cls, at: TopicPartition, generation: int, state: dict[str, Any], why: str, **about: Any
+        cls, at: TopicPartition, generation: int, state: dict[str, Any], why: str, **fields: Any
     ) -> AssignedPartition:
-        """A partition whose last state cannot be read: it is judged anew, from its beginning.
+        """A partition whose saved state cannot be read: it is judged anew, from its beginning.
 
-        What was seen of an incarnation of the topic before this one is not known any more: what
-        stood there is in doubt, as what nobody read. Which incarnation this is may be readable: its
-        records stand in logs under this number already.
+        What earlier incarnations of its log contained is unknown, so they count as unread. The
+        number of the present incarnation is taken from the state if it can be read: logs already
+        contain rows under this number.
         """
-        assigned = cls.fresh(at, generation, **about)
+        assigned = cls.fresh(at, generation, **fields)
         with contextlib.suppress(RecordError):
             identity = untrusted.entry(state, "identity")
             assigned.identity = untrusted.number(identity, 0, untrusted.COUNTS_END)
             if state.get("topic_id") is not None:
                 assigned.topic_id = untrusted.topic_id(state["topic_id"])
-        assigned.checker.begin_anew()
+        assigned.checker.begin_incarnation()
         assigned.notes.append(
             f"{at}: the state of its last consumer cannot be read ({why}): "
             "judged anew from its beginning"
@@ -235,12 +236,12 @@ class AssignedPartition:
         return assigned
 
     def to_state(self) -> dict[str, Any]:
-        """The state as JSON's types; it shares nothing with this object."""
+        """The state in JSON's types; it shares no data with this object."""
         return {
             "v": STATE_VERSION,
             "checker": self.checker.to_state(),
             "identity": self.identity,
-            # While it is to be proven by the last record, it is not known.
+            # Until the last record has proven it, the id is unknown.
             "topic_id": None if self.resumed else self.topic_id,
             "left_ids": list(self.left_ids),
             "begins_at": self.begins_at,
@@ -256,7 +257,7 @@ class AssignedPartition:
 
     @property
     def start_offset(self) -> int:
-        """Where to read from: one record early after a resumption, to compare it."""
+        """The offset to read from; after a resumption the last judged record, to compare it."""
         if self.resumed and self.last_record is not None:
             return self.last_record[0]
         return self.checker.next_offset
@@ -264,23 +265,24 @@ class AssignedPartition:
     def start_over(
         self, found_ns: int | None = None, topic_id: str | None = None, offset: int = 0
     ) -> None:
-        """Judge the next incarnation: of another topic, or of the log from where it was cut back.
+        """Go on with the log's next incarnation: a recreated topic, or a truncated log.
 
-        What was seen in the one before stays seen; what stood in it beyond that, nobody read.
-        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`.
+        What was seen in the previous incarnation stays seen. The rest of it counts as unread. The
+        next one begins at `offset`: 0 for a recreated topic. `found_ns` is the wall clock's time,
+        as for `PartitionChecker.unread`.
         """
         if self.topic_id not in {None, topic_id}:
             self.left_ids = [*self.left_ids, str(self.topic_id)][-MOST_LEFT:]
         self.cuts = self.cuts + 1 if self.topic_id == topic_id else 0
         self.topic_id, self.begins_at = topic_id, offset
         self.epochs = [each for each in self.epochs if each[1] < offset]
-        self.checker.begin_anew(found_ns, offset)
+        self.checker.begin_incarnation(found_ns, offset)
         self.identity += 1
         self.last_record, self.resumed, self.read_from = None, False, None
         self.backlog_to = self.watched_from = 0
 
-    def passed(self, batches: Iterable[FetchedBatches]) -> None:
-        """Note of which topic it was, if that is not known yet, and which leaders wrote it."""
+    def note_origin(self, batches: Iterable[FetchedBatches]) -> None:
+        """Record the topic id of judged batches, if it is unknown, and their leader epochs."""
         epoch = self.epochs[-1][0] if self.epochs else -1
         for batch in batches:
             if not self.resumed:
@@ -290,12 +292,15 @@ class AssignedPartition:
                 self.epochs = [*self.epochs, (epoch, batch.fetched_from)][-MOST_EPOCHS:]
 
     def common_end(self, leader_epoch: int, end_offset: int) -> int:
-        """Up to where a log agrees with what was read, which it has up to an epoch and offset."""
+        """The offset below which the log still contains what was read.
+
+        The arguments are the broker's answer: see `kafka.fetched.Diverged`.
+        """
         later = (offset for epoch, offset in self.epochs if epoch > leader_epoch)
         return min(end_offset, self.checker.next_offset, *later)
 
     def was_recreated(self, records: RecordArrays) -> bool:
-        """Whether the last judged record's offset now holds another record; asked once."""
+        """Whether another record is now at the last judged record's offset; compared once."""
         if not self.resumed or self.last_record is None:
             return False
         self.resumed = False
@@ -303,17 +308,17 @@ class AssignedPartition:
         return bool(at.size) and _fingerprint(records, int(at[0])) != self.last_record[1]
 
     def take(self, records: RecordArrays, arrived_ns: int | NDArray[np.int64]) -> JudgedBatch:
-        """Judge records that arrived at one time, or at one each.
+        """Judge records, skipping those below the checker's next offset.
 
-        Those below the checker's next offset are passed over.
+        `arrived_ns` is one arrival time for all, or one for each.
         """
         return self.judge(self.decode(records, arrived_ns))
 
     def decode(self, records: RecordArrays, arrived_ns: int | NDArray[np.int64]) -> Decoded:
-        """The messages in records that `judge` takes next."""
+        """Decode the messages in records for `judge`."""
         kept = records.from_offset(self.checker.next_offset)
         if not isinstance(arrived_ns, int):
-            # What is passed over stands at the head.
+            # The skipped records are the first ones.
             arrived_ns = arrived_ns[len(records) - len(kept) :]
         records = kept
         messages = self._decoder.decode(records)
@@ -328,16 +333,16 @@ class AssignedPartition:
         keys = _key_lanes(records, messages, index)
         return Decoded(records, arrived_ns, messages, streams, index, findings, keys)
 
-    def strays(self, decoded: Decoded) -> bool:
-        """Whether some messages stand where no partition count that is known so far puts them."""
+    def has_misrouted(self, decoded: Decoded) -> bool:
+        """Whether some messages are where none of the partition counts known so far puts them."""
         depends = self.policy in {ExpectPartition.MURMUR2, ExpectPartition.SOURCE_MODULO}
         return depends and bool(self._routing(decoded.messages, decoded.stream).any())
 
     def judge(self, decoded: Decoded) -> JudgedBatch:
-        """Judge what was decoded, by all partition counts known by now."""
+        """Judge decoded messages, by all partition counts known so far."""
         records, arrived_ns, messages, streams, index, findings, keys = decoded
         findings = findings | self._routing(messages, index)
-        waited = int(np.searchsorted(messages.offset, self.backlog_to))
+        in_backlog = int(np.searchsorted(messages.offset, self.backlog_to))
         rows = rows_of(
             Messages(
                 streams,
@@ -350,13 +355,13 @@ class AssignedPartition:
                 arrived_ns,
                 keys,
             ),
-            cut=waited,
+            cut=in_backlog,
         )
         ours, at = index >= 0, 0
         for row in rows:
             for lo, hi in self.checker.seen_before(row).intervals():
                 ours[at + lo - row.seq_lo : at + hi - row.seq_lo] = False
-            # Rows follow each other, and a row's offsets are dense.
+            # Rows cover all messages in order; within a row, offsets have no gaps.
             at += row.offset_hi - row.offset_lo
             self.checker.apply(row)
             if row.stream is not None:
@@ -366,11 +371,11 @@ class AssignedPartition:
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
         read, sent = np.count_nonzero(ours), messages.sent_ns > 0
-        if waited:
-            ours[:waited] &= messages.intended_ns[:waited] < self.absent_ns
-            sent[:waited] &= messages.sent_ns[:waited] < self.absent_ns
+        if in_backlog:
+            ours[:in_backlog] &= messages.intended_ns[:in_backlog] < self.absent_ns
+            sent[:in_backlog] &= messages.sent_ns[:in_backlog] < self.absent_ns
             arrived_ns = np.broadcast_to(arrived_ns, ours.shape).copy()
-            arrived_ns[:waited] = self.absent_ns
+            arrived_ns[:in_backlog] = self.absent_ns
         sent &= ours
         counts = [row.offset_hi - row.offset_lo for row in rows]
         return JudgedBatch(
@@ -399,13 +404,13 @@ class AssignedPartition:
 def _key_lanes(
     records: RecordArrays, messages: MessageArrays, stream: NDArray[np.int32]
 ) -> NDArray[np.int64] | None:
-    """The lanes whose keys those in no stream have, as `Messages.key_lane`."""
+    """The lanes whose keys the messages without a stream have, as `Messages.key_lane`."""
     outside = stream < 0
     if not outside.any():
         return None
     altered = (messages.findings & Finding.ALTERED_KEY.value) != 0
     lanes = np.where(outside & ~altered, messages.lane, -1)
-    # Those that were decoded alone have their keys looked at alone, too.
+    # Where the decoder gave no lane, or the key was altered, the record's own key is parsed.
     for row in np.flatnonzero(outside & (lanes < 0)).tolist():
         lane = parse_lane(records.key(row))
         lanes[row] = -1 if lane is None else lane

@@ -1,9 +1,9 @@
 """Which partitions this consumer owns: by its group, by its fixed share, or taken over.
 
-A group rebalances; fixed shares do not. Without the partitions of a consumer that has ended, or
-was killed, the others could neither claim a loss nor end. So one of them takes over what is unread
-(`takeover`). Generations (`state_store`) keep that safe: the owner may restart at any time and
-claim its share again, and an owner that was only paused is fenced.
+A group rebalances; fixed shares do not. If nothing read the partitions of a consumer that has ended
+or was killed, the others could neither claim a loss nor end. So one of them takes over these
+partitions (`takeover`). Generations (`state_store`) make that safe: the owner can restart at any
+time and claim its share again, and an owner that was only paused is fenced.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _IDLE_SECONDS = 30.0
-"""How long nothing comes of a partition until its last record is compared again, where the cluster
-does not say which topics were created again."""
+"""After this long without messages in a partition, its last record is compared again. Only where
+the cluster has no topic ids, which would show that a topic was recreated."""
 
 
 class Assignment:
-    """Takes partitions, and gives them away."""
+    """Takes partitions and gives them up."""
 
     def __init__(self, context: ConsumerContext, saves: Saves) -> None:
         self._context = context
         self._saves = saves
         self._last_offsets: dict[TopicPartition, int] = {}
-        """Each partition's next offset when idle ones were last looked for."""
+        """Each partition's next offset at the last check for idle partitions."""
         self._idle_due = 0.0
         self._skipped: dict[str, int] = {}
-        """Topics whose first so many partitions are read from their end on, unless a state says
-        otherwise: what was there before this consumer is left out."""
+        """Topic -> how many of its partitions existed when this consumer started. With
+        --from-latest these are read from their end, unless a saved state has a position."""
         self._postponed: dict[TopicPartition, bool] = {}
-        """Partitions of ours whose topic is missing, or that have no leader: nothing is read of
-        them yet. And whether they are to be read from their end on."""
+        """Owned partitions that cannot be read yet, because their topic is missing or they have no
+        leader -> whether to read them from their end."""
         self._unclaimed: set[TopicPartition] = set()
-        """Partitions given to us of topics that are not known here, or were missing by then."""
+        """Assigned partitions, not claimed yet: their topic is missing, or has no judge here."""
         self.rebalancing = False
-        """Whether a rebalance is under way: the new assignment is still to come."""
+        """Whether a rebalance is in progress and has not brought the new assignment yet."""
         self.released: list[AssignedPartition] = []
-        """What the rebalance under way took from us: no other consumer need own it yet."""
+        """Partitions revoked by the rebalance in progress; they might not have a new owner yet."""
 
     # -- by group or share ------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ class Assignment:
         )
 
     async def take_share(self) -> None:
-        """Without a group: take our share of all partitions that exist now."""
+        """Without a group: take this consumer's share of all partitions that exist now."""
         context = self._context
         if context.options.group is not None:
             return
@@ -87,15 +87,15 @@ class Assignment:
         mine = {*context.partitions, *self._unclaimed}
         new = [at for at in everything if self._is_ours(at) and at not in mine]
         if new:
-            # With those of a topic that is missing for now: it may be created again.
+            # Includes partitions of a topic that is missing now: it may be recreated.
             await context.reader.assign([*context.partitions, *self._unclaimed, *new])
             await self._on_assigned(list(new))
 
     def drop_fenced(self) -> None:
-        """Let go of what another consumer has claimed.
+        """Give up partitions that another consumer has claimed.
 
         Raises:
-            FencedError: without a group no other consumer should have claimed it.
+            FencedError: without a group, another consumer claimed a partition of our fixed share.
         """
         context = self._context
         fenced = [
@@ -109,7 +109,7 @@ class Assignment:
         if context.options.group is not None or not fenced:
             return
         context.reader.pause(assigned.at for assigned in fenced)
-        # What was taken over for its owner goes back to it.
+        # A partition that was taken over goes back to its owner: that is no error.
         if ours := [assigned.at for assigned in fenced if self._is_ours(assigned.at)]:
             named = ", ".join(map(str, ours))
             raise FencedError(
@@ -118,14 +118,14 @@ class Assignment:
             )
 
     def _is_ours(self, at: TopicPartition) -> bool:
-        """Whether a partition is of the fixed share that we were given."""
+        """Whether a partition is in this consumer's fixed share."""
         shard = self._context.options.shard
         return shard is None or at.partition in shard
 
     async def take_over(self, at: TopicPartition) -> bool:
-        """Read a partition whose owner does not; False if another was quicker.
+        """Take over a partition that its owner no longer reads; False if another did so first.
 
-        In a group it is assigned to us. Raises ClusterError.
+        In a group the partition must be assigned to this consumer. Raises ClusterError.
         """
         context = self._context
         won = await context.store.take_over(at)
@@ -150,22 +150,22 @@ class Assignment:
         context.metrics.health.ready = True
 
     async def _take(self, partitions: Collection[TopicPartition]) -> None:
-        """Claim partitions that were given to us, and read on where their last judge left them."""
+        """Claim assigned partitions, and continue from their saved states."""
         context, until_answered = self._context, self._context.outage.until_answered
         taken: list[AssignedPartition] = []
-        # Ids of all topics before the first claim: one that is created again until the last claim
-        # is noticed.
+        # Get all topic ids before the first claim, so that a topic recreated during the claims is
+        # noticed.
         topics = {at.topic for at in partitions} & context.topics.judges.keys()
         missing = {topic for topic in topics if not await until_answered(self._exists, topic)}
         if topics - missing:
-            # What any state says of a topic, other groups have to know of it.
+            # Other groups must learn of every topic id that a state names.
             await until_answered(context.shared.write)
         for at in partitions:
             if at.partition >= context.topics.counts.get(at.topic, 0):
                 await until_answered(context.topics.discover)
             if at.topic in missing or at.topic not in context.topics.judges:
-                # A group's pattern brings it, and the topics left it out, or the broker that was
-                # asked for them does not know it yet.
+                # The group's pattern matched the topic, but `JudgedTopics` left it out, or the
+                # broker that listed the topics does not have it yet.
                 context.reader.seek(at, 0)
                 context.reader.pause([at])
                 self._unclaimed.add(at)
@@ -185,14 +185,14 @@ class Assignment:
         context = self._context
         self._begin_rebalance()
         context.metrics.health.ready = False
-        # Taken out first: nothing may be judged beyond the state that is written now.
+        # Removed first, so that nothing is judged beyond the state that is written now.
         released = []
         for at in map(TopicPartition._make, partitions):
             context.buffer.drop(at)
             self._unclaimed.discard(at)
             if (assigned := context.partitions.pop(at, None)) is not None:
                 released.append(assigned)
-        self.released += released  # a rebalance may begin anew before it is over
+        self.released += released  # another rebalance may begin before this one is over
         try:
             await self._saves.hand_over(released)
         except TRANSIENT_ERRORS as error:
@@ -206,9 +206,9 @@ class Assignment:
     async def _restored(
         self, at: TopicPartition, generation: int, state: dict[str, Any] | None
     ) -> AssignedPartition:
-        """A partition that was claimed, as its last judge left it."""
+        """A claimed partition, continued from its saved state."""
         context, options = self._context, self._context.options
-        about: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "source": options.mapping.source_of(at.topic),
             "run": options.run,
             "policy": options.expect_partition,
@@ -217,13 +217,13 @@ class Assignment:
         first_id, topic_id = await context.outage.until_answered(self._topic_ids, at.topic)
         try:
             assigned = (
-                AssignedPartition.restored(at, generation, state, **about)
+                AssignedPartition.restored(at, generation, state, **fields)
                 if state is not None
                 else None
             )
         except RecordError as error:
             assigned = AssignedPartition.unreadable(
-                at, generation, state or {}, str(error), topic_id=topic_id, **about
+                at, generation, state or {}, str(error), topic_id=topic_id, **fields
             )
             _log.warning(assigned.notes[-1])
             await context.store.save(at, generation, assigned.to_state())
@@ -242,26 +242,26 @@ class Assignment:
             )
             assigned = None
         if assigned is None or state is None:
-            assigned = AssignedPartition.fresh(at, generation, topic_id=first_id, **about)
+            assigned = AssignedPartition.fresh(at, generation, topic_id=first_id, **fields)
             if first_id is not None:
                 await context.store.save(at, generation, assigned.to_state())
             return assigned
         context.topics.judges[at.topic].losses.merge(assigned.claimed)
-        # At once, so that the state does not hang on what a zombie may still overwrite.
+        # Saved at once under our generation: a zombie can no longer overwrite it.
         await context.store.save(at, generation, state)
         if assigned.topic_id is None:
-            assigned.topic_id = topic_id  # the last record proves it
+            assigned.topic_id = topic_id  # the comparison of the last record will prove it
         elif context.reader.sees_topic_ids:
-            assigned.resumed = False  # each fetch proves it, of a topic that is missing now, too
+            assigned.resumed = False  # each fetch proves the id, also after the topic was missing
         return assigned
 
     async def _topic_ids(self, topic: str) -> tuple[str | None, str | None]:
-        """The topic's id as this consumer first saw it, and as it is now."""
+        """The topic's id when this consumer first saw the topic, and its present id."""
         now = await self._context.reader.topic_id(topic)
         return self._context.topics.judges[topic].first_topic_id(now), now
 
     async def _exists(self, topic: str) -> bool:
-        """Whether a topic exists; its id is known then."""
+        """Whether a topic exists; if so, its id is recorded."""
         try:
             await self._topic_ids(topic)
         except TopicMissingError:
@@ -269,9 +269,9 @@ class Assignment:
         return True
 
     async def _seek(self, assigned: AssignedPartition, *, from_end: bool = False) -> None:
-        """Go to the next offset; what the destination has deleted since is an unread range.
+        """Seek to the next offset; offsets that were deleted meanwhile become an unread range.
 
-        `from_end`: so is all that is there.
+        With `from_end`, all offsets up to the partition's end become one.
         """
         context, at, checker = self._context, assigned.at, assigned.checker
         context.buffer.drop(at)
@@ -282,41 +282,41 @@ class Assignment:
             context.log.unread(assigned, checker.next_offset, begin, found_ns)
             checker.unread(checker.next_offset, begin, found_ns)
             assigned.resumed = False
-            assigned.epochs.clear()  # which leader wrote what was deleted is open
+            assigned.epochs.clear()  # which leaders wrote the deleted records is unknown
         if assigned.read_from is None:
             assigned.read_from = checker.next_offset
-        offset, epoch, topic_id = assigned.place
+        offset, epoch, topic_id = assigned.read_position
         start = max(assigned.start_offset, begin)
         if start > assigned.start_offset:
-            assigned.resumed = False  # the last judged record was deleted: nothing to compare
+            assigned.resumed = False  # the last judged record was deleted: it cannot be compared
         context.reader.seek(
             at, start, topic_id=topic_id, leader_epoch=epoch if start == offset else -1
         )
 
     async def begin_reading(self, assigned: AssignedPartition, *, from_end: bool = False) -> bool:
-        """Read on from the next offset; False, and later, where that cannot be now.
+        """Read from the next offset on; if that is not possible now, postpone it and return False.
 
-        Its topic is missing, or it has no leader. That may last, and as likely it is none of the
-        run's: others are not to wait for it.
+        It is not possible while the topic is missing or the partition has no leader. That may last,
+        and the topic may not even be the run's, so the other partitions do not wait for it.
         """
         at, context, reader = assigned.at, self._context, self._context.reader
         try:
-            there = at not in await context.admin.leaderless([at.topic])
-            if there:
+            readable = at not in await context.admin.leaderless([at.topic])
+            if readable:
                 await self._seek(assigned, from_end=from_end)
         except TopicMissingError:
-            there = from_end = False
-        if not there:
+            readable = from_end = False
+        if not readable:
             context.buffer.drop(at)
             reader.seek(at, 0)
             reader.pause([at])
             self._postponed[at] = from_end
         elif self._postponed.pop(at, None) is not None:
             reader.resume([at])
-        return there
+        return readable
 
     async def _begin_postponed(self) -> None:
-        """Begin with those whose topic exists again, or is known by now, or that have a leader."""
+        """Read postponed partitions and claim unclaimed ones, where that is possible now."""
         context = self._context
         there = context.topics.counts.keys() & context.topics.judges.keys()
         for at in self._postponed.keys() - context.partitions.keys():
@@ -327,17 +327,18 @@ class Assignment:
             assigned, from_end = context.partitions[at], self._postponed[at]
             if at not in leaderless and await self.begin_reading(assigned, from_end=from_end):
                 await self.set_backlogs([assigned])
-        if known := sorted(at for at in self._unclaimed if at.topic in there):
-            self._unclaimed -= {*known}
-            self._postponed |= dict.fromkeys(known, False)
-            await self._take(known)
+        if claimable := sorted(at for at in self._unclaimed if at.topic in there):
+            self._unclaimed -= {*claimable}
+            self._postponed |= dict.fromkeys(claimable, False)
+            await self._take(claimable)
 
     async def set_backlogs(self, taken: Collection[AssignedPartition]) -> None:
-        """Measure no latencies of what is in these partitions already, unless that is asked for.
+        """Count what these partitions contain now as backlog, unless --include-backlog is set.
 
-        No consumer read them until now, so its age is no measure of the mirror; nor in their next
-        incarnations, where these were found before the backlog was read. After an outage, however,
-        partitions are still ours: what comes late then is late for all.
+        No consumer read them until now, so the age of their messages does not measure the mirror.
+        The same holds for an incarnation that was found before the previous one's backlog was read.
+        An outage is different: the consumer still owns the partitions, so messages that arrive late
+        are late for everyone.
         """
         await self.watch(taken)
         if not self._context.options.include_backlog:
@@ -347,10 +348,10 @@ class Assignment:
                 self._context.log.backlog(assigned)
 
     async def watch(self, partitions: Collection[AssignedPartition]) -> None:
-        """Know from here on which partition counts are in force.
+        """Set `watched_from` to these partitions' ends.
 
-        What is in these partitions, or in their next incarnations, already may have been written
-        while there were fewer. Nothing is in one whose topic is deleted just now.
+        Messages below may have been written while the destination had fewer partitions. A partition
+        whose topic does not exist now contains none.
         """
         if not partitions:
             return
@@ -363,15 +364,16 @@ class Assignment:
         for assigned in partitions:
             assigned.watched_from = ends[assigned.at]
 
-    # -- topics created again, where the cluster has no topic ids ---------------------------------
+    # -- recreated topics, where the cluster has no topic ids -------------------------------------
 
     async def recheck(self, topics: Collection[str] | None = None) -> None:
-        """Read the last judged record again: was the topic created again?
+        """Read the last judged records again, to find topics that were recreated.
 
-        Of these topics, which were missing, or after an outage of all that exist; now and then of
-        those in which nothing comes. A new topic that grew beyond what was read of the one before
-        would go unnoticed otherwise. Where the cluster has topic ids, each fetch compares them, and
-        nothing is to be done. Raises ClusterError.
+        Checks the partitions of `topics`, which were missing; without an argument, after an outage,
+        those of all topics that exist; and now and then idle ones. Without this check, a recreated
+        topic that is already longer than what was read would go unnoticed. Where the cluster has
+        topic ids, each fetch compares them, and no check is needed. Also begins to read what was
+        postponed. Raises ClusterError.
         """
         await self._begin_postponed()
         context, idle = self._context, self._idle()
@@ -384,7 +386,7 @@ class Assignment:
                 await self.begin_reading(assigned)
 
     def _idle(self) -> set[TopicPartition]:
-        """The partitions in which nothing came since this was last due."""
+        """The partitions without a new message since the last check; empty if none is due."""
         now = time.monotonic()
         if now < self._idle_due:
             return set()

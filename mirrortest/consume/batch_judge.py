@@ -1,7 +1,7 @@
-"""From fetched batches to judged rows: what waits is judged, logged and counted in portions.
+"""From fetched batches to judged rows: waiting batches are judged, logged and counted in portions.
 
-A batch may instead say that its position does not exist any more: then the log was replaced, and
-its next incarnation is read.
+A fetch may report instead that a position no longer exists. Then the log was replaced or truncated,
+and its next incarnation is read.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _MOST_PENDING = 1 << 19
-"""Rows that may wait for the disk; half a kilobyte each."""
+"""Rows that may wait to be written to disk; half a kilobyte each."""
 _ALL_BITS = (1 << 32) - 1
 _MOST_NOTES = 20
-"""Ranges of a partition that are named among its notes, and so in its state; the log has all."""
+"""How many unreadable ranges of a partition its notes, and so its state, name; the log has all."""
 
 
 class BatchJudge:
-    """Reads the assigned partitions, and judges what arrives."""
+    """Reads the assigned partitions and judges the messages that arrive."""
 
     def __init__(self, context: ConsumerContext, assignment: Assignment, saves: Saves) -> None:
         self._context = context
@@ -56,19 +56,20 @@ class BatchJudge:
         self._uncommitted = isolation is IsolationLevel.READ_UNCOMMITTED
 
     async def read(self, timeout: float) -> None:  # noqa: ASYNC109  # how long to wait for data
-        """Judge and log what arrives within `timeout` seconds; little of it waits for more."""
+        """Judge and log what arrives within `timeout` seconds; small batches wait for more."""
         context, buffer = self._context, self._context.buffer
         left = min(timeout, buffer.due_in(time.monotonic()))
-        lost: list[OutOfRange] = []
+        out_of_range: list[OutOfRange] = []
         for item in await context.reader.next(left):
             if isinstance(item, OutOfRange):
-                lost.append(item)
+                out_of_range.append(item)
             elif (at := TopicPartition(item.topic, item.partition)) in context.partitions:
                 buffer.add(at, item, time.monotonic())
         if context.standstill.take():
             self._begin_backlogs()
-        # A lost position comes again if its cluster does not answer; batches do not.
-        for each in lost:
+        # If the cluster does not answer now, these items are returned again; batches are not. So
+        # the batches are buffered first.
+        for each in out_of_range:
             at = TopicPartition(each.topic, each.partition)
             if at in context.partitions:
                 await self._position_lost(context.partitions[at], each)
@@ -77,17 +78,17 @@ class BatchJudge:
         while buffer.is_full:
             await self._judge_next()
         if context.log.pending_rows >= _MOST_PENDING:
-            # The disk does not keep up: memory is not to wait for it.
+            # The disk does not keep up: wait for it, or the rows would fill the memory.
             await context.log.sync()
 
     def _begin_backlogs(self) -> None:
-        """Measure no latencies of what is there by now: it may have waited for this consumer."""
+        """Count all messages as backlog until `end_backlogs`: they may have waited for us."""
         if not self._context.options.include_backlog:
             for assigned in self._context.partitions.values():
                 assigned.begin_backlog(ALWAYS)
 
     def end_backlogs(self, ends: Ends) -> None:
-        """What comes beyond these ends is read as it comes."""
+        """End the backlogs that `_begin_backlogs` began: they go up to these ends."""
         for at, assigned in self._context.partitions.items():
             end = ends.get(at.topic, {}).get(at.partition)
             if assigned.backlog_to == ALWAYS and end is not None:
@@ -95,7 +96,7 @@ class BatchJudge:
                 self._context.log.backlog(assigned)
 
     async def buffer_arrived(self) -> None:
-        """Let what has arrived wait to be judged, unless much waits: so that more is fetched."""
+        """Move arrived batches into the buffer unless it is full, so that more is fetched."""
         context = self._context
         if context.buffer.is_full:
             return
@@ -105,27 +106,27 @@ class BatchJudge:
                 context.buffer.add(at, item, time.monotonic())
 
     async def judge_all(self) -> None:
-        """Judge all that was fetched."""
+        """Judge all batches in the buffer."""
         while await self._judge_next():
             pass
 
     async def _judge_next(self) -> bool:
-        """Judge a portion of what waits; whether there was anything."""
+        """Judge one portion of the buffer; False if it is empty."""
         waiting = self._context.buffer.take()
         if waiting is None:
             return False
         at, batches = waiting
         if at in self._context.partitions:
             await self._judge(self._context.partitions[at], batches)
-        # What arrives meanwhile is stamped at once.
+        # Yield, so that batches that arrived meanwhile get their arrival times now.
         await asyncio.sleep(0)
         return True
 
     async def _judge(self, assigned: AssignedPartition, batches: list[FetchedBatches]) -> None:
-        """Judge what was fetched of a partition, all at once: mirrors write small batches."""
+        """Judge batches of one partition together, because mirrors write small batches."""
         if batches[0].unread is not None:
             self._pass_over(assigned, batches[0], batches[0].unread)
-            assigned.passed(batches[:1])
+            assigned.note_origin(batches[:1])
             return
         full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
         if full:
@@ -141,8 +142,8 @@ class BatchJudge:
             if stamped:
                 context.topics.stamped.add(topic)
                 decoded = _without_stamps(decoded, stamped)
-            if assigned.strays(decoded):
-                # They may be the first that were mirrored since partitions were added.
+            if assigned.has_misrouted(decoded):
+                # They may be the first that were mirrored after partitions were added.
                 arrived_ns = max(batch.arrived_ns for _, batch in full)
                 await until_answered(context.topics.recount, topic, arrived_ns)
             self._expect_markers(assigned, batches)
@@ -159,11 +160,11 @@ class BatchJudge:
             context.metrics.count(assigned.source, judged, of_run=of_run)
         else:
             self._expect_markers(assigned, batches)
-        assigned.passed(batches)
+        assigned.note_origin(batches)
         assigned.checker.advance(batches[-1].next_offset)
 
     def _expect_markers(self, assigned: AssignedPartition, batches: list[FetchedBatches]) -> None:
-        """Have the checker know which offsets without a record compaction did not empty."""
+        """Give the checker the offsets that have no record for another reason than compaction."""
         topics, topic = self._context.topics, assigned.at.topic
         markers = [(each.markers_from, each.next_offset) for each in batches]
         expected = [(begin, end) for begin, end in markers if begin is not None]
@@ -173,7 +174,7 @@ class BatchJudge:
             assigned.checker.expect_markers(expected)
 
     def _pass_over(self, assigned: AssignedPartition, batch: FetchedBatches, why: str) -> None:
-        """Go on behind records that cannot be read: their offsets are an unread range."""
+        """Skip records that cannot be read: their offsets become an unread range."""
         lo, hi = max(batch.fetched_from, assigned.checker.next_offset), batch.next_offset
         if lo >= hi:
             return
@@ -185,19 +186,19 @@ class BatchJudge:
         if note not in assigned.notes and len(assigned.notes) < _MOST_NOTES:
             assigned.notes.append(note)
 
-    async def _position_lost(self, assigned: AssignedPartition, why: OutOfRange) -> None:
-        """Go on where a position does not exist any more."""
+    async def _position_lost(self, assigned: AssignedPartition, answer: OutOfRange) -> None:
+        """Continue after a broker's answer that a position no longer exists."""
         context, identity = self._context, assigned.identity
         await self.judge_all()
         if assigned.identity != identity:
-            return  # it was found out meanwhile
-        if isinstance(why, (Recreated, Diverged)):
-            following = _after_answer(assigned, why)
+            return  # the buffered batches showed it already
+        if isinstance(answer, (Recreated, Diverged)):
+            following = _after_answer(assigned, answer)
         else:
             at = assigned.at
-            end = (await context.reader.ends({at: assigned.place}))[at]
+            end = (await context.reader.ends({at: assigned.read_position}))[at]
             if None not in {end.topic_id, assigned.topic_id} and end.topic_id != assigned.topic_id:
-                return  # the next fetch finds it
+                return  # the next fetch reports the recreated topic
             following = _before_position(assigned, end)
             if following is None:
                 await context.outage.until_answered(self._assignment.begin_reading, assigned)
@@ -207,7 +208,7 @@ class BatchJudge:
     async def _begin_incarnation(
         self, assigned: AssignedPartition, following: NextIncarnation
     ) -> None:
-        """Go on with a log's next incarnation, once a durable state names it."""
+        """Read a log's next incarnation, once a durable state names it."""
         context = self._context
         _log.warning(following.note)
         assigned.notes.append(following.note)
@@ -215,17 +216,17 @@ class BatchJudge:
         found_ns = context.metrics.clocks.latest_ns()
         await self._saves.begin_incarnation(assigned, found_ns, following)
         if context.store.fenced(assigned.at, assigned.generation):
-            # Its new judge finds the same by itself, and under the same number.
+            # Its new owner finds the same incarnation, under the same number.
             context.reader.pause([assigned.at])
             return
-        # What was fetched counts as read: it must not go on from there if this fails.
+        # The reader has moved past what it returned: retry until the new position is set.
         if await context.outage.until_answered(self._assignment.begin_reading, assigned):
             begin = self._assignment.watch if assigned.caught_up else self._assignment.set_backlogs
             await context.outage.until_answered(begin, [assigned])
 
 
 def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:
-    """When the records of these batches arrived: one time for all, or one each."""
+    """When the records of these batches arrived: one time for all, or one for each record."""
     times = [batch.arrived_ns for batch in batches]
     if all(time_ns == times[0] for time_ns in times):
         return times[0]
@@ -233,7 +234,7 @@ def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:
 
 
 def _without_stamps(decoded: Decoded, stamped: Iterable[FetchedBatches]) -> Decoded:
-    """The messages, whose timestamps are not judged where a broker stamped them."""
+    """The messages without findings on timestamps that a broker stamped."""
     findings = decoded.findings.copy()
     for batch in stamped:
         lo, hi = np.searchsorted(decoded.messages.offset, (batch.fetched_from, batch.next_offset))
@@ -244,10 +245,11 @@ def _without_stamps(decoded: Decoded, stamped: Iterable[FetchedBatches]) -> Deco
 def any_in_transactions(rows: Iterable[SeenRow], batches: Sequence[FetchedBatches]) -> bool:
     """Whether messages of the run were written in transactions.
 
-    Under `isolation.level=read_uncommitted` a consumer reads what an aborted transaction wrote.
-    Such a message was not delivered, and looks like any other.
+    Under `isolation.level=read_uncommitted` a consumer also reads messages of aborted transactions.
+    These were not delivered, but look like any other message.
 
-    `rows` are the run's, of these batches of one partition: others' transactions do not matter.
+    `rows` are those of these batches of one partition. Transactions without a message of the run do
+    not count.
     """
     written = [(each.fetched_from, each.next_offset) for each in batches if each.transactional]
     if not written:
@@ -256,42 +258,42 @@ def any_in_transactions(rows: Iterable[SeenRow], batches: Sequence[FetchedBatche
     return bool(ours & IntervalSet(written))
 
 
-# -- a log that was replaced ----------------------------------------------------------------------
+# -- a log that was replaced or truncated ---------------------------------------------------------
 
 
 class NextIncarnation(NamedTuple):
-    """`note` is for the user, `topic_id` Kafka's id of the topic that is there now."""
+    """A log's next incarnation: `note` is for the user, `topic_id` is the topic's present id."""
 
     note: str
     topic_id: str | None
     offset: int = 0
-    """Offsets below it are what was read before."""
+    """Below it, the log still contains what was read before."""
     unread: int = 0
-    """Offsets from there up to this one are not read: some of them may have been before."""
+    """Offsets from `offset` up to this one are left unread: some may have been read before."""
 
 
 def _after_answer(assigned: AssignedPartition, why: OutOfRange) -> NextIncarnation | None:
-    """The incarnation that a broker's answer proves; None: no new one."""
+    """The incarnation that a broker's answer proves; None: not a new one."""
     if isinstance(why, Diverged):
         return _cut_back(assigned, assigned.common_end(why.leader_epoch, why.end_offset))
-    # A broker that is cut off may still list a topic that was deleted.
+    # An isolated broker may still list a deleted topic.
     if isinstance(why, Recreated) and why.topic_id not in assigned.left_ids:
         return _recreated(assigned, why.topic_id)
     return None
 
 
 def _before_position(assigned: AssignedPartition, end: End) -> NextIncarnation | None:
-    """The incarnation of a log that was read beyond its end; None: it only lost its head."""
+    """The incarnation of a log that ends below what was read; None: it only lost old records."""
     if end.stable_offset >= assigned.checker.next_offset:
         return None
     if None in {end.topic_id, assigned.topic_id}:
         return _recreated(assigned, end.topic_id)
-    # Which leader wrote what was read last is open, and so up to where it is still there.
+    # Which leader wrote the last read records is unknown, and so is how far they still exist.
     return _cut_back(assigned, 0, unread=end.stable_offset)
 
 
 def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarnation:
-    """The topic was deleted and created again; without ids, it may have been cut back, too."""
+    """The incarnation of a recreated topic; without ids, it may be a truncated log instead."""
     proven = topic_id is not None and assigned.topic_id not in {None, topic_id}
     doubt = "" if proven else ", or cut back before it"
     note = (
@@ -302,7 +304,7 @@ def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarna
 
 
 def _cut_back(assigned: AssignedPartition, offset: int, *, unread: int = 0) -> NextIncarnation:
-    """The log was cut back to an offset."""
+    """The incarnation of a log that was truncated to an offset."""
     note = (
         f"{assigned.at} was cut back after offset "
         f"{assigned.checker.next_offset} was read (an unclean leader election): judged anew from "

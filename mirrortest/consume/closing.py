@@ -1,10 +1,10 @@
 """Up to where the destination is read before a run is over.
 
-Each consumer asks for the ends at a time of its own, and other runs may go on writing to the topic.
-A consumer that has ended reads up to no later end. So consumers share the snapshots that they took
-when every acknowledged message had a verdict, and for the partitions of others the lowest end
-counts that any consumer saw. It was seen when all was judged, so it suffices; and the lowest of
-several is the same in any order of their records, by any clock.
+Each consumer asks for the end offsets at its own time, and other runs may go on writing to the
+topic. A consumer that has ended reads no further. So consumers share the end-offset snapshots that
+they took when every acknowledged message had a verdict. For the partitions of other consumers, the
+lowest shared end counts. It suffices, because every message had a verdict then. The lowest of
+several ends depends neither on the order of the records nor on any clock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.topic_judge import TopicRound
 
 LedgerSize: TypeAlias = tuple[int, int]
-"""How much the ledger has of a topic: lanes, and acknowledged numbers. It only grows."""
+"""How much the ledger records of a topic: lanes, and acknowledged seqs. It only grows."""
 TopicRounds: TypeAlias = "dict[str, TopicRound]"
 """Destination topic -> its part of a judging round."""
 
@@ -32,8 +32,8 @@ TopicRounds: TypeAlias = "dict[str, TopicRound]"
 class ClosingSnapshot(NamedTuple):
     """Where a topic's partitions ended when every acknowledged message had a verdict.
 
-    `ledger_size` is how much the ledger had then; `ends` are by partition; `at_ns` is when they
-    were asked for, ns since the epoch, by the clock of the consumer that asked first.
+    `ledger_size` is the ledger's size then; `ends` are by partition; `at_ns` is when they were
+    asked for, ns since the epoch, by the clock of the consumer that asked first.
     """
 
     ledger_size: LedgerSize
@@ -41,7 +41,7 @@ class ClosingSnapshot(NamedTuple):
     at_ns: int
 
     def joined(self, other: ClosingSnapshot | None) -> ClosingSnapshot:
-        """What counts of two, in whichever order: the ledger's later state, then the lower ends."""
+        """Join two snapshots, in any order: the larger ledger counts; if equal, the lower ends."""
         if other is None or other.ledger_size < self.ledger_size:
             return self
         if other.ledger_size > self.ledger_size:
@@ -51,7 +51,7 @@ class ClosingSnapshot(NamedTuple):
         return ClosingSnapshot(self.ledger_size, ends, min(self.at_ns, other.at_ns))
 
     def to_state(self) -> dict[str, Any]:
-        """As JSON's types."""
+        """The snapshot in JSON's types."""
         return {
             "mark": list(self.ledger_size),
             "ends": [[number, end] for number, end in sorted(self.ends.items())],
@@ -60,7 +60,7 @@ class ClosingSnapshot(NamedTuple):
 
     @classmethod
     def from_state(cls, state: object) -> ClosingSnapshot:
-        """Read what `to_state` wrote; RecordError where it is no such state."""
+        """Read what `to_state` wrote. Raises RecordError."""
         fields = untrusted.mapped(state)
         lanes, acked = untrusted.listed(untrusted.entry(fields, "mark"), 2)
         ends = (
@@ -83,19 +83,19 @@ class Closing:
         self._context = context
         self._saves = saves
         self._own: EndOffsetSnapshot | None = None
-        """Our own snapshot, since which every acknowledged message has had a verdict."""
+        """This consumer's snapshot, taken when every acknowledged message had a verdict."""
         self.snapshot: EndOffsetSnapshot | None = None
-        """The ends to be read up to: our own of our partitions, the lowest seen of others'."""
+        """The ends to read up to: our own ends for our partitions, the lowest shared for others."""
         self.unread: set[TopicPartition] = set()
-        """Others' partitions that are still to be read, or to be read anew."""
+        """Other consumers' partitions that still have to be read, or read anew."""
 
     def passed(
         self, views: Views, now: EndOffsetSnapshot, rounds: TopicRounds, *, all_judged: bool
     ) -> bool:
-        """Whether all is read that was in the destination when `all_judged` began to hold.
+        """Whether all is read that was in the destination when `all_judged` became true.
 
-        Later ends do not count: others may go on writing to the topic, and other consumers save
-        their states from time to time, or have ended.
+        Later ends do not count. Others may go on writing to the topic, and other consumers' states
+        do not follow at once: they are saved from time to time, or their consumers have ended.
         """
         if all_judged:
             if self._own is None or now.passed(views):
@@ -113,13 +113,13 @@ class Closing:
         for topic, topic_round in rounds.items():
             judge, size = self._context.topics.judges[topic], topic_round.ledger_size
             if topic not in own.ends:
-                continue  # it decides nothing
+                continue  # the topic does not affect the verdict
             before = judge.closing
             judge.close(ClosingSnapshot(size, own.ends[topic], own.at_ns))
             if judge.closing != before:
                 self._saves.request()
             shared = judge.closing
-            # Records that another consumer's ledger has reach ours, too.
+            # If another consumer's ledger is larger, ours will receive the missing records, too.
             if shared is None or shared.ledger_size != size:
                 continue
             ends[topic] = {
@@ -142,7 +142,7 @@ class Closing:
         }
 
     def _replaced(self, views: Views, now: EndOffsetSnapshot) -> set[TopicPartition]:
-        """Others' partitions whose log is not the one that was read: it must be read anew."""
+        """Other consumers' partitions whose log was replaced: it must be read anew."""
         shorter = {
             TopicPartition(topic, number)
             for topic, ends in now.ends.items()

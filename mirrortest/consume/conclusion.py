@@ -1,4 +1,4 @@
-"""What a consumer logs and reports at the end: its verdict, and why it may not be final."""
+"""What a consumer logs and reports at its end: the verdict, and why it might not be final."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ def conclusion(
     *,
     ours: Iterable[AssignedPartition],
     complete: bool,
-    away: str,
+    unreachable: str,
 ) -> ConsumeReport:
     """Log and report the verdict of the last round.
 
-    `ours` are the partitions that this consumer judged last; `away` is why the cluster could not
-    be read to its end, empty if it was.
+    `ours` are the partitions that this consumer judged last. `unreachable` is why the cluster could
+    not be read to its end; empty if it was.
     """
     verdicts = final_verdicts(context, views, complete=complete)
-    if not away:
-        context.log.looked(snapshot.at_ns)
+    if not unreachable:
+        context.log.ends_asked(snapshot.at_ns)
     _log_expired(context, states, views, snapshot)
     log_tails(context, states, views, snapshot, ours)
     for stream, verdict in verdicts.items():
@@ -75,14 +75,14 @@ def conclusion(
     rerouted = {saved.rerouted_from for _, saved in states.saved() if saved}
     rerouted |= {assigned.rerouted_from for assigned in context.partitions.values()}
     policies = sorted(filter(None, rerouted))
-    concluded = _Conclusion(context, views, snapshot, verdicts, away, policies)
+    concluded = _Conclusion(context, views, snapshot, verdicts, unreachable, policies)
     return concluded.report(notes)
 
 
 def final_verdicts(
     context: ConsumerContext, views: Views, *, complete: bool
 ) -> dict[StreamId, StreamVerdict]:
-    """The verdict on each stream; a `complete` run has no streams that the ledger lacks yet."""
+    """The verdict on each stream; in a `complete` run, the ledger has every stream."""
     return {
         stream: verdict
         for topic, view in views.items()
@@ -98,12 +98,12 @@ def final_verdicts(
 def _log_expired(
     context: ConsumerContext, states: PartitionViews, views: Views, snapshot: EndOffsetSnapshot
 ) -> None:
-    """Log the numbers whose deadlines were past at the snapshot, of topics whose ends it has.
+    """Log the seqs whose deadlines had passed at the snapshot, for topics whose ends it has.
 
-    A message that the reconciliation finds missing below these ends is lost if its number is logged
-    here: this host's wall clock need not be compared with the producers'. So nothing is logged
-    where there was a topic or a state of which other logs alone show what was read: one may be
-    missing.
+    If the reconciliation finds a message missing below these ends, it is lost if its seq is logged
+    here. This way it need not compare this host's wall clock with the producers'. Nothing is logged
+    of a topic if an earlier topic of its name, or an unreadable or lost state, was read by another
+    consumer: only that consumer's log shows what it read, and this log may be missing.
     """
     unreadable = states.unreadable()
     for topic, view in views.items():
@@ -121,14 +121,16 @@ def log_tails(
     snapshot: EndOffsetSnapshot,
     ours: Iterable[AssignedPartition],
 ) -> None:
-    """Log where each partition ended; of ours, how far they were judged.
+    """Log where each partition ended and, for our partitions, how far they were judged.
 
-    A consumer that is given a partition while it ends logs nothing of it: so all log all ends, also
-    of partitions that nobody has read yet.
+    A consumer that is assigned a partition while it ends logs nothing of it. So each consumer logs
+    the ends of all partitions, even of those that no consumer has read yet.
     """
     mine = {assigned.at: assigned.reached for assigned in ours}
-    nobodys = {
-        at: JudgedUpTo(context.topics.judges[topic].source, number, 0, 0, states.place(at).topic_id)
+    unjudged = {
+        at: JudgedUpTo(
+            context.topics.judges[topic].source, number, 0, 0, states.read_position(at).topic_id
+        )
         for topic, ends in snapshot.ends.items()
         for number, end in ends.items()
         if end and number not in views.get(topic, ())
@@ -146,19 +148,19 @@ def log_tails(
         for at, saved in states.saved()
         if saved and at not in mine and at.partition in views.get(at.topic, ())
     }
-    for at, reached in sorted((nobodys | others | mine).items()):
+    for at, reached in sorted((unjudged | others | mine).items()):
         end = snapshot.ends.get(at.topic, {}).get(at.partition)
         if end is None:
             continue
         if at in mine:
             context.log.tail(reached, end)
         elif end >= reached.next_offset:
-            # How far it was found clean is its own consumer's to log.
+            # Only its own consumer logs how far it was judged.
             context.log.tail(reached._replace(next_offset=0), end)
 
 
 def _damaged(others: Views) -> Iterator[str]:
-    """Notes on what seems damaged in topics that are not the run's."""
+    """Notes on messages that seem damaged, in topics that are not the run's."""
     for topic, view in sorted(others.items()):
         if found := sum(checker.streamless[Finding.CORRUPTED] for checker in view.values()):
             yield unproven_copies(topic, found)
@@ -166,18 +168,18 @@ def _damaged(others: Views) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class _Conclusion:
-    """What the report rests on."""
+    """What the report is built from; `unreachable` is as in `conclusion`."""
 
     context: ConsumerContext
     views: Views
     snapshot: EndOffsetSnapshot
     verdicts: dict[StreamId, StreamVerdict]
-    away: str
+    unreachable: str
     rerouted_from: Sequence[str]
-    """Other policies by which messages were judged that are judged anew."""
+    """Earlier --expect-partition policies; what they judged is judged anew by the present one."""
 
     def report(self, notes: Iterable[str]) -> ConsumeReport:
-        """The report; `notes` are those of other consumers' partitions."""
+        """The report; `notes` are about other consumers' partitions."""
         context, options, metrics = self.context, self.context.options, self.context.metrics
         of_partitions = [note for each in self._ours for note in each.notes]
         of_partitions = list(dict.fromkeys((*of_partitions, *notes)))
@@ -188,11 +190,11 @@ class _Conclusion:
             [checker for topic in of_run for checker in self.views[topic].values()],
             [checker for view in others.values() for checker in view.values()],
         )
-        silence = context.ledger.silence(options.run)
-        counts = counts_of(total, vouched=silence is None)
-        unknown = [silence] if silence else self._unknown(total)
-        if self.away:
-            unknown.insert(0, f"the {self._place} could not be read to its end: {self.away}")
+        missing_reason = context.ledger.missing_reason(options.run)
+        counts = counts_of(total, with_ledger=missing_reason is None)
+        unknown = [missing_reason] if missing_reason else self._unknown(total)
+        if self.unreachable:
+            unknown.insert(0, f"the {self._side} could not be read to its end: {self.unreachable}")
         outstanding = None if unknown else sum(total.counts[each] for each in OPEN)
         intended, sent = metrics.merged_latency()
         results = evaluate(
@@ -203,7 +205,7 @@ class _Conclusion:
             excused=total.excused,
             outstanding=outstanding,
         )
-        doubts = unknown if silence else [*unknown, *self._open(total), *of_partitions]
+        doubts = unknown if missing_reason else [*unknown, *self._open(total), *of_partitions]
         return ConsumeReport(
             run=options.run,
             name=options.name,
@@ -226,29 +228,29 @@ class _Conclusion:
 
     @property
     def _lag(self) -> int | None:
-        """Messages of our partitions that are left; None where the ends are unknown."""
+        """Messages left to judge in our partitions; None if an end is unknown."""
         lags = self.snapshot.lags(self._ours)
         return None if len(lags) < len(self._ours) else sum(lags.values())
 
     @property
     def _ours(self) -> list[AssignedPartition]:
-        """Our partitions of the topics that decide: others only happen to match a pattern."""
+        """Our partitions of the run's topics; other topics only happen to match the pattern."""
         partitions = self.context.partitions.values()
         return [each for each in partitions if each.at.topic in self.snapshot.ends]
 
     def _rests_on(self) -> dict[str, Basis]:
-        """By partition: what was read of it here, and what a state of others says of it."""
+        """By partition: how many messages this process read, and how many come from states."""
         mine = self.context.partitions
         found: dict[str, Basis] = {}
         for topic, view in sorted(self.views.items()):
             for number, checker in sorted(view.items()):
                 assigned = mine.get(TopicPartition(topic, number))
-                over = checker.messages if assigned is None else assigned.taken_over
-                found[f"{topic}-{number}"] = Basis(checker.messages - over, over)
+                from_states = checker.messages if assigned is None else assigned.taken_over
+                found[f"{topic}-{number}"] = Basis(checker.messages - from_states, from_states)
         return found
 
     def _notes(self, of_partitions: list[str]) -> list[str]:
-        """What decides nothing, and what is among the doubts already."""
+        """The report's remarks; those on partitions are among the doubts, too."""
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
         notes += self.context.standstill.notes
         client, run = self.context.options.client, self.context.options.run
@@ -278,14 +280,14 @@ class _Conclusion:
                 "damaged, or no ledger records: another program writes to it"
             )
         notes += [
-            f"{topic}: no permission to see whether the {self._place} compacts the topic (grant "
+            f"{topic}: no permission to see whether the {self._side} compacts the topic (grant "
             "DescribeConfigs on it): a missing message is not lost where a later message of its "
             "key could explain it"
             for topic in sorted(self.context.topics.policy_hidden)
         ]
         topics = self.context.topics
         at_source = {topics.judges[topic].source for topic in topics.stamped_at_source}
-        notes += [stamped(topic, self._place) for topic in sorted(topics.stamped)]
+        notes += [stamped(topic, self._side) for topic in sorted(topics.stamped)]
         notes += [stamped(topic, "source") for topic in sorted(at_source)]
         if not self.context.reader.sees_topic_ids:
             notes.append(
@@ -296,11 +298,11 @@ class _Conclusion:
         return notes
 
     @property
-    def _place(self) -> str:
+    def _side(self) -> str:
         return "source" if self.context.options.role is Role.SOURCE else "destination"
 
     def _unknown(self, total: RunVerdict) -> list[str]:
-        """What is not known of what was sent, or of what arrived, by the ledger's records."""
+        """Why it is unknown, by the ledger, what was sent, or what of it arrived."""
         options, ledger = self.context.options, self.context.ledger.ledger
         doubts = []
         if not total.acked:
@@ -308,11 +310,11 @@ class _Conclusion:
                 "no message was acknowledged, so nothing is proven"
                 + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
             )
-        # Topics that only happen to match a pattern need not be the run's.
-        lanes, vouched = ledger.lanes_of(options.run), self.context.topics.recorded
+        # Only named topics: those that match a pattern need not be the run's.
+        lanes, with_ledger = ledger.lanes_of(options.run), self.context.topics.recorded
         for topic in options.topics:
             source = self.context.topics.judges[topic].source
-            if source not in vouched:
+            if source not in with_ledger:
                 doubts.append(
                     f"{topic}: the ledger has no records of {source!r}: do the producers of this "
                     "run write to it, and is the alias right?"
@@ -335,11 +337,11 @@ class _Conclusion:
         doubts += self.snapshot.doubts.values()
         if blocked := self.snapshot.blocked_by_transactions(self.views):
             doubts.append(f"an open transaction blocks all records behind it: {', '.join(blocked)}")
-        for topic, there in self.snapshot.ends.items() if not self.away else ():
+        for topic, there in self.snapshot.ends.items() if not self.unreachable else ():
             if any(at[0] == topic for at in self.snapshot.doubts):
                 continue
             if not there:
-                doubts.append(f"{topic} does not exist in the {self._place}")
+                doubts.append(f"{topic} does not exist in the {self._side}")
             elif back := ended_earlier(self.views[topic], there):
                 doubts.append(
                     f"{topic} ends below the offsets that were read, so it was recreated: "
@@ -355,7 +357,7 @@ class _Conclusion:
         return doubts
 
     def _open(self, total: RunVerdict) -> list[str]:
-        """Why the verdict is not final, though all is known that was sent and can be read."""
+        """Why the verdict is not final, although it is known what was sent and all is read."""
         doubts = []
         if failed := self.context.ledger.ledger.failed(self.context.options.run):
             doubts.append(f"producers failed before they had sent everything: {', '.join(failed)}")
@@ -366,7 +368,7 @@ class _Conclusion:
                 verdict.having(Finding.INCONCLUSIVE).count for verdict in of_topic
             ):
                 doubts.append(
-                    f"{topic}: no permission to see whether the {self._place} compacts the topic "
+                    f"{topic}: no permission to see whether the {self._side} compacts the topic "
                     f"(grant DescribeConfigs on it): that may be why {missing_here:,} messages are "
                     "missing"
                 )

@@ -1,4 +1,4 @@
-"""What a consumer reports in the end."""
+"""The report of a consumer at its end."""
 
 from __future__ import annotations
 
@@ -28,38 +28,44 @@ if TYPE_CHECKING:
 
 
 OUTCOMES = ("acked", "delivered", "failed", "unknown")
-"""Counts that are no findings."""
+"""Counts that are not findings."""
 
 
 class Basis(NamedTuple):
-    """What a verdict rests on: messages that this process read itself, copies included.
+    """How many messages a verdict rests on, copies included.
 
-    And those that states say were judged: of other consumers, or of earlier ones in its place.
+    This process `read` some itself. Others were `taken_over`: saved states count them as judged, by
+    other consumers or by earlier owners of the same partitions.
     """
 
     read: int = 0
     taken_over: int = 0
 
     def to_json(self) -> RestsOn:
-        """For the summary."""
+        """The counts for the summary."""
         return {"read": self.read, "taken_over": self.taken_over}
 
 
 @dataclass(frozen=True)
 class ConsumeReport:
-    """The online verdict on the run as one consumer knows it: all partitions, by their states.
+    """The online verdict on the run by one consumer: over all partitions, with others' states.
 
-    In the role of a source observer it is a verdict on the source: what is `lost` there was
-    acknowledged and the source's brokers do not have it; `delivered` stands in the source.
-    `counts` are numbers of messages by finding, with those of `OUTCOMES`; `copies`
-    those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
-    latencies are of what this consumer itself read, from the intended and from the actual send,
-    without the `backlog`: by topic, messages that were there when it took their partitions;
-    `reading` says how much it read in what time.
-    `rests_on` says of each partition, by its name, on what the verdict rests. `excused` are how
-    many of a count the mirror may not have caused, `outstanding` how many messages may be judged
-    otherwise yet (`threshold.evaluate`). `own_doubts` are those of `inconclusive` that other
-    consumers of the run cannot know of.
+    A source observer's verdict is on the source: a `lost` message was acknowledged, and the
+    source's brokers do not have it; a `delivered` one is in the source.
+
+    Attributes:
+        counts: numbers of messages by finding, and those of `OUTCOMES`.
+        copies: messages beyond the first copy of each.
+        latency: by topic, latencies from the intended and from the actual send, of the messages
+            that this consumer read itself, without the backlog.
+        inconclusive: the reasons why the verdict is not final.
+        reading: how much this consumer read, and in what time.
+        backlog: by topic, messages whose latencies were not measured (`JudgedBatch.backlog`).
+        rests_on: by partition's name, on how many messages the verdict rests.
+        excused: by count, how many of its messages have another possible cause than the mirror.
+        outstanding: how many messages may still get another verdict; None: unknown (see
+            `threshold.evaluate`).
+        own_doubts: those of `inconclusive` that other consumers of the run cannot see.
     """
 
     run: str
@@ -83,7 +89,7 @@ class ConsumeReport:
 
     @property
     def exit_code(self) -> int:
-        """That of the verdict."""
+        """The exit code of the verdict."""
         return self.verdict.exit_code
 
     @property
@@ -96,7 +102,7 @@ class ConsumeReport:
 
     @property
     def basis(self) -> Basis:
-        """What the whole verdict rests on."""
+        """How many messages the verdict rests on, over all partitions."""
         each = self.rests_on.values()
         return Basis(sum(basis.read for basis in each), sum(basis.taken_over for basis in each))
 
@@ -203,14 +209,14 @@ def _names(role: Role) -> Mapping[str, str]:
     return IN_SOURCE if role is Role.SOURCE else {}
 
 
-def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:
+def counts_of(total: RunVerdict, *, with_ledger: bool) -> dict[str, int]:
     """Numbers of messages by the names that thresholds and metrics use.
 
-    Without a ledger, what only its records can show was not measured and is left out.
+    Without ledger records of the run (`with_ledger`), counts that need them are left out.
     """
     counts = {finding.label: total.counts[finding] for finding in Finding}
     by_ledger = {name: getattr(total, name) for name in OUTCOMES}
-    if vouched:
+    if with_ledger:
         return counts | by_ledger
     for finding in BY_LEDGER:
         del counts[finding.label]

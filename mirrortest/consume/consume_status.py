@@ -1,4 +1,4 @@
-"""How a consumer stands while it runs, and several consumers of one command together."""
+"""The status of a running consumer, and of several consumers of one command together."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
     from mirrortest.config.threshold import Threshold, ThresholdResult
 
 IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
-"""What a source observer's counts are called for humans: they are no verdict on the mirror."""
+"""How a source observer's counts are shown: they are not a verdict on the mirror."""
 
 QUIET_SECONDS = 5.0
-"""A silence that is worth a word: records of the ledger come each second while a producer runs."""
+"""A silence from here on is reported. A running producer writes to the ledger each second."""
 _LONG_SECONDS = 60.0
 _MOST_NAMED = 4
-"""Failing conditions."""
+"""How many failing conditions are named."""
 
 
 class PartitionLag(NamedTuple):
-    """A partition that is read: offsets up to its end, and how old its newest judged message is.
+    """A partition that is read: offsets left up to its end, and the newest judged message's age.
 
-    `age_seconds` is the time since that message was meant to be sent; None before the first.
+    `age_seconds` is the time since that message's intended time; None before the first.
     """
 
     name: str
@@ -56,11 +56,11 @@ class PartitionLag(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumeStatus:
-    """How a consumer stands, as of its last judging round.
+    """The status of a consumer, as of its last judging round.
 
-    `counts` are those of `consume_report.counts_of`, `excused` those of `RunVerdict`; rates and
-    `latency` (from the intended time, ns) are of what was read here. `slowest` are the first of the
-    `partitions` that are read here.
+    `counts` are those of `consume_report.counts_of`, `excused` those of `RunVerdict`. Rates and
+    `latency` (from the intended time, ns) are of the messages that this consumer read. `slowest`
+    are those of its `partitions` that lag most.
     """
 
     run: str
@@ -68,23 +68,23 @@ class ConsumeStatus:
     role: Role = Role.CONSUMER
     elapsed_seconds: float = 0.0
     duration_seconds: float | None = None
-    """After which it ends; None: it does not end by that."""
+    """The consumer ends after this long; None: no such limit."""
     total: int | None = None
-    """After how many messages it ends; None: it does not end by that."""
+    """The consumer ends after this many messages; None: no such limit."""
     read: int = 0
     read_per_second: float = 0.0
     value_bytes: int = 0
-    """Of the messages that were read."""
+    """Bytes of the values that were read."""
     rebalance_ns: int = 0
-    """How long it had no partitions, or was about to get others."""
+    """How long it had no partitions yet, or was in a rebalance."""
     acked_per_second: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)
     excused: Mapping[str, int] = field(default_factory=dict)
     partitions: int = 0
     unread: int = 0
-    """Offsets up to the ends of these partitions."""
+    """Offsets left up to the ends of these partitions."""
     age_seconds: float | None = None
-    """Since the newest message that was judged was meant to be sent; None before the first."""
+    """Seconds since the intended time of the newest judged message; None before the first."""
     slowest: Sequence[PartitionLag] = ()
     latency: Latencies = NO_LATENCIES
     sent_latency: Latencies = NO_LATENCIES
@@ -93,20 +93,20 @@ class ConsumeStatus:
     complete: bool = False
     """Whether every acknowledged message has a verdict."""
     settled: bool = False
-    """Whether it has been complete, and no message of the run has come, for the settle time."""
+    """Whether, for the settle time, it was complete and no message of the run arrived."""
     ledger_silent: bool = False
     """Whether the ledger has no record of the run yet."""
     ledger_since: str = ""
-    """Since when no ledger record has arrived, UTC; empty where nothing more is awaited."""
+    """Since when the ledger has been silent, UTC; empty if it is not, or the run is complete."""
     quiet_seconds: float = 0.0
     """For how long no message has arrived."""
     outage: str = ""
     ended: bool = False
-    """Whether it has ended: then it has no rates, and reads no partition."""
+    """Whether it has ended: then it has no rates and reads no partition."""
 
     @property
     def findings(self) -> dict[str, int]:
-        """Numbers of messages by finding, those in flight left out, the worst finding first."""
+        """Numbers of messages by finding, the worst finding first, without those in flight."""
         in_flight = Finding.IN_FLIGHT.label
         return {
             name: self.counts[name]
@@ -116,7 +116,7 @@ class ConsumeStatus:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Until it ends, at the rate that is reached; None: that is open."""
+        """Estimated seconds until it ends, at the present rate; None: unknown."""
         return remaining(
             self.elapsed_seconds,
             self.duration_seconds,
@@ -126,7 +126,7 @@ class ConsumeStatus:
 
     @property
     def failed(self) -> list[ThresholdResult]:
-        """The thresholds that fail as of now."""
+        """The thresholds that fail now."""
         results = evaluate(
             self.thresholds,
             self.counts,
@@ -144,7 +144,7 @@ class ConsumeStatus:
         return self.view().line()
 
     def document(self) -> ConsumeDocument:
-        """For programs."""
+        """The status as a document, for programs."""
         return ConsumeDocument(
             run=self.run,
             name=self.name,
@@ -167,11 +167,11 @@ class ConsumeStatus:
 
     @property
     def totals(self) -> Totals:
-        """What was read so far."""
+        """The totals so far."""
         return Totals(self.elapsed_seconds, self.read, self.value_bytes, self.rebalance_ns)
 
     def view(self) -> ProgressView:
-        """For people."""
+        """The status as a view, for people."""
         failed = [condition_result(EvaluatedThreshold.of(each)) for each in self.failed]
         if failed:
             verdict = Verdict.FAILED
@@ -184,9 +184,9 @@ class ConsumeStatus:
         else:
             verdict = Verdict.INCONCLUSIVE if self._warnings() else Verdict.PASSED
             state = "no condition has failed so far"
-        who = "source observer" if self.role is Role.SOURCE else "consumer"
+        kind = "source observer" if self.role is Role.SOURCE else "consumer"
         return ProgressView(
-            subject=f"run {self.run}, {who} {self.name}",
+            subject=f"run {self.run}, {kind} {self.name}",
             verdict=verdict,
             state=state,
             warnings=self._warnings(),
@@ -247,9 +247,9 @@ def merged(
     total: int | None,
     each: Sequence[ConsumeStatus],
 ) -> ConsumeStatus:
-    """Several consumers of one run as one: the verdict of the first, and the reading of all.
+    """Merge the statuses of one run's consumers: the verdict of the first, the reading of all.
 
-    `duration_seconds` and `total` are those of all together.
+    `duration_seconds` and `total` are the limits for all together.
     """
     first = each[0]
     running = [status for status in each if not status.ended] or each
@@ -277,7 +277,7 @@ def merged(
 
 
 def slowest(lags: Iterable[PartitionLag]) -> tuple[PartitionLag, ...]:
-    """Those with the most to read first, then those whose newest message is the oldest."""
+    """The partitions that lag most: by offsets left, then by the newest judged message's age."""
     return tuple(nlargest(MOST_SLOWEST, lags, key=lambda lag: (lag.unread, lag.age_seconds or 0.0)))
 
 

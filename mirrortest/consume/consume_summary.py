@@ -8,9 +8,10 @@ from typing_extensions import TypedDict
 
 
 class ArrivalLatencies(TypedDict):
-    """In seconds, by name (avg, max, p50, ...); empty without any. `negative` are below zero.
+    """In seconds, by name (avg, max, p50, ...); empty without messages.
 
-    They may be `off` by so much, since wall clocks were set during the run.
+    `negative` counts those below zero. `off` is by how much latencies may be wrong because wall
+    clocks were set during the run.
     """
 
     from_intended: dict[str, float]
@@ -20,7 +21,7 @@ class ArrivalLatencies(TypedDict):
 
 
 class JudgedThreshold(TypedDict):
-    """A condition and what was measured; `value` is null where nothing was."""
+    """A condition and the measured value; `value` is null where none was measured."""
 
     expression: str
     value: float | None
@@ -28,20 +29,20 @@ class JudgedThreshold(TypedDict):
 
 
 class RestsOn(TypedDict):
-    """On how many messages the verdict rests: read here, and taken over from states."""
+    """On how many messages the verdict rests: read by this process, or taken over from states."""
 
     read: int
     taken_over: int
 
 
 class VerdictRestsOn(RestsOn):
-    """The same, and by partition."""
+    """The same, in total and by partition."""
 
     partitions: dict[str, RestsOn]
 
 
 class Reading(TypedDict):
-    """How much was read in what time; `end` is when the last message arrived."""
+    """How much was read, and in what time; `end` is when the last message arrived."""
 
     start: str
     end: str
@@ -61,8 +62,8 @@ class Reading(TypedDict):
 class ConsumeSummary(TypedDict):
     """The verdict of one consumer, or of all `workers` of a command.
 
-    A row of `streams` has the stream's id, the counts `acked`, `delivered` and `unknown`, and for
-    each finding in it the intervals [from, to) of its numbers.
+    An entry of `streams` has the stream's id, the counts `acked`, `delivered` and `unknown`, and
+    for each finding the intervals [from, to) of seqs that have it.
     """
 
     version: Literal[1]

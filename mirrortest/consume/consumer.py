@@ -1,7 +1,7 @@
-"""The consumer: read, judge, log, and hand over.
+"""The consumer: it reads, judges, logs, and saves its partitions' states.
 
-One task reads and judges; the followers of ledger and state topic run concurrently. Once a second a
-judging round runs between two reads, less often while there is nothing to judge.
+One task reads and judges; the followers of ledger and state topic run concurrently. Once a second
+a judging round runs between two reads, less often while there is nothing to judge.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mirrortest.consume.shared_state import SharedState
 from mirrortest.consume.state_store import StateStore
 from mirrortest.consume.state_table import Scope
 from mirrortest.consume.takeover import Takeover
-from mirrortest.host.interpreter import favour_the_loop
-from mirrortest.host.waiting import cancelled, set_within
+from mirrortest.host.interpreter import tune_for_event_loop
+from mirrortest.host.waiting import cancel_and_wait, set_within
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.reader import Reader
-from mirrortest.metrics.server_process import serve_apart
+from mirrortest.metrics.server_process import serve_in_child
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import new_session_id
 
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
 
 _ROUND_SECONDS = 1.0
 _IDLE_ROUND_SECONDS = 5.0
-"""While nothing comes, and nothing that has come waits for a verdict."""
+"""The time between rounds while no message arrives and none waits for a verdict."""
 _ROUND_SHARE = 0.2
-"""The most of the time that judging may take, and nothing is read meanwhile."""
+"""The largest share of time for judging rounds, during which nothing is read."""
 _MOST_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _SHOWN_SECONDS = 2.0
-"""How old a status may be that is shown, also where a cluster lets us wait for an answer."""
+"""The greatest age of the status shown, also while the loop waits for a cluster's answer."""
 _GRACE_SECONDS = 3.0
-"""How long what is being done may go on once it is enough."""
+"""How long the reading loop may finish its work after it was asked to end."""
 
 
 async def run(
@@ -63,21 +63,22 @@ async def run(
     *,
     stop: asyncio.Event,
     on_progress: Callable[[ConsumeStatus], None] = lambda _: None,
-    serve: Serve = serve_apart,
+    serve: Serve = serve_in_child,
 ) -> ConsumeReport:
-    """Consume and judge until the options say that it is enough, or `stop` is set.
+    """Consume and judge until an end condition of the options is met, or `stop` is set.
 
     Raises:
-        ClusterError: the cluster cannot be reached or refuses.
-        FencedError: another consumer has taken this one's fixed share.
+        ClusterError: the cluster cannot be reached, or refuses.
+        FencedError: another consumer has claimed partitions of this one's fixed share.
         SequenceLogError: the log cannot be written; nothing after that is judged.
-        UsageError: the metrics' port is taken, or a topic's name fits no mapping.
+        UsageError: the metrics' port is taken, a topic's name fits no mapping, or messages prove
+            another source topic's name than the mapping gives.
     """
-    favour_the_loop()
+    tune_for_event_loop()
     session = new_session_id(time.time_ns())
     metrics = ConsumerMetrics(options, serve)
     place = "source" if options.role is Role.SOURCE else "destination"
-    outage = Outage(place, on_answer=metrics.health.beat)
+    outage = Outage(place, on_attempt=metrics.health.beat)
     metrics.follow_outage(outage)
     async with AsyncExitStack() as stack:
         stack.enter_context(metrics.serving())
@@ -134,7 +135,7 @@ class Consumer:
     async def run(
         self, stop: asyncio.Event, on_progress: Callable[[ConsumeStatus], None]
     ) -> ConsumeReport:
-        """Read and judge until it is enough, or `stop` is set; then conclude."""
+        """Read and judge until an end condition is met, or `stop` is set; then conclude."""
         enough = asyncio.Event()
         self.context.metrics.last_message = time.monotonic()
         reading = self._read(enough, on_progress)
@@ -144,12 +145,12 @@ class Consumer:
             await _until_end(reading, stop, enough, self.context.options.duration)
             return await self.conclude()
         finally:
-            await cancelled(showing, idling)
+            await cancel_and_wait(showing, idling)
 
     async def conclude(self) -> ConsumeReport:
-        """The last round's report, and the last save.
+        """Run the last round and the last save; the report.
 
-        A run whose last state is not saved does not pass: others' verdicts rest on that state.
+        If the last save fails, the run does not pass: other consumers' verdicts need that state.
         """
         self.assignment.drop_fenced()
         report = await self.rounds.conclude()
@@ -163,7 +164,7 @@ class Consumer:
     async def _read(
         self, enough: asyncio.Event, on_progress: Callable[[ConsumeStatus], None]
     ) -> None:
-        """Read until an end condition holds, or it is `enough`; an outage is no such condition."""
+        """Read until an end condition is met or `enough` is set; an outage does not end it."""
         options, metrics, outage = self.context.options, self.context.metrics, self.context.outage
         started = next_round = judged_at = self._started = time.monotonic()
         metrics.last_message = metrics.last_of_run = started
@@ -203,7 +204,7 @@ class Consumer:
                 now, before, complete = time.monotonic(), False, False
                 if status is not None:
                     status = self._unchanged(status, now - started, outage=str(outage))
-                # What is read is still judged, and others are to see that it is.
+                # Messages are still read and judged, and others must see that this consumer lives.
                 self.saves.save_if_due()
                 await set_within(enough, _ROUND_SECONDS)
             complete_since = complete_since if complete and before else now
@@ -220,7 +221,7 @@ class Consumer:
         await self.batches.judge_all()
 
     async def _await_quiet(self, enough: asyncio.Event) -> None:
-        """It is enough once no message came for `--idle-timeout`, whatever the loop waits for."""
+        """Set `enough` after `--idle-timeout` without a message, even while the loop waits."""
         timeout, metrics = self.context.options.idle_timeout, self.context.metrics
         if timeout is None:
             return
@@ -232,7 +233,7 @@ class Consumer:
                 enough.set()
 
     async def _show_waiting(self, on_progress: Callable[[ConsumeStatus], None]) -> None:
-        """Show how it stands while the loop waits for a cluster that does not answer."""
+        """Show the status while the loop waits for a cluster that does not answer."""
         while True:
             await asyncio.sleep(_SHOWN_SECONDS)
             now, outage = time.monotonic(), str(self.context.outage)
@@ -240,13 +241,13 @@ class Consumer:
                 on_progress(self._unchanged(self._status, now - self._started, outage=outage))
 
     def _arrived(self) -> tuple[int, int | None]:
-        """Another one whenever something came: a message, or a record of the ledger."""
+        """A value that changes whenever a message or a ledger record arrives."""
         return self.context.metrics.messages, self.context.ledger.last_record_ns
 
     def _unchanged(
         self, status: ConsumeStatus, elapsed_seconds: float, outage: str = ""
     ) -> ConsumeStatus:
-        """The status while nothing was judged since."""
+        """The status after a time in which nothing was judged."""
         return replace(
             status,
             elapsed_seconds=elapsed_seconds,
@@ -257,7 +258,7 @@ class Consumer:
         )
 
     async def _judge(self) -> tuple[bool, ConsumeStatus]:
-        """A judging round of the partitions that there are now."""
+        """Judge what is fetched, take new partitions, and run a judging round."""
         topics = self.context.topics
         self.assignment.drop_fenced()
         await self.batches.judge_all()
@@ -267,16 +268,16 @@ class Consumer:
 
 
 def _pause(took: float) -> float:
-    """Seconds from one round to the next: with very many streams a round is no small thing."""
+    """Seconds from one round to the next: with very many streams a round takes long."""
     return min(max(_ROUND_SECONDS, took / _ROUND_SHARE), _MOST_SECONDS)
 
 
 async def _until_end(
     reading: Awaitable[None], stop: asyncio.Event, enough: asyncio.Event, seconds: float | None
 ) -> None:
-    """Let the reading end by itself, or once it is `enough`: after a signal or so many seconds.
+    """Wait until the reading ends by itself, `stop` or `enough` is set, or `seconds` have passed.
 
-    A cluster that does not answer may hold it up: then it is ended.
+    Then set `enough`. A reading that still waits for a cluster after that is cancelled.
     """
     task = asyncio.ensure_future(reading)
     stopped, idle = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(enough.wait())
@@ -288,13 +289,13 @@ async def _until_end(
         if task.done():
             task.result()
     finally:
-        await cancelled(task, stopped, idle)
+        await cancel_and_wait(task, stopped, idle)
 
 
 async def _with_background(
     work: Awaitable[ConsumeReport], *background: Awaitable[None]
 ) -> ConsumeReport:
-    """Do the work while the rest runs for ever; whatever fails first ends all and is raised."""
+    """Do the work while the background tasks run; the first failure ends all and is raised."""
     main = asyncio.ensure_future(work)
     others = [asyncio.ensure_future(each) for each in background]
     everything: set[asyncio.Future[Any]] = {main, *others}
@@ -305,7 +306,7 @@ async def _with_background(
                 await other
         return await main
     finally:
-        await cancelled(*everything)
+        await cancel_and_wait(*everything)
 
 
 def _ledger(options: ConsumeOptions) -> tuple[LedgerFollower, CompactedTopic]:

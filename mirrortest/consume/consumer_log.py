@@ -1,4 +1,4 @@
-"""What a consumer writes into its sequence log, and when a stretch of offsets counts as read."""
+"""What a consumer writes into its sequence log, and when a range of offsets is logged as read."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 _ALL = IntervalSet([(0, ENDLESS)])
 _Incarnations: TypeAlias = dict[tuple[int, str, int], tuple[int, set[int]]]
-"""(number, topic id, cuts) -> when it was met first, and the partitions with it."""
+"""(number, topic id, cuts) -> when it was first seen, and the partitions that have it."""
 
 
 class ConsumerLog:
-    """The consumer's side of the sequence logs."""
+    """The sequence log of one consumer."""
 
     def __init__(self, log: SequenceLog, options: ConsumeOptions, topics: JudgedTopics) -> None:
         self._log = log
@@ -49,18 +49,18 @@ class ConsumerLog:
         self._uncommitted: set[str] = set()
         self._judged_before: set[str] = set()
         self._incarnations: defaultdict[str, _Incarnations] = defaultdict(dict)
-        self._unnoted = False
-        """Whether the session's file lacks some of both."""
+        self._session_stale = False
+        """Whether session.json lacks some of what was recorded here."""
         self._earlier: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
         self._hidden = set(topics.policy_hidden)
         self._stamped = set(topics.stamped)
         self._stamped_at_source = set(topics.stamped_at_source)
         self._below_zero: Counter[str] = Counter()
         """Source topic -> how far its lowest latency is below zero, ns."""
-        self._noted_below_zero: Counter[str] = Counter()
-        """Of that, what is in the session's file."""
+        self._written_below_zero: Counter[str] = Counter()
+        """The same, as session.json has it."""
         self._clocks_set_ns = 0
-        self._looked_ns: int | None = None
+        self._ends_asked_ns: int | None = None
 
     @classmethod
     async def open(
@@ -107,7 +107,7 @@ class ConsumerLog:
 
     @property
     def durable_rows(self) -> int:
-        """How many rows are safe by now."""
+        """How many rows are durable."""
         return self._log.durable_rows
 
     @property
@@ -116,7 +116,7 @@ class ConsumerLog:
         return self._log.pending_rows
 
     async def update_topics(self, topics: JudgedTopics) -> None:
-        """Note topics and partitions that have come since. Raises SequenceLogError."""
+        """Record what has changed about topics in session.json. Raises SequenceLogError."""
         if (
             topics.counts.items() <= self._counts.items()
             and topics.compacted <= self._compacted
@@ -125,7 +125,7 @@ class ConsumerLog:
             and topics.stamped_at_source <= self._stamped_at_source
         ):
             return
-        # A topic that was deleted is judged by the counts that it had.
+        # Messages of a deleted topic are judged by the partition counts that it had.
         for topic, count in topics.counts.items():
             before = self._counts.get(topic, count)
             if before != count and before not in self._earlier[topic]:
@@ -138,7 +138,7 @@ class ConsumerLog:
         await self._revise()
 
     async def _revise(self) -> None:
-        known = _topics(
+        entries = _topics(
             self._options,
             self._counts,
             self._compacted,
@@ -150,101 +150,108 @@ class ConsumerLog:
             self._incarnations,
             self._below_zero,
         )
-        self._unnoted = False
-        self._noted_below_zero = self._below_zero.copy()
-        noted = {
-            "topics": known,
+        self._session_stale = False
+        self._written_below_zero = self._below_zero.copy()
+        changes = {
+            "topics": entries,
             "judged_before": tuple(sorted(self._judged_before)),
             "clocks_set_ns": self._clocks_set_ns,
         }
-        await self._log.revise(lambda session: session.model_copy(update=noted))
+        await self._log.revise(lambda session: session.model_copy(update=changes))
 
     def uncommitted(self, topic: str) -> None:
-        """Note that messages were read which may be of aborted transactions; see `sync`."""
-        self._unnoted |= topic not in self._uncommitted
+        """Record that some messages may be from aborted transactions; `sync` writes it."""
+        self._session_stale |= topic not in self._uncommitted
         self._uncommitted.add(topic)
 
     def _numbered(self, reached: JudgedUpTo) -> str:
-        """An incarnation as rows name it; of which topic it is the session's file says before."""
+        """The incarnation's number for rows; `sync` writes its topic id to session.json first."""
         if reached.topic_id is not None:
             which = reached.identity, reached.topic_id, reached.cuts
-            known = self._incarnations[reached.topic]
-            _, partitions = known.setdefault(which, (time.time_ns(), set()))
-            self._unnoted |= reached.partition not in partitions
+            entries = self._incarnations[reached.topic]
+            _, partitions = entries.setdefault(which, (time.time_ns(), set()))
+            self._session_stale |= reached.partition not in partitions
             partitions.add(reached.partition)
         return str(reached.identity)
 
-    def seen(self, mine: AssignedPartition, taken: JudgedBatch) -> None:
+    def seen(self, assigned: AssignedPartition, judged: JudgedBatch) -> None:
         """Log a judged batch."""
-        each = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
-        if (lowest := int(taken.latency_intended.min(initial=0))) < 0:
-            self._below_zero[mine.source] = max(self._below_zero[mine.source], -lowest)
-        identity = self._numbered(mine.reached)
+        each = sparse_groups(judged.latency_intended, judged.row_index, len(judged.rows))
+        if (lowest := int(judged.latency_intended.min(initial=0))) < 0:
+            self._below_zero[assigned.source] = max(self._below_zero[assigned.source], -lowest)
+        identity = self._numbered(assigned.reached)
         self._log.append(
             rows.seen(
                 row,
-                topic=mine.source,
-                partition=mine.at.partition,
+                topic=assigned.source,
+                partition=assigned.at.partition,
                 topic_identity=identity,
                 latencies=latencies if latencies.buckets or latencies.negative else None,
             )
-            for row, latencies in zip(taken.rows, each, strict=True)
+            for row, latencies in zip(judged.rows, each, strict=True)
         )
 
-    def read(self, mine: AssignedPartition) -> None:
-        """Log the offsets read since this was last called, before the partition is saved."""
-        if mine.rerouted_from is not None:
-            self._unnoted |= mine.rerouted_from not in self._judged_before
-            self._judged_before.add(mine.rerouted_from)
-        start, end = mine.read_from, mine.checker.next_offset
+    def read(self, assigned: AssignedPartition) -> None:
+        """Log the offsets read since the last call, before the partition's state is saved."""
+        if assigned.rerouted_from is not None:
+            self._session_stale |= assigned.rerouted_from not in self._judged_before
+            self._judged_before.add(assigned.rerouted_from)
+        start, end = assigned.read_from, assigned.checker.next_offset
         if start is not None and start < end:
-            place, identity = (mine.source, mine.at.partition), self._numbered(mine.reached)
-            holes = mine.checker.take_new_holes()
+            columns, identity = (
+                (assigned.source, assigned.at.partition),
+                self._numbered(assigned.reached),
+            )
+            holes = assigned.checker.take_new_holes()
             self._log.append(
                 [
-                    *(rows.hole(*place, *hole, topic_identity=identity) for hole in holes),
-                    rows.read(*place, start, end, topic_identity=identity, holed=bool(holes)),
+                    *(rows.hole(*columns, *hole, topic_identity=identity) for hole in holes),
+                    rows.read(*columns, start, end, topic_identity=identity, has_holes=bool(holes)),
                 ]
             )
-        mine.read_from = end
+        assigned.read_from = end
 
-    def backlog(self, mine: AssignedPartition) -> None:
-        """Log which offsets were there when the partition was taken, if any."""
-        lo, hi = mine.checker.next_offset, mine.backlog_to
+    def backlog(self, assigned: AssignedPartition) -> None:
+        """Log the offsets of the backlog that are not judged yet, if there are any."""
+        lo, hi = assigned.checker.next_offset, assigned.backlog_to
         if lo < hi:
-            identity = self._numbered(mine.reached)
+            identity = self._numbered(assigned.reached)
             self._log.append(
-                [rows.backlog(mine.source, mine.at.partition, lo, hi, topic_identity=identity)]
+                [
+                    rows.backlog(
+                        assigned.source, assigned.at.partition, lo, hi, topic_identity=identity
+                    )
+                ]
             )
 
     def unread(
-        self, mine: AssignedPartition, lo: int, hi: int, found_ns: int | None = None
+        self, assigned: AssignedPartition, lo: int, hi: int, found_ns: int | None = None
     ) -> None:
-        """Log offsets that were deleted unread; `found_ns`: see `PartitionChecker.unread`."""
-        self.read(mine)
-        mine.read_from = hi
+        """Log an unread range; `found_ns` is as for `PartitionChecker.unread`."""
+        self.read(assigned)
+        assigned.read_from = hi
         self._log.append(
             [
                 rows.unread(
-                    mine.source,
-                    mine.at.partition,
+                    assigned.source,
+                    assigned.at.partition,
                     lo,
                     hi,
-                    topic_identity=self._numbered(mine.reached),
+                    topic_identity=self._numbered(assigned.reached),
                     latest_ns=latest_intended(found_ns),
                 )
             ]
         )
 
-    def left(self, mine: AssignedPartition, found_ns: int | None = None) -> None:
-        """Log the end of this incarnation of the topic, with all offsets that were not read."""
-        self.unread(mine, mine.checker.next_offset, ENDLESS, found_ns)
+    def left(self, assigned: AssignedPartition, found_ns: int | None = None) -> None:
+        """Log the end of this incarnation: all its offsets from the next one on are unread."""
+        self.unread(assigned, assigned.checker.next_offset, ENDLESS, found_ns)
 
     def tail(self, reached: JudgedUpTo, end: int) -> None:
-        """Log where a partition ended, and how far it was judged by us and those before us.
+        """Log where a partition ended, and how far this consumer and earlier owners judged it.
 
-        An end before what was judged is that of another incarnation of the topic, and proves
-        nothing.
+        An end below what was judged belongs to another incarnation, proves nothing, and is not
+        logged.
         """
         topic, partition, _, judged_to, *_ = reached
         if end >= judged_to:
@@ -253,40 +260,41 @@ class ConsumerLog:
                 [rows.tail(topic, partition, end, judged_to=judged_to, topic_identity=identity)]
             )
 
-    def looked(self, at_ns: int) -> None:
-        """Note when the ends that `tail` logs were asked for; it may take long to end the log."""
-        self._looked_ns = at_ns
+    def ends_asked(self, at_ns: int) -> None:
+        """Record when the ends that `tail` logs were asked for; the log may end much later."""
+        self._ends_asked_ns = at_ns
 
     def clocks_set(self, by_ns: int) -> None:
-        """Note that latencies may be off by so much, since clocks were set; see `sync`."""
-        self._unnoted |= by_ns != self._clocks_set_ns
+        """Record by how much latencies may be off because clocks were set; `sync` writes it."""
+        self._session_stale |= by_ns != self._clocks_set_ns
         self._clocks_set_ns = by_ns
 
     def claimed(self, stream: StreamId, numbers: IntervalSet) -> None:
-        """Log numbers as claimed lost."""
+        """Log seqs as claimed lost."""
         self._log.append(rows.claimed(stream, lo, hi) for lo, hi in numbers.intervals())
 
     def expired(self, stream: StreamId, numbers: IntervalSet) -> None:
-        """Log numbers whose deadline was past when the ends that `tail` logs were asked for."""
+        """Log seqs whose deadline had passed when the ends that `tail` logs were asked for."""
         self._log.append(rows.expired(stream, lo, hi) for lo, hi in numbers.intervals())
 
-    def found(self, mine: AssignedPartition) -> None:
-        """Log what the checker of a partition found, as of its next offset.
+    def found(self, assigned: AssignedPartition) -> None:
+        """Log the findings of a partition's checker, as of its next offset.
 
-        A stream whose ids were given up may have had any finding on any number.
+        If the checker gave up a stream's ids, any seq of it may have any finding: all are logged as
+        inconclusive.
         """
-        identity = self._numbered(mine.reached)
+        identity = self._numbered(assigned.reached)
         self._log.append(
             rows.found(
                 stream,
                 lo,
                 hi,
                 finding,
-                partition=mine.at.partition,
-                next_offset=mine.checker.next_offset,
+                partition=assigned.at.partition,
+                next_offset=assigned.checker.next_offset,
                 topic_identity=identity,
             )
-            for stream, fragment in mine.checker.fragments.items()
+            for stream, fragment in assigned.checker.fragments.items()
             for finding, numbers in (
                 *fragment.found(),
                 *(((Finding.INCONCLUSIVE, _ALL),) if fragment.inconclusive else ()),
@@ -295,7 +303,7 @@ class ConsumerLog:
         )
 
     def verdict(self, stream: StreamId, verdict: StreamVerdict) -> None:
-        """Log the online verdict on what was not seen, on the union of all partitions."""
+        """Log the online verdict on missing messages, over all partitions."""
         self._log.append(
             rows.found(stream, lo, hi, finding)
             for finding in MISSING
@@ -304,7 +312,7 @@ class ConsumerLog:
         )
 
     def vouched(self, ledger: Ledger) -> None:
-        """Log what the ledger said of the run in the end."""
+        """Log what the ledger recorded of the run by its end."""
         added = []
         for stream, lane in ledger.lanes_of(self._options.run).items():
             for outcome, numbers in (
@@ -318,15 +326,15 @@ class ConsumerLog:
         self._log.append(added)
 
     def record(self, interval: pa.RecordBatch) -> None:
-        """Record a reporting interval, behind all that was logged so far."""
+        """Write a reporting interval, after all rows logged so far."""
         self._log.record(interval)
 
     async def sync(self) -> None:
-        """Make all of it durable. Raises SequenceLogError."""
-        if self._unnoted or any(
-            below > 2 * self._noted_below_zero[topic] for topic, below in self._below_zero.items()
+        """Make everything logged durable. Raises SequenceLogError."""
+        if self._session_stale or any(
+            below > 2 * self._written_below_zero[topic] for topic, below in self._below_zero.items()
         ):
-            # Before the rows: no state moves past a message without it.
+            # Written before the rows, so before any state that has moved past these messages.
             await self._revise()
         await self._log.sync()
 
@@ -336,10 +344,10 @@ class ConsumerLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._unnoted or self._below_zero != self._noted_below_zero:
+        if self._session_stale or self._below_zero != self._written_below_zero:
             with suppress(SequenceLogError):
                 await self._revise()
-        await self._log.close(clean=error is None, looked_ns=self._looked_ns)
+        await self._log.close(clean=error is None, looked_ns=self._ends_asked_ns)
 
     async def __aenter__(self) -> Self:
         return self
@@ -364,7 +372,7 @@ def _topics(
                 compacted=topic in compacted,
                 uncommitted=topic in uncommitted,
                 stamped=topic in stamped,
-                incarnations=_noted(incarnations.get(topic, {})),
+                incarnations=_recorded(incarnations.get(topic, {})),
             )
             for topic in {*options.topics, *partitions}
         }
@@ -378,14 +386,14 @@ def _topics(
             policy_hidden=topic in hidden,
             stamped=topic in stamped,
             stamped_at_source=topic in stamped_at_source,
-            incarnations=_noted(incarnations.get(source, {})),
+            incarnations=_recorded(incarnations.get(source, {})),
             below_zero_ns=below_zero.get(options.mapping.source_of(topic), 0),
         )
         for topic in {*options.topics, *partitions}
     }
 
 
-def _noted(incarnations: _Incarnations) -> tuple[Incarnation, ...]:
+def _recorded(incarnations: _Incarnations) -> tuple[Incarnation, ...]:
     return tuple(
         Incarnation(
             number=number,

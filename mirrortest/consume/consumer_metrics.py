@@ -1,7 +1,7 @@
-"""What a consumer counts, and publishes for Prometheus; and the clocks that latencies rest on.
+"""A consumer's counts, its Prometheus metrics, and the clocks that its latencies depend on.
 
-A clock that is set changes no verdict, since all of those run on the monotonic clock. It changes
-latencies, and these are flagged: by a note, and by the count of negative ones.
+A clock that is set changes no verdict, because verdicts use the monotonic clock only. It changes
+latencies, which are flagged by a note and by the count of negative ones.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mirrortest.consume.statistics import ReadClock
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
-from mirrortest.metrics.server_process import serve_apart
+from mirrortest.metrics.server_process import serve_in_child
 from mirrortest.model.findings import WRONG, Finding, Outcome
 from mirrortest.results.words import below_zero, clock_set
 from mirrortest.timing.clock_watch import STEP_BOUND_NS, ClockWatch
@@ -41,18 +41,18 @@ _log = structlog.get_logger()
 
 
 _PATIENCE = 90.0
-"""Seconds. A request may take 30 by default; a round of judging takes a fraction of one."""
+"""Seconds. By default a request can take 30; a judging round takes a fraction of a second."""
 
 
 _MOST_LANES = 100
-"""Of a topic, published one by one: what is wrong everywhere needs no list."""
+"""How many lanes of a topic are published one by one: faults in every lane need no list."""
 
 
 class Clocks:
-    """Watches our own wall clock directly, and the producers' by the times in their messages.
+    """Watches this host's wall clock, and the producers' clocks by the times in their messages.
 
-    Within a stream the intended time never falls while the seq rises, unless the producer's clock
-    was set back. One that was set forwards shows in negative latencies.
+    Within a stream, a later seq never has an earlier intended time, unless the producer's clock was
+    set back. A clock that was set forwards shows in negative latencies.
     """
 
     def __init__(
@@ -65,43 +65,44 @@ class Clocks:
         self.watch = ClockWatch(wall_ns(), monotonic_ns())
         self.notes: list[str] = []
         self._last: dict[StreamId, tuple[int, int]] = {}
-        """stream -> (the seq after its latest message, that one's intended time)"""
+        """Stream -> (the seq after its latest message, that message's intended time)."""
         self._set_back: set[tuple[str, int]] = set()
         self.producers_ns = 0
-        """By how much a producer's clock was set, as messages show or the ledger says."""
+        """By how much a producer's clock was set, by its messages and by the ledger."""
 
-    def look(self) -> None:
-        """Read our own clocks once more."""
+    def poll(self) -> None:
+        """Compare this host's wall clock with its monotonic clock."""
         step = self.watch.measure(self._monotonic_ns, self._wall_ns)
         if step is not None:
             self._warn(clock_set("the wall clock here", step.by_ns, "+"))
 
     def earliest_ns(self) -> int:
-        """The wall time now, ns since the epoch, by the earliest that our clock was set during it.
+        """The earliest wall time that it may be now, ns since the epoch.
 
-        If it was set forwards nobody knows when it was right: nothing is overdue for that.
+        If the clock was set, it is unknown which setting was right. The earliest time makes no
+        message overdue too early.
         """
-        self.look()
+        self.poll()
         return self._monotonic_ns() + self.watch.least_ns
 
     def latest_ns(self) -> int:
-        """The wall time now, by the latest that our clock was set: nothing was sent after it."""
-        self.look()
+        """The latest wall time that it may be now: no message was sent after it."""
+        self.poll()
         return self._monotonic_ns() + self.watch.most_ns
 
     @property
     def off_ns(self) -> int:
-        """By how much latencies may be off, since clocks were set."""
+        """By how much latencies may be off because clocks were set, ns."""
         return self.watch.set_by_ns + self.producers_ns
 
-    def producers_say(self, set_ns: int) -> None:
-        """The ledger says that a producer's clock was set so far."""
+    def note_producer_clock(self, set_ns: int) -> None:
+        """Record by how much a producer's clock was set, as it wrote to the ledger."""
         if set_ns and not self.producers_ns:
             self._warn(clock_set("the wall clock of a producer", set_ns))
         self.producers_ns = max(self.producers_ns, set_ns)
 
     def follow(self, rows: Iterable[SeenRow]) -> None:
-        """Look at the times of messages without findings, in the order of one partition."""
+        """Check the times of messages without findings, in the order of one partition."""
         for row in rows:
             if row.stream is None or row.findings:
                 continue
@@ -128,38 +129,38 @@ class Clocks:
 
 
 class ConsumerMetrics:
-    """Counts per fetched response; the judging rounds publish what they find."""
+    """Counts messages batch by batch, and publishes the results of judging rounds."""
 
-    def __init__(self, options: ConsumeOptions, serve: Serve = serve_apart) -> None:
+    def __init__(self, options: ConsumeOptions, serve: Serve = serve_in_child) -> None:
         self._options = options
         self._serve = serve
         self._metrics = Metrics(role=options.role.value)
         self._saved = time.monotonic()
         self._lags: set[tuple[str, str]] = set()
         self._lanes: dict[str, set[tuple[str, str, str]]] = {}
-        """source topic -> (lane, finding) that are published"""
+        """Source topic -> the published (lane, partition, finding)."""
         self.clocks = Clocks()
         self.arrived: Counter[str] = Counter()
-        """Source topic -> messages of whatever kind that were read and judged."""
+        """Source topic -> messages that were read and judged, also those that are not the run's."""
         self.value_bytes: Counter[str] = Counter()
         """Source topic -> bytes of their values."""
         self.lags: Mapping[str, int] = {}
-        """Source topic -> offsets left to be judged, as of the last judging round."""
+        """Source topic -> offsets left to judge, as of the last judging round."""
         self.read_clock = ReadClock()
         self.last_message = time.monotonic()
-        """Monotonic seconds."""
+        """When the last message arrived, monotonic seconds."""
         self.last_of_run = self.last_message
-        """Likewise, of the run that is judged: others' traffic in its topics need never end."""
+        """The same for messages of the run: others may write to its topics for ever."""
         self.latency: dict[str, tuple[Histogram, Histogram]] = {}
-        """source topic -> latencies from the intended and from the actual send"""
+        """Source topic -> latencies from the intended and from the actual send."""
         self.backlog: Counter[str] = Counter()
-        """source topic -> messages that were there when their partition was taken: not measured"""
+        """Source topic -> messages whose latencies were not measured: see `JudgedBatch.backlog`."""
         self.health = Health(_PATIENCE)
         self._outage: Outage | None = None
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
-        """Serve metrics where that is asked for. Raises UsageError for a port that is taken."""
+        """Serve metrics if the options ask for it. Raises UsageError if the port is taken."""
         options, metrics = self._options, self._metrics
         metrics.gauge(names.RUN_INFO, run=options.run, name=options.name).set(1)
         age = metrics.gauge(names.CONSUMER_STATE_AGE)
@@ -173,12 +174,12 @@ class ConsumerMetrics:
         with endpoint or contextlib.nullcontext():
             yield
 
-    def count(self, topic: str, taken: JudgedBatch, *, of_run: bool = True) -> None:
-        """Add what a response brought of one source topic.
+    def count(self, topic: str, batch: JudgedBatch, *, of_run: bool = True) -> None:
+        """Count a judged batch of one source topic.
 
-        `of_run`: whether that is a topic of the run, where what is damaged may be the run's, too.
+        `of_run`: whether the topic is the run's, so that a corrupted message may be the run's, too.
         """
-        self.clocks.follow(taken.rows)
+        self.clocks.follow(batch.rows)
         if topic not in self.latency:
             self.latency[topic] = tuple(  # type: ignore[assignment]  # of two
                 self._metrics.histogram(names.CONSUMER_LATENCY, topic=topic, since=since)
@@ -187,7 +188,7 @@ class ConsumerMetrics:
         for histogram, since, values in zip(
             self.latency[topic],
             ("intended", "sent"),
-            (taken.latency_intended, taken.latency_sent),
+            (batch.latency_intended, batch.latency_sent),
             strict=True,
         ):
             histogram.add(values)
@@ -196,32 +197,32 @@ class ConsumerMetrics:
             if histogram.count:
                 least = self._metrics.gauge(names.CONSUMER_LEAST_LATENCY, topic=topic, since=since)
                 least.set(histogram.minimum / 1e9)
-        self.backlog[topic] += taken.backlog
-        self._metrics.counter(names.CONSUMER_BACKLOG, topic=topic).add(taken.backlog)
-        self.arrived[topic] += taken.messages
-        self.value_bytes[topic] += taken.value_bytes
-        self._metrics.counter(names.CONSUMER_MESSAGES, topic=topic).add(taken.messages)
-        self._metrics.counter(names.CONSUMER_BYTES, topic=topic).add(taken.value_bytes)
-        if taken.messages:
+        self.backlog[topic] += batch.backlog
+        self._metrics.counter(names.CONSUMER_BACKLOG, topic=topic).add(batch.backlog)
+        self.arrived[topic] += batch.messages
+        self.value_bytes[topic] += batch.value_bytes
+        self._metrics.counter(names.CONSUMER_MESSAGES, topic=topic).add(batch.messages)
+        self._metrics.counter(names.CONSUMER_BYTES, topic=topic).add(batch.value_bytes)
+        if batch.messages:
             self.last_message = time.monotonic()
             self.read_clock.arrived()
         if of_run and any(
-            row.stream is not None or row.findings & Finding.CORRUPTED for row in taken.rows
+            row.stream is not None or row.findings & Finding.CORRUPTED for row in batch.rows
         ):
             self.last_of_run = time.monotonic()
 
     def saved(self) -> None:
-        """The state was written."""
+        """Record that the states were saved just now."""
         self._saved = time.monotonic()
 
     def claimed(self, topic: str, lost: int) -> None:
-        """Messages of a source topic were claimed lost."""
+        """Count messages of a source topic that were claimed lost."""
         self._metrics.counter(names.CONSUMER_LOST_CLAIMED, topic=topic).add(lost)
 
-    def judged(self, topic: str, total: RunVerdict, *, late: int, vouched: bool) -> None:
-        """Publish the state of one source topic's judgement."""
+    def judged(self, topic: str, total: RunVerdict, *, late: int, with_ledger: bool) -> None:
+        """Publish the verdict on one source topic; `late` messages had been claimed lost."""
         metrics = self._metrics
-        counts = counts_of(total, vouched=vouched)
+        counts = counts_of(total, with_ledger=with_ledger)
         for outcome in Outcome:
             label = outcome.name.lower()
             gauge = metrics.gauge(names.CONSUMER_ACKED, topic=topic, outcome=label)
@@ -237,10 +238,10 @@ class ConsumerMetrics:
         counts: Mapping[tuple[str, Finding], int],
         partitions: Mapping[str, Collection[int]],
     ) -> None:
-        """Publish which lanes of a source topic are wrong, the worst of them; the others no longer.
+        """Publish the lanes of a source topic that have the most bad findings, and only those.
 
-        A lane is a record key: what all producers sent by it counts together. `partitions`: where
-        each belongs; the label is empty for a lane that has not exactly one partition.
+        A lane is a record key here: it counts the messages of all producers with this key.
+        `partitions` has where each lane belongs; the label is empty unless that is one partition.
         """
         found = {
             (lane, finding.label): count
@@ -267,11 +268,11 @@ class ConsumerMetrics:
             ).set(count)
 
     def filled(self, topic: str, fullness: float) -> None:
-        """Publish how near its memory bound the fullest of a source topic's checkers is."""
+        """Publish how much of its memory bound the fullest checker of a source topic uses."""
         self._metrics.gauge(names.CONSUMER_FULLNESS, topic=topic).set(fullness)
 
     def follow_outage(self, outage: Outage) -> None:
-        """Publish whether the cluster that is read answers."""
+        """Publish whether the cluster that is read is unreachable."""
         self._outage = outage
         gauge = self._metrics.gauge(names.CONSUMER_UNREACHABLE)
         gauge.read_by(lambda: float(bool(outage.why)))
@@ -283,9 +284,9 @@ class ConsumerMetrics:
         *,
         complete: bool,
     ) -> None:
-        """Publish how far the reading of source topics' copies is.
+        """Publish how far the copies of source topics were read.
 
-        Partitions that went away are published no longer.
+        Partitions that this consumer no longer owns are removed.
         """
         metrics = self._metrics
         now = {(at.topic, str(at.partition)) for at in lags}
@@ -294,7 +295,7 @@ class ConsumerMetrics:
         partitions = Counter(at.topic for at in lags)
         for topic in {topic for topic, _ in self._lags | now}:
             metrics.gauge(names.CONSUMER_PARTITIONS, topic=topic).set(partitions[topic])
-            # A rate does not see what a counter has when it begins.
+            # Begin at 0: Prometheus' rate() ignores the value with which a counter begins.
             metrics.counter(names.CONSUMER_MESSAGES, topic=topic)
             for since in ("intended", "sent"):
                 metrics.counter(names.CONSUMER_NEGATIVE, topic=topic, since=since)
@@ -312,7 +313,7 @@ class ConsumerMetrics:
         metrics.gauge(names.CONSUMER_COMPLETE).set(complete)
 
     def follow_ledger(self, last_record_ns: int | None, malformed: int, *, ended: bool) -> None:
-        """Publish how long the ledger has been silent, what in it cannot be read, and its end."""
+        """Publish the ledger's silence, its malformed records, and whether it has ended."""
         self._metrics.gauge(names.CONSUMER_LEDGER_ENDED).set(ended)
         if last_record_ns is not None:
             age = (time.monotonic_ns() - last_record_ns) / 1e9
@@ -320,15 +321,15 @@ class ConsumerMetrics:
         self._metrics.counter(names.CONSUMER_LEDGER_MALFORMED).raise_to(malformed)
 
     def observe_process(self, log_rows: int) -> None:
-        """Look at the clock, and publish what it does and how many rows are logged."""
-        self.clocks.look()
+        """Check the clock, and publish its steps and the number of logged rows."""
+        self.clocks.poll()
         metrics, watch = self._metrics, self.clocks.watch
         metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
         metrics.counter(names.CLOCK_STEPPED).raise_to(watch.stepped_ns / 1e9)
         metrics.counter(names.LOG_ROWS).raise_to(log_rows)
 
     def notes(self) -> list[str]:
-        """What flags the latencies."""
+        """The notes that flag latencies."""
         found = [*self.clocks.notes, *(self._outage.notes if self._outage else ())]
         for topic, (intended, _) in self.latency.items():
             if intended.negative:
@@ -337,17 +338,17 @@ class ConsumerMetrics:
 
     @property
     def messages(self) -> int:
-        """Messages of whatever kind that were read and judged."""
+        """Messages that were read and judged, also those that are not the run's."""
         return self.arrived.total()
 
     def reading(self, lag: int | None) -> ReadFigures:
-        """What was read so far, and in what time; `lag` is what is left, None: unknown."""
+        """How much was read so far, and in what time; `lag` is what is left, None: unknown."""
         return self.read_clock.figures(
             messages=self.messages, value_bytes=self.value_bytes.total(), lag=lag
         )
 
     def merged_latency(self) -> tuple[Histogram, Histogram]:
-        """Over all topics: from the intended and from the actual send."""
+        """Latencies over all topics: from the intended and from the actual send."""
         merged = (Histogram(), Histogram())
         for pair in self.latency.values():
             for into, histogram in zip(merged, pair, strict=True):

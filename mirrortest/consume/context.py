@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ConsumerContext:
-    """One consumer's request, its connections, and the partitions that it owns."""
+    """One consumer's options, its connections, and the partitions that it owns."""
 
     options: ConsumeOptions
     admin: Admin
@@ -40,5 +40,5 @@ class ConsumerContext:
     partitions: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
     """The partitions that this consumer owns now."""
     buffer: FetchBuffer = field(default_factory=FetchBuffer)
-    """What was fetched of them and waits to be judged."""
+    """Fetched batches that wait to be judged."""
     standstill: Standstill = field(default_factory=Standstill)

@@ -1,4 +1,4 @@
-"""Where the destination's partitions ended at one moment, and whether they were read that far."""
+"""The end-offset snapshot: where the destination's partitions ended at one moment."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ Ends: TypeAlias = dict[str, dict[int, int]]
 
 
 class EndOffsetSnapshot(NamedTuple):
-    """Where the destination ended; `at_ns`: when that was asked for, in ns since the epoch.
+    """Where the destination ended; `at_ns`: when it was asked for the ends, ns since the epoch.
 
-    `elapsed_ns` is a time of the monotonic clock just before: what was overdue then had its chance.
-    An end that may be of another log than the one that was read is left out, and in `doubts`.
+    `elapsed_ns` is the monotonic clock just before: a message that was overdue then had its whole
+    deadline. An end that may belong to another log than the one that was read is left out, with
+    the reason in `doubts`.
     """
 
     ends: Ends
     at_ns: int
     elapsed_ns: int = 0
     stable: Ends | None = None
-    """Up to where each partition's transactions have all ended, where that is not its end."""
+    """The last stable offset of each partition where it is below the end."""
     doubts: Mapping[TopicPartition, str] = MappingProxyType({})
-    """Of each partition whose end is left out, why."""
+    """Partition -> why its end is left out."""
     deleted: Collection[tuple[str, int]] = ()
-    """Partitions of an earlier topic of the name that the present one does not have."""
+    """Partitions that an earlier topic of the name had, and the recreated one does not have."""
 
     @classmethod
     def of(
@@ -50,9 +51,9 @@ class EndOffsetSnapshot(NamedTuple):
         found: Mapping[tuple[str, int], End],
         unproven: Collection[TopicPartition] = (),
     ) -> EndOffsetSnapshot:
-        """The ends that were `found`; `read` is how far each partition has been judged.
+        """The snapshot of the ends `found`; `read` is how far each partition has been judged.
 
-        Of the `unproven` partitions the last judged record is still to be compared.
+        In the `unproven` partitions, the last judged record must still be compared.
         """
         ids = {topic: end.topic_id for (topic, _), end in found.items() if end.topic_id}
         deleted = {
@@ -81,11 +82,11 @@ class EndOffsetSnapshot(NamedTuple):
         return cls(ends, at_ns, elapsed_ns, stable, doubts, deleted)
 
     def present(self, topic: str, checkers: Checkers) -> dict[int, PartitionChecker]:
-        """Those of the partitions that the present topic has."""
+        """Those of the checkers whose partitions the present topic has."""
         return {n: each for n, each in checkers.items() if (topic, n) not in self.deleted}
 
     def blocked_by_transactions(self, views: Views) -> list[str]:
-        """The partitions that were read as far as an open transaction allows."""
+        """The partitions that were read up to an open transaction, but not to their ends."""
         return [
             f"{topic}-{number}"
             for topic, of_topic in sorted((self.stable or {}).items())
@@ -96,7 +97,7 @@ class EndOffsetSnapshot(NamedTuple):
         ]
 
     def lags(self, partitions: Iterable[AssignedPartition]) -> dict[TopicPartition, int]:
-        """Offsets left to be judged, by source topic and partition, where the end is known."""
+        """Offsets left to judge, by source topic and partition, where the end is known."""
         return {
             TopicPartition(each.source, each.at.partition): max(
                 self.ends[each.at.topic][each.at.partition] - each.checker.next_offset, 0
@@ -106,7 +107,7 @@ class EndOffsetSnapshot(NamedTuple):
         }
 
     def lowered(self, ends: Ends) -> EndOffsetSnapshot:
-        """Of the partitions in `ends`; no end is greater than the one given there."""
+        """This snapshot for the partitions in `ends`; no end is above the one in `ends`."""
         return self._replace(
             ends={
                 topic: {n: min(end, self.ends.get(topic, {}).get(n, end)) for n, end in now.items()}
@@ -119,7 +120,7 @@ class EndOffsetSnapshot(NamedTuple):
         return all(read_past(views[topic], ends) for topic, ends in self.ends.items())
 
     def raised(self, views: Views) -> EndOffsetSnapshot:
-        """With what was read beyond these ends: it was written before, too."""
+        """This snapshot with each end raised to the next offset, where more has been read."""
         ends = {
             topic: {
                 n: max(end, views[topic][n].next_offset) if n in views[topic] else end

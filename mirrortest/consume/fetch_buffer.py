@@ -1,8 +1,8 @@
-"""Batches that were fetched and wait to be judged together.
+"""Fetched batches that wait to be judged together.
 
-At a moderate rate a fetch brings a few messages of a partition, and to judge a few costs as much
-as to judge a thousand. Each batch was stamped when it arrived, so that waiting alters no latency,
-and nobody sees it: what is published is published once a second.
+At a moderate rate a fetch brings a few messages of a partition, and judging a few costs as much as
+judging a thousand. Waiting changes no latency, because each batch has its arrival time already. It
+delays no metric either, because these are published once a second.
 """
 
 from __future__ import annotations
@@ -15,45 +15,47 @@ if TYPE_CHECKING:
     from mirrortest.model.topic_partition import TopicPartition
 
 WAIT_SECONDS = 0.5
-"""How long a batch waits, of few partitions."""
+"""How long a batch waits if few partitions have batches."""
 WAIT_EACH = 0.005
-"""And of many, for each of them: to judge little takes a millisecond, which is a fifth of it."""
+"""With many partitions a batch waits this long for each of them: five times as long as judging a
+few messages takes, which is a millisecond."""
 MOST_SECONDS = 1.0
-"""The longest that a batch waits."""
+"""The longest wait of a batch."""
 ENOUGH_BYTES = 16 << 20
-"""From so many on, nothing waits. At 50 MB/s a quarter of it costs a third more CPU."""
+"""From this many bytes on, nothing waits. At 50 MB/s, a quarter of it costs a third more CPU."""
 MOST_MESSAGES = 1 << 14
-"""Judged at once, or one batch: the columns of more leave the processor's cache."""
+"""The most messages that are judged together, unless one batch has more: the arrays of more
+messages exceed the processor's cache."""
 LARGE_BYTES = 1 << 19
-"""To judge a memory of so many bytes by itself costs less than to copy it behind another."""
+"""Judging a memory block of this size by itself costs less than copying it behind another."""
 
 
 class FetchBuffer:
-    """What waits, by partition and in the order of its offsets; times are monotonic seconds.
+    """Waiting batches, by partition and in offset order; times are monotonic seconds.
 
-    Each partition waits for itself, so that they are not all judged in one go: meanwhile nothing
-    would be fetched.
+    Each partition is judged when its own wait is over. Judging all of them in one go would block
+    fetching.
     """
 
     def __init__(self) -> None:
         self._batches: dict[TopicPartition, list[FetchedBatches]] = {}
-        """In their turn: who came first, and behind them those of which something is left."""
+        """By turn: partitions whose batches came first, then those of which a part was judged."""
         self._since: dict[TopicPartition, float] = {}
         self._bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether so much waits that some of it is to be judged at once."""
+        """Whether so much waits that some of it must be judged now."""
         return self._bytes >= ENOUGH_BYTES
 
     def add(self, at: TopicPartition, batch: FetchedBatches, now: float) -> None:
-        """Let a batch wait; it follows what waits of its partition."""
+        """Add a batch behind the waiting ones of its partition."""
         self._batches.setdefault(at, []).append(batch)
         self._since.setdefault(at, now)
         self._bytes += _size(batch)
 
     def due_in(self, now: float) -> float:
-        """Seconds until something is to be judged; infinite where nothing waits."""
+        """Seconds until something must be judged; infinite if nothing waits."""
         if not self._batches:
             return float("inf")
         if self.is_full:
@@ -62,16 +64,16 @@ class FetchBuffer:
         return max(0.0, min(self._since.values()) + wait - now)
 
     def drop(self, at: TopicPartition) -> None:
-        """Forget what waits of a partition: it is read again, or is another's."""
+        """Drop a partition's waiting batches: they are read again, or are another consumer's."""
         self._since.pop(at, None)
         for batch in self._batches.pop(at, ()):
             self._bytes -= _size(batch)
 
     def take(self) -> tuple[TopicPartition, list[FetchedBatches]] | None:
-        """What is to be judged next, all at once, of the partition whose turn it is.
+        """Take the batches to judge together next, of the partition whose turn it is.
 
-        None where nothing waits. What is left of the partition waits behind the others: what comes
-        faster than it is judged must not keep them waiting.
+        None if nothing waits. The rest of the partition's batches goes behind the other partitions:
+        a partition that is filled faster than it is judged must not block them.
         """
         if not self._batches:
             return None
@@ -89,7 +91,7 @@ class FetchBuffer:
 
 
 def _together(batches: list[FetchedBatches]) -> int:
-    """How many of these batches, from the first on, are best judged at once."""
+    """How many of these batches, from the first on, are best judged together."""
     taken = messages = 0
     for _, group in groupby(batches, _memory):
         together = list(group)
@@ -98,7 +100,7 @@ def _together(batches: list[FetchedBatches]) -> int:
             return taken
         for batch in together:
             if batch.unread is not None:
-                return max(taken, 1)  # by itself: nothing of it is judged
+                return max(taken, 1)  # alone: it has no records to judge
             if messages and messages + batch.count > MOST_MESSAGES:
                 return taken
             taken += 1

@@ -1,4 +1,4 @@
-"""Which destination topics are judged, and how many partitions they have by now."""
+"""Which destination topics are judged, and how many partitions they have."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ INTERNAL = (
     r".*[.]checkpoints[.]internal",
     r"connect-(?:configs|offsets|status)",
 )
-"""What no pattern is meant to match: brokers' and mirrors' own topics. `--topics` can name them."""
+"""Topics of brokers and mirrors: --topic-pattern never matches them; --topics can name them."""
 
 
 class JudgedTopics:
     """The topics that the user named, or that match the pattern, each with its judge.
 
-    A topic has a judge as soon as it is wanted: one that the mirror never makes is judged, too.
-    A topic that matches the pattern and is no copy by the user's own rules is left out.
+    A wanted topic has a judge before it exists: a topic that the mirror never creates is judged,
+    too. A topic that matches the pattern but is not a copy by the user's mapping is left out.
     """
 
     def __init__(self, options: ConsumeOptions, admin: Admin, ledger: Ledger) -> None:
@@ -50,42 +50,43 @@ class JudgedTopics:
         """Destination topic -> its partitions; only those that exist."""
         self.judges: dict[str, TopicJudge] = {}
         self.policy_hidden: set[str] = set()
-        """Destination topics of which the cluster does not say whether it compacts them."""
+        """Destination topics whose cleanup policy this consumer has no permission to see."""
         self.stamped: set[str] = set()
-        """Destination topics whose brokers stamp the records that were read."""
+        """Destination topics of which records were read that the destination's brokers stamped."""
         self._policy_asked: dict[str, float] = {}
         self._in_force: dict[str, list[int]] = {}
-        self._there: Mapping[str, int] = {}
-        """What the last look found, at `_looked_ns`; 0: there was none."""
-        self._looked_ns = 0
+        self._found: Mapping[str, int] = {}
+        """The topics and partition counts that `discover` found last, at `_found_ns`."""
+        self._found_ns = 0
+        """ns since the epoch; 0 before the first `discover`."""
         self._absent_ns: dict[TopicPartition, int] = {}
         self._counted_ns: dict[str, int] = {}
-        """When each topic's partitions were last counted anew, ns since the epoch."""
+        """When `recount` last counted each topic's partitions, ns since the epoch."""
         self._nothing_matched = False
-        """Whether it was logged that the pattern matches no topic yet."""
+        """Whether a warning was logged that the pattern matches no topic yet."""
         self._left_out: set[str] = set()
         self._missing: set[str] = set()
         self._returned: set[str] = set()
 
     async def discover(self) -> None:
-        """Look for topics and partitions that have come since. Raises ClusterError."""
+        """Find new topics and partitions. Raises ClusterError."""
         options, before, asked_ns = self._options, self.counts, time.time_ns()
         if options.topics:
-            self.counts = there = await self._admin.partition_counts(options.topics)
+            self.counts = found = await self._admin.partition_counts(options.topics)
             wanted = dict.fromkeys(options.topics)
             sources = options.mapping.sources_of(wanted)
         else:
-            there = await self._admin.matching(self.pattern)
-            sources = self._with_unique_source((*there, *self._topics_in_ledger()))
-            self.counts = {topic: there[topic] for topic in there if topic in sources}
+            found = await self._admin.matching(self.pattern)
+            sources = self._with_unique_source((*found, *self._topics_in_ledger()))
+            self.counts = {topic: found[topic] for topic in found if topic in sources}
             wanted = dict.fromkeys(sources)
             if not wanted and not self._nothing_matched:
                 self._nothing_matched = True
                 await self._warn_of_no_match()
-        for topic, count in there.items():
-            for number in range(self._there.get(topic, 0), count):
-                self._absent_ns[TopicPartition(topic, number)] = self._looked_ns
-        self._there, self._looked_ns = there, asked_ns
+        for topic, count in found.items():
+            for number in range(self._found.get(topic, 0), count):
+                self._absent_ns[TopicPartition(topic, number)] = self._found_ns
+        self._found, self._found_ns = found, asked_ns
         for topic in wanted:
             if topic not in self.judges:
                 self.judges[topic] = TopicJudge(
@@ -109,40 +110,40 @@ class JudgedTopics:
 
     @property
     def compacted(self) -> set[str]:
-        """Destination topics that some consumer of the run saw to be compacted, at any time."""
+        """Destination topics that a consumer of the run has seen compacted, at any time."""
         return {topic for topic, judge in self.judges.items() if judge.compact}
 
     def may_compact(self, topic: str) -> bool:
-        """Whether a destination topic is, or was, or for all that is known may be compacted."""
+        """Whether a destination topic is or was compacted, or its cleanup policy is unknown."""
         return self.judges[topic].compact or topic in self.policy_hidden
 
     async def _warn_of_no_match(self) -> None:
-        """Log what the cluster has, since the pattern may be wrong; the mirror may also be late."""
-        there = sorted(await self._admin.matching(self._without_internal(".*")))
-        more = f" and {len(there) - _MOST_NAMES} more" if len(there) > _MOST_NAMES else ""
+        """Log the cluster's topics: the pattern may be wrong, or the mirror may be late."""
+        found = sorted(await self._admin.matching(self._without_internal(".*")))
+        more = f" and {len(found) - _MOST_NAMES} more" if len(found) > _MOST_NAMES else ""
         _log.warning(
             "no topic matches --topic-pattern yet: waiting for one. The pattern must match a "
             "topic's complete name",
             pattern=self._options.topic_pattern,
-            topics=", ".join(there[:_MOST_NAMES]) + more or "none",
+            topics=", ".join(found[:_MOST_NAMES]) + more or "none",
         )
 
     @property
     def stamped_at_source(self) -> set[str]:
-        """Destination topics whose records the source's brokers stamp."""
+        """Destination topics whose records the source's brokers stamp, by producers' records."""
         return {topic for topic, judge in self.judges.items() if judge.stamped_at_source}
 
     def absent_ns(self, at: TopicPartition) -> int:
-        """When a partition was looked for last, and not there: all in it came later; 0: unknown."""
+        """When `discover` last missed a partition, so its records came later; 0: unknown."""
         return self._absent_ns.get(at, 0)
 
     def returned(self) -> set[str]:
-        """Topics that were missing and exist again, each returned once."""
+        """Topics that were missing and exist again; each is returned by one call."""
         returned, self._returned = self._returned, set()
         return returned
 
     async def _ask_policy(self, topic: str) -> None:
-        """See whether a topic is compacted, now and then: what was so once may have left gaps."""
+        """Check now and then whether a topic is compacted; once it was, it may have holes."""
         now = time.monotonic()
         asked = self._policy_asked.get(topic)
         if self.judges[topic].compact or (asked is not None and now - asked < _POLICY_SECONDS):
@@ -152,7 +153,7 @@ class JudgedTopics:
         except TRANSIENT_ERRORS:
             raise
         except ClusterError as error:
-            # Describing a topic's configuration is a permission of its own.
+            # Describing a topic's configuration needs a permission of its own.
             if asked is None:
                 _log.warning("cannot see whether the topic is compacted", why=str(error))
             policy = frozenset()
@@ -164,30 +165,30 @@ class JudgedTopics:
             self.judges[topic].compact = True
 
     async def recount(self, topic: str, since_ns: int) -> None:
-        """Ask how many partitions a topic has, unless that was done after `since_ns`.
+        """Count a topic's partitions, unless that was done since. Raises ClusterError.
 
-        Raises ClusterError.
+        `since_ns` is in ns since the epoch.
         """
         asked_ns = time.time_ns()
-        # (A clock that was set back since proves nothing.)
+        # A count from the future means that the clock was set back: count again.
         if since_ns < self._counted_ns.get(topic, 0) <= asked_ns:
             return
         self.in_force(topic, (await self._admin.partition_counts([topic])).values())
         self._counted_ns[topic] = asked_ns
 
     def in_force(self, topic: str, counts: Iterable[int] = ()) -> list[int]:
-        """Every partition count that a topic is known to have had, these added.
+        """Add partition counts of a topic; the list of all counts that it is known to have had.
 
-        It is one list that grows: where partitions are added, what was mirrored before stays in
-        its place, and what comes now may stand in another.
+        Each topic has one list, which grows: when partitions are added, messages that were mirrored
+        before stay where they are, and later ones may go to other partitions.
         """
-        known = self._in_force.setdefault(topic, [])
-        known += [count for count in counts if count not in known]
-        return known
+        all_counts = self._in_force.setdefault(topic, [])
+        all_counts += [count for count in counts if count not in all_counts]
+        return all_counts
 
     @property
     def pattern(self) -> str:
-        """The user's pattern, without our own topics and those of brokers and mirrors."""
+        """The user's pattern, without mirrortest's own topics and those of brokers and mirrors."""
         return self._without_internal(self._options.topic_pattern)
 
     def _without_internal(self, pattern: str | None) -> str:
@@ -195,7 +196,7 @@ class JudgedTopics:
         to_destination = options.mapping.destination_of
         ours = (
             options.state_topic,
-            # A mirror that copies everything may bring another data centre's states, too.
+            # A mirror that copies everything may also copy another data centre's state topic.
             *map(to_destination, (options.ledger_topic, options.state_topic)),
             "heartbeats",
             to_destination("heartbeats"),
@@ -204,9 +205,9 @@ class JudgedTopics:
         return f"(?!(?:{left_out})\\Z)(?:{pattern})"
 
     def _with_unique_source(self, topics: Iterable[str]) -> dict[str, str]:
-        """The source's name of each topic that has one to itself; the others are logged once.
+        """Each topic's name in the source, if no other topic has the same one.
 
-        Such a topic may come at any time: it ends no run.
+        The other topics are logged once. They may appear at any time, so they end no run.
         """
         taken = {judge.source: topic for topic, judge in self.judges.items()}
         sources: dict[str, str] = {}
@@ -230,11 +231,11 @@ class JudgedTopics:
 
     @property
     def recorded(self) -> set[str]:
-        """The source topics that the ledger has records of: producers of the run write to them."""
+        """The source topics in the ledger's records of the run: its producers write to them."""
         return {stream.topic for stream in self._ledger.lanes_of(self._options.run)}
 
     def of_run(self, views: Views) -> set[str]:
-        """The topics that the ledger or a message of the run is about: others match a pattern."""
+        """The run's topics, by the ledger or by messages; others only match the pattern."""
         recorded = self.recorded
         return {
             topic
@@ -244,7 +245,7 @@ class JudgedTopics:
         }
 
     def _topics_in_ledger(self) -> set[str]:
-        """Topics that match the pattern and have records in the ledger, copied or not."""
+        """Topics that match the pattern and are in the ledger, whether they exist or not."""
         if self._options.topic_pattern is None:
             return set()
         wanted = re.compile(self.pattern)

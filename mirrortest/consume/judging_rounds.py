@@ -1,6 +1,7 @@
 """The judging rounds over all topics, and the last one.
 
-A round is done in slices: what arrives meanwhile is stamped at once, and waits to be judged.
+A round is done in time slices: between them, arriving batches get their arrival times and go into
+the buffer.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import ReadPosition
 
 _LAST_ROUND_SECONDS = 10.0
-"""How long the cluster may take to answer with its ends in the last round."""
+"""How long the last round waits for the cluster's end offsets."""
 
 
 class _Round(NamedTuple):
-    """`complete`: whether every acknowledged message has a verdict, and all is read."""
+    """A round's results; `complete`: every acknowledged message has a verdict, and all is read."""
 
     ledger_complete: bool
     complete: bool
@@ -60,7 +61,7 @@ class _Round(NamedTuple):
 
 
 class JudgingRounds:
-    """Compares what the ledger has with what all consumers together have seen."""
+    """Compares the ledger with what all consumers together have seen."""
 
     def __init__(
         self, context: ConsumerContext, assignment: Assignment, batches: BatchJudge, saves: Saves
@@ -75,22 +76,22 @@ class JudgingRounds:
         self._unrecorded = UnrecordedProducers(context.options, context.ledger)
         self._slice = TimeSlice()
         self.idle = False
-        """Whether the last round left nothing to judge, though producers may go on."""
+        """Whether the last round left nothing to judge, although producers may go on."""
         self._concluding = False
-        """Whether nothing more is to be read: what arrived now would not be judged."""
+        """Whether this is the last round: nothing more is fetched, as it would not be judged."""
         self._began_ns = time.monotonic_ns()
         self._recent, self._recent_sent = Recent(), Recent()
 
     @property
     def unread(self) -> Collection[TopicPartition]:
-        """Others' partitions that were not yet read as far as they must be, as of this round."""
+        """Other consumers' partitions that still have to be read, as of the last round."""
         return self._closing.unread
 
     async def judge(self) -> tuple[bool, ConsumeStatus]:
-        """Judge once: whether the run is complete, and the status.
+        """Run one round; whether the run is complete, and the status.
 
         Raises:
-            ClusterError: the destination does not answer with its ends.
+            ClusterError: the destination does not answer the request for its ends.
         """
         context = self._context
         found = await self._round()
@@ -101,24 +102,25 @@ class JudgingRounds:
         context.metrics.observe_process(context.log.durable_rows)
         self._note_clocks()
         total = await self._publish(found)
-        # A consumer that ends between two assignments leaves partitions whose end nobody logs.
+        # If a consumer ended during a rebalance, no consumer might log its partitions' ends.
         return found.complete and not self._assignment.rebalancing, self._status(total, found)
 
     async def conclude(self) -> ConsumeReport:
-        """The verdict of a last round; what it rests on goes into the log.
+        """Run the last round, log what its verdict rests on, and report the verdict.
 
-        A destination that does not answer with its ends by now claims and completes nothing.
+        If the destination does not answer the request for its ends, nothing is claimed lost, and
+        the run is not complete.
         """
         context = self._context
-        # Amid a rebalance, no other consumer can log what it took from us yet.
+        # During a rebalance, the new owners of the released partitions cannot log them yet.
         ours = [*context.partitions.values(), *self._assignment.released]
-        self._concluding, complete, away = True, False, ""
+        self._concluding, complete, unreachable = True, False, ""
         try:
             complete, views, snapshot = await self._last_round(_LAST_ROUND_SECONDS)
-            context.outage.over()  # or the last state would not be saved
+            context.outage.over()  # else the last save would be skipped
         except (*TRANSIENT_ERRORS, TimeoutError) as error:
             context.outage.begin(error)
-            away = context.outage.why
+            unreachable = context.outage.why
             views = await self._views.of(context.topics.judges, self._pause)
             snapshot = EndOffsetSnapshot({topic: {} for topic in views}, 0)
         self._note_clocks()
@@ -129,42 +131,45 @@ class JudgingRounds:
             snapshot,
             ours=ours,
             complete=complete,
-            away=away,
+            unreachable=unreachable,
         )
 
     def _note_clocks(self) -> None:
-        """Log by how much latencies may be off, as clocks here and at the producers were set."""
+        """Log by how much latencies may be off because clocks, here or at producers, were set."""
         clocks, lanes = (
             self._context.metrics.clocks,
             self._ledger.lanes_of(self._context.options.run),
         )
-        clocks.look()
-        clocks.producers_say(max((lane.clock_set_ns for lane in lanes.values()), default=0))
+        clocks.poll()
+        clocks.note_producer_clock(max((lane.clock_set_ns for lane in lanes.values()), default=0))
         self._context.log.clocks_set(clocks.off_ns)
 
     async def _last_round(
         self, patience: float | None = None
     ) -> tuple[bool, Views, EndOffsetSnapshot]:
-        """A round, and the ends that it rests on: where all is judged, maybe earlier ones."""
+        """Run a round; whether the run is complete, the views, and the ends for the verdict.
+
+        If the run is complete, the ends are those of the closing snapshot.
+        """
         found = await self._round(patience)
         if found.complete and self._closing.snapshot:
             return True, found.views, self._closing.snapshot.raised(found.views)
         return found.complete, found.views, found.snapshot
 
     async def _round(self, patience: float | None = None) -> _Round:
-        """Claim what is lost.
+        """Judge all topics once, and claim what is lost.
 
-        Raises TimeoutError where the cluster takes longer than `patience` seconds for its ends.
+        Raises TimeoutError if the cluster's ends take longer than `patience` seconds.
         """
         context, options = self._context, self._context.options
-        # In this order: what is overdue now could have arrived below the ends asked for after, in
-        # partitions counted after, and a state that is read before them goes beyond them only in a
-        # topic created again.
+        # The order matters (`verify.loss`). What is overdue now had its whole deadline before the
+        # partitions are counted and their ends asked for. A state that is read before the ends is
+        # beyond them only if the topic was recreated.
         now = time.monotonic_ns()
         context.shared.merge_written()
-        # An assignment may bring a topic meanwhile: the next round has it.
+        # If an assignment adds a topic during this round, the next round judges it.
         judges = dict(context.topics.judges)
-        # What the ledger gets from here on is not as old as that.
+        # The lanes are taken before the first pause: `now` is too early for what arrives later.
         for judge, lanes in [(judge, judge.lanes(self._ledger)) for judge in judges.values()]:
             for lane in lanes.values():
                 judge.note(lane, now)
@@ -173,7 +178,7 @@ class JudgingRounds:
         ledger_complete = context.ledger.complete(options.run, options.expect_producers)
         of_run = {*views}
         if ledger_complete:
-            # Others only happen to match a pattern.
+            # Other topics only happen to match the pattern.
             of_run = context.topics.of_run(views) | (of_run & {*options.topics})
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
             await context.outage.noticed(context.topics.discover())
@@ -186,18 +191,18 @@ class JudgingRounds:
             topic_round = rounds[topic] = TopicRound(judge, self._ledger, checkers, now)
             for _ in topic_round.steps():
                 await self._pause()
-            # A topic that was there, and that nobody has judged, may have held anything.
+            # A topic that existed and that no consumer has judged may have had any message.
             unseen = topic in unreadable or (bool(judge.topic_ids) and not ends)
             unseen = unseen or any(at.topic == topic for at in snapshot.doubts)
             ends_known = all_ends_known(snapshot.present(topic, checkers), ends) and not unseen
             judge.losses.cancel(ends)
             if ends_known:
                 judge.losses.open(topic_round.overdue, ends)
-            news = judge.claim_losses(topic_round, checkers)
-            for stream, numbers in news.items():
+            new_claims = judge.claim_losses(topic_round, checkers)
+            for stream, numbers in new_claims.items():
                 context.log.claimed(stream, numbers)
                 context.metrics.claimed(judge.source, numbers.count)
-            if news:
+            if new_claims:
                 self._carry_claims(topic)
                 self._saves.request()
             awaited = judge.awaits_ledger(topic_round, now)
@@ -205,24 +210,24 @@ class JudgingRounds:
             all_judged = all_judged and (judged or topic not in of_run)
         if not ledger_complete:
             self._unrecorded.check(rounds.values(), now)
-        found = 0 < len(rounds) <= len(rounds.keys() & context.topics.counts.keys())
-        self.idle = found and all_judged and not ledger_complete
+        all_exist = 0 < len(rounds) <= len(rounds.keys() & context.topics.counts.keys())
+        self.idle = all_exist and all_judged and not ledger_complete
         complete = self._closing.passed(
             views, snapshot, rounds, all_judged=all_judged and ledger_complete
         )
         return _Round(ledger_complete, complete, views, snapshot, rounds)
 
     async def _pause(self) -> None:
-        """After each small step; a partition of which something waits is not fetched meanwhile."""
+        """Yield after a small step, and buffer arrived batches, so that fetching goes on."""
         if await self._slice.over() and not self._concluding:
             await self._batches.buffer_arrived()
 
     async def _ends(self, views: Views, elapsed_ns: int) -> EndOffsetSnapshot:
-        """Ask where every partition of these topics ends now."""
+        """Ask the cluster where every partition of these topics ends now."""
         context = self._context
         at_ns = context.metrics.clocks.earliest_ns()
         read: dict[tuple[str, int], ReadPosition] = {
-            at: self._views.place(at)
+            at: self._views.read_position(at)
             for topic in views.keys() & context.topics.counts.keys()
             for at in (
                 TopicPartition(topic, number)
@@ -233,7 +238,7 @@ class JudgingRounds:
         found = await context.reader.ends(there) if there else {}
         for (topic, _), end in found.items():
             context.topics.judges[topic].first_topic_id(end.topic_id)
-        # Brokers may know of more partitions than the one that was asked for their count.
+        # Brokers may have more partitions than the one broker reported that counted them.
         counts = {topic: number + 1 for topic, number in sorted(found)}
         for topic, count in counts.items():
             if count > context.topics.counts[topic]:
@@ -242,17 +247,17 @@ class JudgingRounds:
         return EndOffsetSnapshot.of(at_ns, elapsed_ns, views, read, found, unproven)
 
     def _carry_claims(self, topic: str) -> None:
-        """Put a topic's claims into a partition of ours, whose state carries them on."""
+        """Put a topic's claims into one of our partitions, so that its state saves them."""
         mine = self._context.partitions
         ours = min((at for at in mine if at.topic == topic), default=None)
         if ours is not None:
             mine[ours].claimed = dict(self._context.topics.judges[topic].losses.claimed)
 
     async def _publish(self, found: _Round) -> RunVerdict:
-        """Publish each topic's verdict as metrics; the verdict of all topics."""
+        """Publish each topic's verdict as metrics; the verdict over all topics."""
         context, metrics = self._context, self._context.metrics
         all_topics = RunVerdict()
-        recorded = context.ledger.silence(context.options.run) is None
+        recorded = context.ledger.missing_reason(context.options.run) is None
         of_run = context.topics.of_run(found.views)
         unread: dict[str, int] = {}
         for topic, topic_round in found.topics.items():
@@ -269,7 +274,7 @@ class JudgingRounds:
                     where.update(topic_round.partitions(stream))
                 await self._pause()
             all_topics.add(total)
-            metrics.judged(source, total, late=total.counts[Finding.LATE], vouched=recorded)
+            metrics.judged(source, total, late=total.counts[Finding.LATE], with_ledger=recorded)
             metrics.lanes_judged(source, lanes, partitions)
             metrics.filled(source, max((c.fullness for c in checkers), default=0.0))
             unread[source] = sum(c.unread_offsets.count for c in checkers)
@@ -280,7 +285,7 @@ class JudgingRounds:
     def _status(self, total: RunVerdict, found: _Round) -> ConsumeStatus:
         context, options, metrics = self._context, self._context.options, self._context.metrics
         now_ns, wall_ns = time.monotonic_ns(), self._context.metrics.clocks.latest_ns()
-        silent = context.ledger.silence(options.run) is not None
+        silent = context.ledger.missing_reason(options.run) is not None
         intended, sent = metrics.merged_latency()
         grown = self._recent.sample(now_ns, (metrics.messages, total.acked), intended)
         unread = found.snapshot.lags(context.partitions.values())
@@ -304,7 +309,7 @@ class JudgingRounds:
             value_bytes=metrics.value_bytes.total(),
             rebalance_ns=metrics.read_clock.rebalanced_ns,
             acked_per_second=grown.per_second[1],
-            counts=counts_of(total, vouched=not silent),
+            counts=counts_of(total, with_ledger=not silent),
             excused=total.excused,
             partitions=len(lags),
             unread=sum(lag.unread for lag in lags),
@@ -320,7 +325,7 @@ class JudgingRounds:
         )
 
     def _ledger_since(self) -> str:
-        """Since when the ledger has been silent, UTC; empty where it is not, or never spoke."""
+        """Since when the ledger has been silent, UTC; empty if it is not, or had no record yet."""
         last_ns = self._context.ledger.last_record_ns
         silent = 0.0 if last_ns is None else (time.monotonic_ns() - last_ns) / 1e9
         if silent < QUIET_SECONDS:

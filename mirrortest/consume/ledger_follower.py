@@ -1,8 +1,8 @@
-"""The producers' records of what they sent, as they reach the destination.
+"""The producers' ledger records, as the consumer reads them.
 
-The ledger rides the mirror under test, or is read directly from the source. Either way its topic
-may not exist yet when the consumer starts, and may never come: a user's topic filter may leave it
-out. Then there is no record of what was sent, and the verdict is inconclusive.
+The mirror under test copies the ledger, or the consumer reads it directly from the source. The
+topic might not exist when the consumer starts, or never appear: a user's topic filter can exclude
+it. Then there is no record of what was sent, and the verdict is inconclusive.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _log = structlog.get_logger()
 _POLL_SECONDS = 1.0
 _MOST_NAMES = 5
 _PARTS_NS = 600_000_000_000
-"""How long the missing parts of a lane that has ended are waited for."""
+"""How long the consumer waits for missing parts of a lane that has ended."""
 
 
 class LedgerFollower:
@@ -58,28 +58,27 @@ class LedgerFollower:
         self.last_record_ns: int | None = None
         """Monotonic time of the last record; None before the first."""
         self._partial: dict[StreamId, int] = {}
-        """Lanes that have ended with parts missing, and since when that is known."""
+        """Lane that has ended with parts missing -> when that was first found."""
 
     async def follow(self) -> None:
-        """Wait for the topic, then apply its records for ever.
+        """Wait for the topic, then apply its records for ever, through outages.
 
         Raises:
-            ClusterError: its cluster cannot be reached at the start, or refuses; a later outage
-                is waited for.
+            ClusterError: the cluster cannot be reached at the start, or refuses.
         """
         there = await self._exists()
         if not there:
             _log.info("waiting for the ledger's topic", ledger=self.where)
-        away = False
+        unreachable = False
         while not there:
             await asyncio.sleep(_POLL_SECONDS)
             try:
                 there = await self._exists()
-                away = False
+                unreachable = False
             except UnreachableError as error:
-                if not away:
+                if not unreachable:
                     _log.warning("the ledger's cluster is away", why=str(error))
-                away = True
+                unreachable = True
         self.present = True
         await self._follower.run()
 
@@ -88,14 +87,14 @@ class LedgerFollower:
         self.last_record_ns = self._now_ns()
 
     def complete(self, run: str, expect_producers: Collection[str] = ()) -> bool:
-        """Whether nothing more is to come of a run (`Ledger.complete`), or is waited for."""
+        """Whether a run's ledger is final (`Ledger.complete`), except for `given_up` lanes."""
         return self.ledger.complete(run, expect_producers, given_up=self.given_up(run))
 
     def given_up(self, run: str) -> Collection[StreamId]:
-        """The lanes of a run that ended long ago, though parts of them are missing to this day.
+        """The lanes of a run that ended long ago, and of which parts are still missing.
 
-        A part may be lost, or somebody else wrote one with more numbers. Nothing waits for it any
-        more; the numbers in it have no outcome, so the run is inconclusive.
+        A part may be lost, or another program may have written one that claims more outcomes. The
+        consumer no longer waits for it. Its seqs have no outcome, so the run is inconclusive.
         """
         now = self._now_ns()
         self._partial = {
@@ -103,8 +102,8 @@ class LedgerFollower:
         }
         return {stream for stream, since in self._partial.items() if now - since >= _PARTS_NS}
 
-    def silence(self, run: str) -> str | None:
-        """Why the ledger says nothing of a run, in words for the user; None if it does."""
+    def missing_reason(self, run: str) -> str | None:
+        """Why there is no ledger record of a run, in words for the user; None if there is one."""
         if not self.present:
             return (
                 f"the ledger topic {self.where} does not exist, so there is no record of what was "
@@ -119,40 +118,40 @@ class LedgerFollower:
         return None
 
     def other_runs(self, run: str) -> str:
-        """Which other runs the ledger has, as the rest of a sentence; empty where it has none."""
-        known = sorted({stream.run for stream in self.ledger.lanes if stream.run})
-        if not known:
+        """The other runs in the ledger, as a sentence for a message; empty if there are none."""
+        runs = sorted({stream.run for stream in self.ledger.lanes if stream.run})
+        if not runs:
             return ""
-        meant = closest(run, known)
-        more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
-        listed = f" It has records of {', '.join(known[:_MOST_NAMES])}{more}"
+        meant = closest(run, runs)
+        more = f" and {len(runs) - _MOST_NAMES} more" if len(runs) > _MOST_NAMES else ""
+        listed = f" It has records of {', '.join(runs[:_MOST_NAMES])}{more}"
         return listed + (f"; did you mean --run {meant}?" if meant else ".")
 
 
 _PATIENCE_NS = 30_000_000_000
 _RUN_PATIENCE_NS = 5_000_000_000
-"""How long a run may be missing in a ledger that has others, before those are named."""
+"""After a run was missing for this long in a ledger that has other runs, these are logged."""
 
 
 class UnrecordedProducers:
-    """Logs once that the wait for the ledger may never end.
+    """Warns once that the wait for the ledger may never end.
 
-    The ledger's topic may have been deleted after the producers exited, or its copy may be
-    missing: then no record ever arrives, and the run is never complete.
+    The ledger topic may have been deleted after the producers exited, or the mirror does not copy
+    it. Then no record ever arrives, and the run is never complete.
     """
 
     def __init__(self, options: ConsumeOptions, ledger: LedgerFollower) -> None:
         self._options = options
         self._follower = ledger
         self._content: object = None
-        """What the ledger held of the run when it last changed, while producers were missing."""
+        """The ledger's content of the run at its last change; None if no producer is missing."""
         self._since_ns = 0
         self._logged = False
         self._run_missing_ns: int | None = None
         self._runs_logged = False
 
     def check(self, topic_rounds: Collection[TopicRound], now_ns: int) -> None:
-        """Look at a round of a run that is not complete; `now_ns` is monotonic."""
+        """Check a round in which the ledger is not complete; `now_ns` is monotonic."""
         run = self._options.run
         self._check_run(run, now_ns)
         recorded = self._follower.ledger.producers(run)
@@ -169,7 +168,7 @@ class UnrecordedProducers:
             self._warn(messages)
 
     def _check_run(self, run: str, now_ns: int) -> None:
-        """Name the runs that the ledger has, once, if it has none of this name."""
+        """Log the ledger's runs, once, if this run is not among them."""
         if self._runs_logged or self._follower.ledger.lanes_of(run):
             return
         self._run_missing_ns = now_ns if self._run_missing_ns is None else self._run_missing_ns

@@ -1,4 +1,4 @@
-"""What a consumer did in each reporting interval, for the file of intervals."""
+"""A consumer's load in each reporting interval, for the interval log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ConsumerLoad:
-    """Records a consumer's intervals; the first one begins at once."""
+    """Records a consumer's reporting intervals; the first one begins now."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -30,7 +30,7 @@ class ConsumerLoad:
             self._intervals.end(now_ns, self._topics())
 
     def end(self) -> None:
-        """End the last interval; a log that failed takes none, and its close raises."""
+        """End the last interval; it is dropped if the log has failed, whose close will raise."""
         with contextlib.suppress(SequenceLogError):
             self._intervals.end(time.monotonic_ns(), self._topics())
 

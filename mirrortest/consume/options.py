@@ -1,4 +1,4 @@
-"""What a consumer is asked to do."""
+"""The options of a consumer."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ CONSUMER_DEFAULTS = {
     "max.partition.fetch.bytes": str(4 << 20),
     "fetch.max.bytes": str(8 << 20),
 }
-"""What a response brings of a partition is judged at once: the more, the less each message costs;
-a whole response bounds the memory, of which there are up to three. With twice as much a message
-costs the same, and a process takes 15 MB more."""
+"""All records that a response has of a partition are judged together: the more, the less CPU per
+message. The size of a response bounds the memory; there are up to three. Twice these values cost
+the same per message, and 15 MB more per process."""
 READ_COMMITTED = {"isolation.level": "read_committed"}
-"""Where exactly-once is expected: a message of an aborted transaction was not delivered."""
+"""For runs that expect exactly-once: a message of an aborted transaction was not delivered."""
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A fixed part of the partitions: those whose number is `index - 1` modulo `of`."""
+    """A fixed share of the partitions: those whose number is `index - 1` modulo `of`."""
 
     index: int
     of: int
 
     @classmethod
     def parse(cls, text: str, *, option: str = "--shard") -> Shard:
-        """Read ``2/5``, the second of five; raise UsageError where it is no such part."""
+        """Parse ``2/5``, the second of five shares. Raises UsageError."""
         first, slash, second = text.partition("/")
         if not (slash and first.isdecimal() and second.isdecimal()):
             raise UsageError(f"{option} {text!r}: write it as INDEX/OF, for example 2/5")
@@ -60,9 +60,10 @@ _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 
 
 def checked_pattern(text: str, *, option: str) -> str:
-    """Return a regular expression that may be a part of others; UsageError where it is none.
+    """Check a regular expression, and return it so that it can be part of another one.
 
-    Flags for all of it, as ``(?i)``, may only begin an expression: they become ``(?i:...)``.
+    Global flags like ``(?i)`` are allowed only where an expression begins: they become
+    ``(?i:...)``. Raises UsageError.
     """
     try:
         re.compile(text)
@@ -113,9 +114,9 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     """A validated request, and the options of `mirrortest consume` that give it.
 
     A `CONSUMER` judges the mirror's copy. A `SOURCE` observes the topics that the producers write:
-    what is described here for a destination then holds for the source.
-    `topics` are names in the destination; `topic_pattern` is a regular expression over them.
-    Times are seconds. `group` and `shard` exclude each other.
+    then everything said here about the destination is about the source.
+    `topics` are names in the destination; `topic_pattern` is a regular expression that matches
+    them. Times are in seconds. `group` and `shard` exclude each other.
 
     Raises:
         UsageError: options contradict each other.
@@ -215,10 +216,10 @@ class ConsumeOptions(LogOptions, MetricsOptions):
         "them.",
     )
     notes: tuple[str, ...] = ()
-    """What was decided for the user, for the report."""
+    """Decisions made for the user; the report shows them."""
 
     def __post_init__(self) -> None:
-        """Refuse what contradicts itself."""
+        """Refuse options that contradict each other."""
         if self.role is Role.SOURCE:
             self._refuse_mapping()
         if bool(self.topics) == bool(self.topic_pattern):
@@ -236,7 +237,7 @@ class ConsumeOptions(LogOptions, MetricsOptions):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What was asked for, for people to read in reports; nothing of it is secret."""
+        """The options that were set, as text for reports; contains no secrets."""
         asked = {
             "bootstrap servers": ",".join(self.client.bootstrap_servers),
             "topics": self.topic_pattern or ",".join(self.topics),
@@ -269,7 +270,7 @@ class ConsumeOptions(LogOptions, MetricsOptions):
             )
 
     def _refuse_unused_names(self) -> None:
-        """Refuse a --topic-map of a topic that is not read: it is misspelt."""
+        """Refuse a --topic-map of a topic that is not read: it is probably misspelt."""
         for topic, source in self.mapping.explicit.items():
             if source == self.ledger_topic:
                 continue
@@ -286,5 +287,5 @@ class ConsumeOptions(LogOptions, MetricsOptions):
 
     @property
     def reader_name(self) -> str:
-        """Under what name states are kept: the group's, or that of all shards together."""
+        """The name under which states are saved: the group's, or one for all shards."""
         return self.group or "shards"

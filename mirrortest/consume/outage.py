@@ -1,4 +1,4 @@
-"""A cluster that does not answer during a run: logged once, waited for, and logged when over."""
+"""Outages of a cluster during a run: logged once, waited for, and logged when over."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 import structlog
 
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
-from mirrortest.results.words import spells
+from mirrortest.results.words import times_and_duration
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
@@ -25,9 +25,9 @@ _PATIENCE_SECONDS = 5.0
 
 
 class Outage:
-    """Whether a cluster, called `place` for the user, answers at the moment.
+    """Whether a cluster, called `place` in messages, answers at the moment.
 
-    `on_answer` is called whenever it was asked, be it that no answer came in time.
+    `on_attempt` is called after each request, whether it was answered or not.
     """
 
     def __init__(
@@ -35,36 +35,36 @@ class Outage:
         place: str,
         wall_ns: Callable[[], int] = time.time_ns,
         *,
-        on_answer: Callable[[], None] = lambda: None,
+        on_attempt: Callable[[], None] = lambda: None,
     ) -> None:
         self._place = place
-        self._on_answer = on_answer
+        self._on_attempt = on_attempt
         self._wall_ns = wall_ns
         self._began: float | None = None
         self.why = ""
-        """What it was asked last, and how that failed; empty while it answers."""
+        """The last request's error; empty while the cluster answers."""
         self._since = ""
         self._times = 0
         self._seconds = 0.0
-        """Of those outages that are over."""
+        """The total time of the outages that are over."""
 
     def __str__(self) -> str:
         return f"{self._place} unreachable since {self._since}" if self.why else ""
 
     @property
     def notes(self) -> list[str]:
-        """What a report should say of the outages that are over; nothing where there was none."""
+        """The report's note on the outages that are over; empty if there was none."""
         if not self._times:
             return []
         note = (
-            f"the {self._place} was unreachable {spells(self._times, self._seconds)}: "
+            f"the {self._place} was unreachable {times_and_duration(self._times, self._seconds)}: "
             "latencies of what could not be read meanwhile include that time"
         )
         return [note]
 
     def begin(self, error: Exception) -> None:
-        """It did not answer: whoever asked will ask again."""
-        self._on_answer()
+        """Record that the cluster did not answer; the caller will repeat its request."""
+        self._on_attempt()
         self.why = str(error) or "no answer in time"
         if self._began is not None:
             return
@@ -74,8 +74,8 @@ class Outage:
         _log.warning(f"the {self._place} cannot be reached, waiting for it", why=self.why)
 
     def over(self) -> None:
-        """It has answered."""
-        self._on_answer()
+        """Record that the cluster has answered."""
+        self._on_attempt()
         if self._began is None:
             return
         seconds = time.monotonic() - self._began
@@ -84,7 +84,10 @@ class Outage:
         _log.info(f"the {self._place} answers again", seconds=round(seconds, 1))
 
     async def noticed(self, asking: Coroutine[Any, Any, T]) -> T:
-        """What is answered. A client repeats a request for long: meanwhile this is an outage."""
+        """Await a request's answer; an outage begins if it takes more than 5 s.
+
+        The client repeats a request for much longer than that before it fails.
+        """
         task = asyncio.create_task(asking)
         try:
             if not (await asyncio.wait({task}, timeout=_PATIENCE_SECONDS))[0]:
@@ -96,7 +99,7 @@ class Outage:
     async def until_answered(
         self, ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Ask until there is an answer, however long that takes."""
+        """Repeat a request until it is answered, however long that takes."""
         while True:
             try:
                 answer = await ask(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""How far each partition has been judged: by this consumer, or by another that saved its state."""
+"""How far each partition has been judged, by this consumer or by others, as their states show."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     from mirrortest.wire.stream import StreamId
 
     State: TypeAlias = "SavedState | AssignedPartition"
-    """What has a partition's checker: another consumer's saved state, or a partition of ours."""
+    """Where a partition's checker comes from: another consumer's state, or our own partition."""
 
 _log = structlog.get_logger()
 
 STATE_VERSION = 1
 MOST_EPOCHS = 128
-"""Changes of the leader that are kept of what was read of one partition."""
+"""How many leader epochs a partition's state has; the oldest are dropped."""
 MOST_LEFT = 128
-"""Topics of one name that are known not to come back."""
+"""How many ids of topics of one name are saved."""
 _MOST_COUNTS = 1000
 _MOST_NOTES = 1000
 
 
 @dataclass(frozen=True)
 class SavedState:
-    """What a partition's state holds, whose ever it is; the fields are `AssignedPartition`'s."""
+    """A partition's saved state, ours or another consumer's; fields as in `AssignedPartition`."""
 
     checker: PartitionChecker
     identity: int
@@ -56,13 +56,13 @@ class SavedState:
     epochs: list[tuple[int, int]]
     uncommitted: bool = False
     rerouted_from: str | None = None
-    """The policy by which its consumer judged where messages belong, if it is another one: what of
-    them is misrouted is forgotten, and judged anew by where their streams belong."""
+    """The --expect-partition policy of its consumer, if ours is another one. Then the checker's
+    `misrouted` findings were dropped, and are judged anew by where the streams belong."""
 
     @property
-    def place(self) -> ReadPosition:
-        """How far it has been judged, as the cluster can check it."""
-        return place_of(self.checker, self.epochs, self.topic_id)
+    def read_position(self) -> ReadPosition:
+        """How far the partition has been judged, in a form that brokers can check."""
+        return read_position_of(self.checker, self.epochs, self.topic_id)
 
     @classmethod
     def read(
@@ -70,10 +70,10 @@ class SavedState:
     ) -> SavedState:
         """Read what `AssignedPartition.to_state` wrote of this partition, to judge by this policy.
 
-        Its checker may be of another source topic: one that another --source-alias names.
+        Its checker may have another source topic, if its consumer had another --source-alias.
 
         Raises:
-            RecordError: it is no such state, of another version, or it contradicts itself.
+            RecordError: the state is malformed, of another version, or contradicts itself.
         """
         if untrusted.entry(state, "v") != STATE_VERSION:
             raise RecordError(f"a state of version {state['v']!r:.80}, not {STATE_VERSION}")
@@ -96,7 +96,7 @@ class SavedState:
             offset, fingerprint = untrusted.listed(last, 2)
             untrusted.number(fingerprint, 0, 1 << 32)
             last = untrusted.number(offset, 0, checker.next_offset), fingerprint
-        # The version before did not note it.
+        # Earlier versions did not save the policy.
         judged_by = untrusted.text(state.get("policy", policy.value))
         if judged_by != policy:
             checker.forget(Finding.MISROUTED)
@@ -118,10 +118,10 @@ class SavedState:
 
 
 def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, IntervalSet]:
-    """The numbers of a topic's streams that were claimed lost, by a state.
+    """The seqs of a topic's streams that a state has as claimed lost.
 
     Raises:
-        RecordError: they are of another topic or run, or no such numbers.
+        RecordError: they are malformed, or of another topic or run.
     """
     claimed = untrusted.listed(untrusted.entry(state, "claimed"))
     return {
@@ -130,10 +130,10 @@ def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, In
     }
 
 
-def place_of(
+def read_position_of(
     checker: PartitionChecker, epochs: list[tuple[int, int]], topic_id: str | None
 ) -> ReadPosition:
-    """How far a partition has been judged, as the cluster can check it."""
+    """How far a partition has been judged, in a form that brokers can check."""
     return ReadPosition(checker.next_offset, epochs[-1][0] if epochs else -1, topic_id)
 
 
@@ -148,26 +148,26 @@ def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
 
 
 def _topic_ids(state: State) -> set[str]:
-    """Of the topics that it has read, one after the other; none where the cluster has no ids."""
+    """The ids of all topics of its name that a state has read; empty if the cluster has no ids."""
     return {*state.left_ids, *([state.topic_id] if state.topic_id else [])}
 
 
 class _Earlier(NamedTuple):
-    """What a partition's present state should go on from."""
+    """An earlier state of a partition, which the present one should continue."""
 
     topic_ids: set[str]
     checker: PartitionChecker
     saved: bool
-    """Whether a consumer could go on from it: not so what we had not saved ourselves."""
+    """Whether it is saved, so that another consumer can continue it; False for our partitions."""
 
     @classmethod
     def of(cls, state: State) -> _Earlier:
         return cls(_topic_ids(state), state.checker, isinstance(state, SavedState))
 
     def is_continued_by(self, state: State) -> bool:
-        """Whether a state went on from this, or its consumer has read it all again.
+        """Whether a state continues this one, or its consumer has read everything again.
 
-        Without topic ids that is seen by the messages alone.
+        Without topic ids only the messages can show it.
         """
         present_ids = _topic_ids(state)
         if present_ids and self.topic_ids:
@@ -180,27 +180,29 @@ class _Earlier(NamedTuple):
 
 
 class PartitionViews:
-    """Every partition's newest checker, and what else another consumer's state says of it.
+    """Every partition's newest checker, and what other consumers' states record besides.
 
-    A state can be lost with its topic, or with the end of it that an unclean election takes, and
-    its consumer can be killed before it writes it again, or before its first one. The next consumer
-    begins anew, and does not know that the judged topic was another one before. What we had read of
-    the lost state, and that there was another topic, stays true.
+    A state can be lost: with the state topic, or with that topic's last records in an unclean
+    leader election. Its consumer can be killed before it writes the state again, or before it
+    writes its first one. Then the next consumer starts anew, with no sign that the judged topic
+    was recreated. So this object remembers what it had read of a lost state, and which topics there
+    were.
     """
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
         self._saved: dict[TopicPartition, tuple[int, SavedState | None]] = {}
-        """Others' states, each with its serial; None where it cannot be read."""
+        """Other consumers' states, each with its serial; None if it cannot be read."""
         self._last: dict[TopicPartition, State] = {}
-        """What each partition's checker was taken from last."""
+        """The state from which each partition's checker was taken last."""
         self._lost: dict[TopicPartition, list[_Earlier]] = {}
-        """What it does not continue; none where only a topic of before is unknown to it."""
+        """Partition -> the earlier states that its present one does not continue. An empty list
+        means that only an earlier topic's id is missing from the present state."""
 
     async def of(self, topics: Iterable[str], pause: Callable[[], Awaitable[None]]) -> Views:
-        """Of these topics, every partition's newest checker: ours, else the last one saved.
+        """The newest checker of each partition of these topics: ours, else the last saved one.
 
-        `pause` is called before each state is read.
+        `pause` is awaited before each state is read.
         """
         context = self._context
         views: Views = {topic: {} for topic in topics}
@@ -210,7 +212,7 @@ class PartitionViews:
                 continue
             await pause()
             saved = self._state(at, serial)
-            # One of another name is of a consumer that was given another alias.
+            # A state of another source topic comes from a consumer with another --source-alias.
             if saved and saved.checker.topic == context.topics.judges[at.topic].source:
                 found[at] = saved
         found |= {at: each for at, each in context.partitions.items() if at.topic in views}
@@ -220,20 +222,20 @@ class PartitionViews:
             judge.topic_ids |= _topic_ids(state)
             judge.uncommitted |= state.uncommitted
         for at, state in found.items():
-            self._succeed(at, state)
+            self._update_lost(at, state)
         for topic in views:
-            self._succeed_nothing(topic, views[topic])
+            self._update_lost_without_state(topic, views[topic])
             lost = [states for at, states in self._lost.items() if at.topic == topic]
             checkers = [each.checker for states in lost for each in states]
             context.topics.judges[topic].lost_states = checkers if lost else None
         return views
 
     def lost(self) -> Iterator[TopicPartition]:
-        """The partitions of which it is unknown what else was read, in topics of before."""
+        """The partitions whose present state does not cover all that was read before."""
         return iter(self._lost)
 
-    def _succeed(self, at: TopicPartition, state: State) -> None:
-        """Take in a partition's present state; what it does not continue is lost."""
+    def _update_lost(self, at: TopicPartition, state: State) -> None:
+        """Take in a partition's present state; earlier ones that it does not continue are lost."""
         earlier, last = self._lost.pop(at, []), self._last.get(at)
         if last is not None and last is not state:
             earlier.append(_Earlier.of(last))
@@ -243,41 +245,42 @@ class PartitionViews:
         if lost or (read and not self._context.topics.judges[at.topic].topic_ids <= read):
             self._lost[at] = lost
 
-    def _succeed_nothing(self, topic: str, judged: Collection[int]) -> None:
-        """Of a partition without a state, what a topic before the first one we saw held is lost."""
+    def _update_lost_without_state(self, topic: str, judged: Collection[int]) -> None:
+        """Mark partitions without a state as lost, if there was a topic other than `first_id`."""
         judge, count = self._context.topics.judges[topic], self._context.topics.counts.get(topic, 0)
         if judge.first_id and judge.topic_ids - {judge.first_id}:
             for at in (TopicPartition(topic, n) for n in range(count) if n not in judged):
                 self._lost.setdefault(at, [])
 
     def saved(self) -> Iterator[tuple[TopicPartition, SavedState | None]]:
-        """Other consumers' states of the judged topics; None where one cannot be read."""
+        """Other consumers' states of the judged topics; None if a state cannot be read."""
         context = self._context
         for at, serial in context.store.serials().items():
             if at.topic in context.topics.judges and at not in context.partitions:
                 yield at, self._state(at, serial)
 
     def unreadable(self) -> set[str]:
-        """Topics of which some state cannot be read: whoever saved it may have seen anything."""
+        """Topics with an unreadable state: the consumer that saved it may have seen any message."""
         return {at.topic for at, saved in self.saved() if saved is None}
 
-    def place(self, at: TopicPartition) -> ReadPosition:
-        """How far a partition has been judged, as far as that was read last."""
+    def read_position(self, at: TopicPartition) -> ReadPosition:
+        """How far a partition has been judged, by the state that was read last."""
         if at in self._context.partitions:
-            return self._context.partitions[at].place
+            return self._context.partitions[at].read_position
         _, saved = self._saved.get(at, (0, None))
         if saved:
-            return saved.place
-        # Nobody has judged it: what the topic held when it was first seen counts as not read.
+            return saved.read_position
+        # No consumer has judged it. It is bound to the topic that was seen first, so that a
+        # recreated topic does not pass for it: what the first one contained was not read.
         judge = self._context.topics.judges[at.topic]
         return ReadPosition(0, topic_id=judge.first_id or min(judge.topic_ids, default=None))
 
     def _state(self, at: TopicPartition, serial: int) -> SavedState | None:
-        """What a partition's consumer saved, read once for each serial; None: it cannot be read."""
-        known = self._saved.get(at)
-        if known is None or known[0] != serial:
-            known = self._saved[at] = serial, self._read_state(at)
-        return known[1]
+        """A partition's saved state, parsed once for each serial; None: it cannot be read."""
+        cached = self._saved.get(at)
+        if cached is None or cached[0] != serial:
+            cached = self._saved[at] = serial, self._read_state(at)
+        return cached[1]
 
     def _read_state(self, at: TopicPartition) -> SavedState | None:
         judge, state = self._context.topics.judges[at.topic], self._context.store.state(at)
@@ -291,6 +294,6 @@ class PartitionViews:
             )
             return None
         if saved.checker.topic == judge.source:
-            # A message that comes after its loss was claimed is late, whichever consumer claimed.
+            # A message that arrives after any consumer claimed its loss is late.
             judge.losses.merge(saved.claimed)
         return saved

@@ -1,8 +1,7 @@
-"""Saves of a consumer's partitions: the log durable, then the states.
+"""Saves of a consumer's partitions: first the log becomes durable, then the states.
 
-They run concurrently with the reading, and never overlap. Before anything of a log's next
-incarnation is read, a state that names it is durable, so that its number is the same for the
-consumer that takes over.
+Saves run concurrently with reading, and one at a time. Before anything of a log's next incarnation
+is read, a durable state names it: a consumer that takes over then gives it the same number.
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _LAST_SAVE_SECONDS = 30.0
-"""The most that the last save may take, and how long it is tried again."""
+"""How long the last save may take, retries included."""
 _RETRY_SECONDS = 1.0
 _AT_ONCE = 8
-"""States written at once, in shared requests; each is packed while nothing else runs."""
+"""How many states are written concurrently, in shared requests. Each is packed in one go, which
+blocks the event loop."""
 
 
 class Saves:
-    """When states are saved, and in which order things become durable."""
+    """Decides when states are saved, and in which order log and states become durable."""
 
     def __init__(self, context: ConsumerContext) -> None:
         self._context = context
@@ -45,16 +45,16 @@ class Saves:
         self._failing = False
 
     def request(self) -> None:
-        """Save in this round, and not only when the interval is over."""
+        """Make the next `save_if_due` save, even if the interval is not over."""
         self._saved_last = -math.inf
 
     def save_if_due(self) -> None:
         """Start a save of all partitions if the last one is done and the interval is over.
 
         Raises:
-            SequenceLogError: the last one could not write the log.
-            ClusterError: the cluster refuses the state. A cluster that does not answer is logged,
-                and the next save may do better.
+            SequenceLogError: the last save could not write the log.
+            ClusterError: the cluster refuses the state. If it does not answer, that is logged and
+                the next save tries again.
         """
         if self._saving is not None:
             if not self._saving.done():
@@ -73,21 +73,21 @@ class Saves:
         self._saving = asyncio.create_task(self._save(list(self._context.partitions.values())))
 
     async def save_last(self) -> str | None:
-        """Save all partitions as the consumer ends; the reason for the user if that fails.
+        """Save all partitions when the consumer ends; if that fails, the reason for the user.
 
         Raises:
             SequenceLogError: the log cannot be written.
         """
         outage, partitions = self._context.outage, list(self._context.partitions.values())
-        why, away = outage.why, bool(outage.why)
+        why, unreachable = outage.why, bool(outage.why)
         self._log_found(partitions)
         try:
             async with asyncio.timeout(_LAST_SAVE_SECONDS):
-                if self._saving is not None and not away:
+                if self._saving is not None and not unreachable:
                     await asyncio.wait({self._saving})
                 while True:
                     try:
-                        await self._save(partitions, parting=True, away=away)
+                        await self._save(partitions, parting=True, unreachable=unreachable)
                     except TRANSIENT_ERRORS as error:
                         why = str(error)
                         await asyncio.sleep(_RETRY_SECONDS)
@@ -96,7 +96,7 @@ class Saves:
         except TimeoutError:
             why = why or f"no answer within {_LAST_SAVE_SECONDS:g} s"
         else:
-            why = why if away else ""
+            why = why if unreachable else ""
         if not why:
             return None
         return (
@@ -105,11 +105,11 @@ class Saves:
         )
 
     async def hand_over(self, partitions: Collection[AssignedPartition]) -> None:
-        """Save partitions that are given away.
+        """Save partitions that were revoked.
 
         Raises:
             SequenceLogError: the log cannot be written.
-            ClusterError: the cluster does not take the state, or refuses it.
+            ClusterError: the cluster cannot be reached, or refuses the state.
         """
         self._log_found(partitions)
         await self._save(partitions, parting=True)
@@ -117,13 +117,12 @@ class Saves:
     async def begin_incarnation(
         self, assigned: AssignedPartition, found_ns: int, following: NextIncarnation
     ) -> None:
-        """Leave a partition's incarnation, and go on with the next once a durable state names it.
+        """End a partition's incarnation, and begin the next once a durable state names it.
 
-        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`. Offsets of the next
-        one that are not read are in that state, too: no successor reads them either.
+        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`. The state also has
+        the next incarnation's unread range, so that later owners do not read it either.
 
-        An outage is waited out. Raises SequenceLogError, and ClusterError where the cluster
-        refuses.
+        Waits through outages. Raises SequenceLogError, and ClusterError if the cluster refuses.
         """
         _, topic_id, offset, unread = following
         log = self._context.log
@@ -137,7 +136,7 @@ class Saves:
             await self._context.outage.until_answered(self._save_incarnation, assigned)
 
     async def close(self) -> None:
-        """End a save that still runs; what it raises is lost, as another error ends the work."""
+        """Cancel a save that still runs, and ignore its error: another one ended the consumer."""
         if self._saving is not None:
             self._saving.cancel()
             await asyncio.wait({self._saving})
@@ -145,9 +144,9 @@ class Saves:
                 self._saving.exception()
 
     def _log_found(self, partitions: Collection[AssignedPartition]) -> None:
-        """Log what was read and found, at once: nothing more is judged of these partitions.
+        """Log what was read and found in partitions of which nothing more is judged.
 
-        A cancellation while a save waits for its turn must not lose it.
+        Done before the save waits for its turn: a cancellation of the wait must not lose the rows.
         """
         for assigned in partitions:
             if not self._is_fenced(assigned):
@@ -169,18 +168,18 @@ class Saves:
         partitions: Collection[AssignedPartition],
         *,
         parting: bool = False,
-        away: bool = False,
+        unreachable: bool = False,
     ) -> None:
-        """Make the log durable, then the states; the latter not where the cluster is `away`."""
+        """Make the log durable, then the states, unless the cluster is `unreachable`."""
         context = self._context
         partitions = [each for each in partitions if not self._is_fenced(each)]
-        if away:
-            # A save that hangs there is not waited for.
+        if unreachable:
+            # Does not take the lock: another save may have it, and wait for the cluster.
             for assigned in partitions:
                 context.log.read(assigned)
             await context.log.sync()
             return
-        # From the first state that is taken: no older one may be written after a newer one.
+        # Locked before the first state is taken, so that no state is written after a newer one.
         async with self._one_save:
             states = await self._states(partitions)
             await context.log.sync()
@@ -192,13 +191,13 @@ class Saves:
             await context.shared.write()
         context.metrics.saved()
         if context.options.group is not None and states and not parting:
-            # For lag tools alone: we resume from our own state.
+            # Only for tools that show lag: consumers resume from their saved states.
             await context.reader.commit({each.at: offset for each, _, offset in states})
 
     async def _states(
         self, partitions: Collection[AssignedPartition]
     ) -> list[tuple[AssignedPartition, dict[str, Any], int]]:
-        """Each partition with its state and the next offset in it, all below which is logged."""
+        """Each partition's state and next offset; everything below that offset is logged."""
         states = []
         for assigned in partitions:
             if self._is_fenced(assigned):
@@ -210,7 +209,7 @@ class Saves:
 
 
 async def _all_done(saves: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Wait for all of them, and raise what the first that failed has raised."""
+    """Wait for all saves; raise the error of the first that failed."""
     for failure in await asyncio.gather(*saves, return_exceptions=True):
         if failure is not None:
             raise failure

@@ -1,19 +1,21 @@
-"""What the consumers of a run share of a topic, besides each partition's state.
+"""What the consumers of a run share about a topic, besides each partition's state.
 
-Claims of loss, since when a number has been awaited, up to where to read before a run is over,
-which topics of this name there were, and that it was compacted at some time: one who begins after
-it was recreated, or is compacted no more, would not know. The topics are known across groups:
-another group that judges the same run need not have begun in time.
-It is kept for a topic as a whole, so that it outlives its consumers also where the mirror has not
-made the topic: what comes after all is then late for whoever sees it, and no restart sets a
-deadline back.
+They share the claims of loss, since when each seq has been awaited, the closing snapshot, the ids
+of all topics of this name, and whether the topic was ever compacted. A consumer that starts after
+the topic was recreated, or after its compaction was turned off, could not find out by itself. The
+topic ids are also read by other groups that judge the same run, which may have started too late.
 
-Each consumer writes the union of what it knows under one key, and reads back: where another's
-record came between, also one that its own has replaced already, it writes again. So no claim is
-lost when consumers end together.
+The shared state belongs to the topic, not to its partitions. So it outlives its consumers even if
+the mirror has not created the topic yet: a message that arrives after its loss was claimed is late
+for every consumer, and a restart does not restart a deadline.
 
-A record is two compressed streams, one behind the other: the claims, which all others read with
-each save, and the deadlines, line by line, which only those read who begin.
+Each consumer writes the union of its own and the others' state under one key, and reads back. If
+another consumer's record came in between, even one that its own has already replaced, it writes
+again. So no claim is lost when consumers end at the same time.
+
+A record is two compressed streams, one after the other. The first has the claims; all consumers
+read it with each save. The second has the deadlines, line by line; a consumer reads it only when it
+starts.
 """
 
 from __future__ import annotations
@@ -43,11 +45,11 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 MOST_UNPACKED_BYTES = 16 << 20
-"""Of each of a record's two parts, decompressed: nobody writes more, and nobody reads more."""
+"""The most that each of a record's two parts may have, decompressed, for writers and readers."""
 
 
 class SharedState:
-    """Brings the topics' judges and the common records together."""
+    """Merges the shared records into the topics' judges, and writes them."""
 
     def __init__(
         self,
@@ -58,17 +60,17 @@ class SharedState:
         self._topics = topics
         self._store = store
         self._monotonic_ns = monotonic_ns
-        self._known: set[str] = set()
-        """Topics of which records were taken over."""
+        self._merged: set[str] = set()
+        """Topics whose records were merged at least once."""
         self._written: dict[str, bytes] = {}
-        """topic -> the record that we wrote last"""
+        """Topic -> the record that this consumer wrote last."""
         self._slice = TimeSlice()
 
     def merge_written(self) -> None:
-        """Merge what others have written since; of deadlines, only what was there before us."""
+        """Merge new records of other consumers; deadlines only from those before our start."""
         for topic, judge in self._topics.judges.items():
-            first = topic not in self._known
-            self._known.add(topic)
+            first = topic not in self._merged
+            self._merged.add(topic)
             for raw in self._store.written(topic):
                 if raw == self._written.get(topic):
                     continue
@@ -81,34 +83,35 @@ class SharedState:
                         why=str(error),
                     )
             for raw in self._store.written_elsewhere(topic):
-                with contextlib.suppress(RecordError):  # theirs to write again
+                with contextlib.suppress(RecordError):  # the other group will write it again
                     judge.topic_ids |= _topic_ids(_content(raw)[0])
 
     async def write(self) -> None:
-        """Write what is known now, by others too. Raises ClusterError."""
+        """Write the union of our own and the others' shared state. Raises ClusterError."""
         await self._store.renewed()
         self.merge_written()
         for topic, judge in list(self._topics.judges.items()):
             before = b""
             while _packed_claims(judge) != before:
                 deadlines = await self._packed_deadlines(judge)
-                # From here on nothing is waited for before all is written.
+                # No await from here to the write: the record must be up to date.
                 self.merge_written()
                 before = claims = _packed_claims(judge)
-                known = judge.losses.claimed or judge.closing or judge.compact or judge.topic_ids
-                if not claims or not (deadlines or known):
+                shares = judge.losses.claimed or judge.closing or judge.compact or judge.topic_ids
+                if not claims or not (deadlines or shares):
                     break
-                # What is too much for a record: deadlines start anew then, and claims so scattered
-                # there are only where much was seen: partitions' states, cut to size, have them.
+                # If a record would be too large, it goes without deadlines, which then start anew.
+                # Claims that alone are too large exist only where many messages were seen: then
+                # partitions' states, which are written in chunks, have them.
                 for raw in (claims + deadlines, claims):
-                    # Before it is written: a round may meet it as soon as it stands there.
+                    # Set before the write: a round may read the record as soon as it is written.
                     self._written[topic] = raw
                     if await self._store.share(topic, raw):
                         break
                 self.merge_written()
 
     async def _packed_deadlines(self, judge: TopicJudge) -> bytes:
-        """Empty where there are none, or more than anybody would read."""
+        """The deadlines, compressed; empty if there are none, or more than readers accept."""
         packer, parts, size = zlib.compressobj(1), [], 0
         for entry in judge.losses.clocks_to_state(self._monotonic_ns()):
             line = _json(entry) + b"\n"
@@ -120,7 +123,7 @@ class SharedState:
         return b"".join([*parts, packer.flush()]) if parts else b""
 
     def _merge(self, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
-        """Take over claims, topic ids and deadlines, all of them or none, then the shared look.
+        """Merge claims, topic ids and deadlines, all or none of them, then the closing snapshot.
 
         Raises:
             RecordError: one of them cannot be read.
@@ -128,7 +131,7 @@ class SharedState:
         state, behind = _content(raw)
         claims, topic_ids = claims_of(state, judge.source, judge.run), _topic_ids(state)
         compact = untrusted.flag(state.get("compacted", False))
-        # Under another deadline other numbers would be overdue.
+        # A consumer with another --deadline has other overdue seqs.
         if untrusted.number(untrusted.entry(state, "deadline")) != judge.losses.deadline_ns:
             deadlines = False
         if deadlines:
@@ -150,7 +153,7 @@ class SharedState:
 
 
 def _content(raw: bytes) -> tuple[dict[str, Any], bytes]:
-    """A record's first part, and what is behind it; RecordError where it cannot be read."""
+    """A record's first part, and the bytes after it. Raises RecordError."""
     content, behind = untrusted.unpacked(raw, MOST_UNPACKED_BYTES)
     return untrusted.mapped(untrusted.document(content, MOST_UNPACKED_BYTES)), behind
 
@@ -163,11 +166,11 @@ def _topic_ids(state: Mapping[str, Any]) -> set[str]:
 
 
 def _packed_claims(judge: TopicJudge) -> bytes:
-    """Empty where they are more than anybody would read."""
+    """A record's first part, compressed; empty if it has more than readers accept."""
     state = {
         "claimed": [[list(s), numbers.to_list()] for s, numbers in judge.losses.claimed.items()],
         "deadline": judge.losses.deadline_ns,
-        "deadlines": [],  # they were here once, and are read from here
+        "deadlines": [],  # earlier versions wrote them here; readers need the entry
         "closing": judge.closing and judge.closing.to_state(),
         "topic_ids": sorted(judge.topic_ids)[:MOST_LEFT],
         "compacted": judge.compact,

@@ -1,11 +1,11 @@
-"""The source topic's name behind a destination topic: found from the names, proven by messages.
+"""A destination topic's name in the source: found from topic names, proven by messages.
 
-Leaving out `--source-alias` is the likeliest first mistake. The ledger rides the mirror like any
-topic: where its copy has a prefix, and the topics to judge have the same one, that is the alias.
+Leaving out `--source-alias` is the likeliest first mistake. The mirror copies the ledger like any
+topic: if the copy has a prefix, and the topics to judge have the same one, that is the alias.
 
-Each message proves the name of its source topic. Where the user's options lead to another name,
-every message fails its check, and would count as corrupted though the copy is faithful. One that
-proves itself under the topic's name without a prefix shows that the options are wrong.
+Each message proves the name of its source topic. If the user's options give another name, every
+message fails this check and would count as corrupted, although the copy is faithful. A message that
+proves the topic's name without a prefix shows that the options are wrong.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _SAMPLES = 32
-"""So many messages of what was fetched are looked at, spread evenly."""
+"""About how many messages of each batch are checked, evenly spread."""
 _MOST = 1024
-"""Messages of a topic that are looked at in all: what is truly damaged proves no name."""
+"""How many messages of a topic are checked in all: really damaged ones prove no name."""
 
 
 async def with_alias(options: ConsumeOptions) -> ConsumeOptions:
-    """The same request, with the alias that the destination's topics show, if they show one.
+    """The options with the alias that the destination's topics show; unchanged if they show none.
 
     Raises:
         ClusterError: the cluster cannot be reached or refuses.
@@ -62,13 +62,13 @@ async def with_alias(options: ConsumeOptions) -> ConsumeOptions:
 
 
 def alias_of(options: ConsumeOptions, present: Collection[str]) -> TopicMapping | None:
-    """What the names of the destination's topics show: the mapping, or None where it is open.
+    """The mapping that the names of the destination's topics show; None if they show none.
 
-    Raises UsageError where several aliases fit.
+    Raises UsageError if several aliases fit.
     """
     ledger = options.ledger_topic
     if ledger in present:
-        return None  # the mirror keeps names, or the source is read itself
+        return None  # the mirror keeps topic names, or this cluster is the source
     wanted = options.topics or _matching(options, present)
     fitting = [
         (alias, separator)
@@ -85,7 +85,7 @@ def alias_of(options: ConsumeOptions, present: Collection[str]) -> TopicMapping 
 
 
 def _matching(options: ConsumeOptions, present: Collection[str]) -> list[str]:
-    """The topics that the pattern names, without those of mirrors and our own."""
+    """The topics that match the pattern, without those of mirrors and of mirrortest."""
     left_out = "|".join(
         (
             *(f".*{re.escape(name)}" for name in (options.ledger_topic, options.state_topic)),
@@ -98,24 +98,25 @@ def _matching(options: ConsumeOptions, present: Collection[str]) -> list[str]:
 
 
 class SourceNameCheck:
-    """Checks the messages of each topic against its name, until the first one proves it.
+    """Checks each topic's name by its messages, until the first one proves it.
 
-    A pattern may bring copies of other runs' topics, under whatever names: they prove nothing.
+    With a pattern, messages of other runs prove nothing: their topics may have any names.
     """
 
     def __init__(self, options: ConsumeOptions) -> None:
         self._mapping = options.mapping
         self._only_run = None if options.topics else options.run
         self._settled: set[str] = set()
-        self._looked: dict[str, int] = {}
+        self._checked: dict[str, int] = {}
+        """Destination topic -> messages that were checked and proved no name."""
 
     def check(
         self, destination: str, source: str, records: RecordArrays, rows: Sequence[SeenRow]
     ) -> None:
-        """Look at what was fetched of a destination topic, before any of it is logged or saved.
+        """Check fetched messages of a destination topic, before they are logged or saved.
 
         Raises:
-            UsageError: no message proved the name `source` yet, and one proves another.
+            UsageError: no message has proven the name `source` yet, and one proves another name.
         """
         if destination in self._settled:
             return
@@ -127,7 +128,7 @@ class SourceNameCheck:
             return
         offsets = np.concatenate([np.arange(row.offset_lo, row.offset_hi) for row in failed])
         chosen = offsets[:: max(1, len(offsets) // _SAMPLES)]
-        looked, others = len(chosen), [each for each in names_behind(destination) if each != source]
+        count, others = len(chosen), [each for each in names_behind(destination) if each != source]
         for at in np.flatnonzero(np.isin(records.offsets, chosen)).tolist():
             record = record_at(records, at)
             if record is None:
@@ -141,14 +142,14 @@ class SourceNameCheck:
                         f"the messages in {destination} were written to topic {name!r}, not "
                         f"{source!r}: {self._mapping.correction(destination, name)}"
                     )
-                looked -= 1
-        self._looked[destination] = self._looked.get(destination, 0) + looked
-        if self._looked[destination] > _MOST:
+                count -= 1
+        self._checked[destination] = self._checked.get(destination, 0) + count
+        if self._checked[destination] > _MOST:
             self._settled.add(destination)
 
 
 def _proves_it(row: SeenRow) -> bool:
-    """Whether messages prove the topic's name, be they of another run."""
+    """Whether a row's messages prove the topic's name; another run's messages can, too."""
     if row.findings & Finding.UNPROVEN:
         return False
     return row.stream is not None or row.findings == Finding.OTHER_RUN

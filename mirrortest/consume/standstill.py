@@ -1,4 +1,4 @@
-"""Whether this process stood still: stopped, starved of its CPU, or busy with one thing."""
+"""Stalls of this process: it was stopped, got no CPU, or one task blocked the event loop."""
 
 from __future__ import annotations
 
@@ -7,52 +7,52 @@ import time
 
 import structlog
 
-from mirrortest.results.words import spells
+from mirrortest.results.words import times_and_duration
 
 _log = structlog.get_logger()
 
 _BEAT_SECONDS = 0.5
 _MOST_SECONDS = 2.0
-"""Between two beats; whatever is shorter is the latencies' error."""
+"""A longer time between two beats is a stall; a shorter one only makes latencies less exact."""
 
 
 class Standstill:
-    """Beats on the event loop: what arrives while it cannot is seen late, nobody knows how late."""
+    """Beats on the event loop: messages that arrive during a stall get later arrival times."""
 
     def __init__(self) -> None:
-        self._beaten = time.monotonic()
-        self._stood = False
-        """Whether it did since this was last asked."""
+        self._last_beat = time.monotonic()
+        self._stalled = False
+        """Whether there was a stall since the last `take`."""
         self._times = 0
         self._seconds = 0.0
 
     @property
     def notes(self) -> list[str]:
-        """What a report should say of it; nothing where there was none."""
+        """The report's note on stalls; empty if there was none."""
         if not self._times:
             return []
         note = (
-            f"this consumer stood still {spells(self._times, self._seconds)}: latencies of what "
-            "may have waited for it are not measured"
+            f"this consumer stood still {times_and_duration(self._times, self._seconds)}: "
+            "latencies of what may have waited for it are not measured"
         )
         return [note]
 
     async def watch(self) -> None:
-        """Beat, for ever."""
+        """Beat for ever."""
         while True:
             self._beat()
             await asyncio.sleep(_BEAT_SECONDS)
 
     def take(self) -> bool:
-        """Whether it stood still since this was last asked."""
+        """Whether there was a stall since the last call."""
         self._beat()
-        stood, self._stood = self._stood, False
-        return stood
+        stalled, self._stalled = self._stalled, False
+        return stalled
 
     def _beat(self) -> None:
         now = time.monotonic()
-        missed, self._beaten = now - self._beaten, now
-        if missed > _MOST_SECONDS:
-            self._stood = True
-            self._times, self._seconds = self._times + 1, self._seconds + missed
-            _log.warning("this process stood still", seconds=round(missed, 1))
+        elapsed, self._last_beat = now - self._last_beat, now
+        if elapsed > _MOST_SECONDS:
+            self._stalled = True
+            self._times, self._seconds = self._times + 1, self._seconds + elapsed
+            _log.warning("this process stood still", seconds=round(elapsed, 1))

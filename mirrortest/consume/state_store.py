@@ -1,23 +1,23 @@
-"""The checker's state of each destination partition, kept in a compacted topic.
+"""The saved states of destination partitions, in a compacted topic.
 
-A state holds the next offset inside it, so that state and position move together. Three things
-keep it safe:
+A state contains the partition's next offset, so state and position change together. Three things
+make it safe:
 
-- **Generations.** A consumer that takes a partition claims the next generation: it writes a claim,
-  reads back, and the first claim of that generation in the topic wins; the others try the next one.
-  A claim counts only above all claims before it. States are kept under their generation, so that
-  what a zombie still writes under an older one overwrites nothing and is not read. A consumer that
-  sees a claim above its own is fenced.
-- **A topic that was deleted and created again** is read to its end before anything in it counts.
-  Generations go on above those of the earlier topic, and states that are not in the new topic are
-  read as they were. Before a consumer saves a state it writes its claim again; where another has
-  claimed the partition in the new topic, that one owns it.
-- **Slots.** A state larger than one record is cut into chunks. They are written into the slot
-  that the last commit in the topic does not name, then a commit record names slot, chunk count
-  and digest: a writer that dies half-way leaves the state before it complete, also after
-  compaction. After a save that was not confirmed it is read back which commit is the last.
+- **Generations.** A consumer that takes a partition claims the next generation: it writes a claim
+  and reads back. The first claim of a generation in the topic wins; the other consumers try the
+  next one. A claim counts only if it is above all claims before it. States are stored under their
+  generation: what a zombie writes under an older one overwrites nothing and is not read. A consumer
+  that reads a claim above its own is fenced.
+- **A recreated state topic** is read to its end before its records count. Generations go on above
+  those of the earlier topic. States that are not in the new topic are remembered from the earlier
+  one. Before a consumer saves a state it writes its claim again; if another consumer has claimed
+  the partition in the new topic, that one owns it.
+- **Slots.** A state larger than one record is split into chunks. They are written into the slot
+  that the last commit in the topic does not name. Then a commit record names slot, number of chunks
+  and digest. So a writer that dies half-way leaves the previous state complete, also after
+  compaction. After an unconfirmed save, the consumer reads back which commit is the last.
 
-Topics as a whole have a record each, which is no partition's: `shared_state`.
+Each destination topic also has one record that belongs to no partition: `shared_state`.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 MOST_BYTES = 768 * 1024
-"""Of what is not cut into chunks: brokers take 1 MB by default."""
+"""The largest record that is not split into chunks: brokers accept 1 MB by default."""
 _TRIES = 3
-"""How often a save is begun again because the topic was created again meanwhile."""
+"""How often a save is tried if the topic is recreated meanwhile."""
 
 
 class Compacted(FollowedTopic, Protocol):
-    """What this module asks of a compacted topic (`kafka.compacted.CompactedTopic`)."""
+    """What this module needs of a compacted topic (`kafka.compacted.CompactedTopic`)."""
 
     async def write(self, key: bytes, value: bytes | None) -> int:
-        """Write durably; the offset. Raises TopicMissingError where the topic is missing."""
+        """Write a record durably; its offset. Raises TopicMissingError if there is no topic."""
 
     async def create(self) -> bool:
-        """Create the topic where it is missing."""
+        """Create the topic if it is missing."""
 
 
 class StateStore:
@@ -74,15 +74,15 @@ class StateStore:
         self._session = session
         self._table = StateTable(scope)
         self._epoch = 0
-        """The follower's, which steps where the topic was created again."""
+        """The follower's epoch as of the last record; it grows when the topic is recreated."""
         self._acknowledged = FollowerPosition(0, 0)
-        """The offset after the last record of ours that is known to be in the topic."""
+        """The offset after the last acknowledged record of ours."""
         self._claiming: set[tuple[TopicPartition, int]] = set()
-        """What we claim again right now: by that record others are fenced, or we."""
+        """(partition, generation) that we are claiming again, not fenced until that is decided."""
         self._versions: dict[tuple[TopicPartition, int], int] = {}
-        """Each try to save has one of its own."""
+        """(partition, generation) -> the version of the last try to save; each try has its own."""
         self._unconfirmed: set[tuple[TopicPartition, int]] = set()
-        """Whose last try may be in the topic or not."""
+        """(partition, generation) whose last try to save may have been written or not."""
 
     @property
     def damaged(self) -> int:
@@ -90,23 +90,23 @@ class StateStore:
         return self._table.damaged
 
     async def follow(self) -> None:
-        """Apply the topic's records for ever. Raises ClusterError where the cluster refuses."""
+        """Apply the topic's records for ever. Raises ClusterError if the cluster refuses."""
         await self._follower.run()
 
     async def caught_up(self) -> None:
-        """Wait until all that was written before this call is known; raises UnreachableError."""
-        # A tombstone of a key that nobody uses leaves nothing behind.
+        """Wait until all earlier records are applied. Raises UnreachableError."""
+        # A tombstone of an unused key: compaction removes it.
         await self._written_and_read(self._table.key("hello", self._session), None)
 
     async def renewed(self) -> None:
-        """Know what the topic holds, also where it was created again; raises UnreachableError."""
+        """If the topic was recreated, wait until it is read to its end. Raises UnreachableError."""
         if self._table.is_recreated or self._epoch != self._follower.epoch:
             await self.caught_up()
 
     async def share(self, topic: str, raw: bytes) -> bool:
-        """Write what is known of a topic as a whole, and read up to it; the last writer wins.
+        """Write a destination topic's shared record, and read up to it; the last writer wins.
 
-        False, and nothing is written, where it is too large for a record. Raises UnreachableError.
+        False, and nothing is written, if it is too large for a record. Raises UnreachableError.
         """
         if len(raw) > MOST_BYTES:
             return False
@@ -115,19 +115,19 @@ class StateStore:
         return True
 
     def written(self, topic: str) -> list[bytes]:
-        """All records of a topic as a whole since the last call, or the newest at first."""
+        """A topic's shared records since the last call; at the first call only the newest."""
         return self._table.shared_records(topic)
 
     def written_elsewhere(self, topic: str) -> Iterable[bytes]:
-        """The same of other groups that judge this run and cluster."""
+        """The same, written by other groups that judge this run and cluster."""
         return self._table.shared_elsewhere(topic)
 
     async def claim(self, partition: TopicPartition) -> tuple[int, dict[str, Any] | None]:
         """Take a partition: the generation won, and the newest state written before it.
 
         Raises:
-            UnreachableError: it may be tried again.
-            ClusterError: no generation is left; a record claims the last one.
+            UnreachableError: the caller may try again.
+            ClusterError: no generation is left, because a record claims the last one.
         """
         while True:
             if won := await self.take_over(partition):
@@ -136,9 +136,9 @@ class StateStore:
     async def take_over(
         self, partition: TopicPartition
     ) -> tuple[int, dict[str, Any] | None] | None:
-        """Claim a partition as `claim` does, but once: None where somebody was quicker.
+        """Claim a partition as `claim` does, but only once: None if another consumer's claim won.
 
-        Raises as `claim` does.
+        Raises the errors of `claim`.
         """
         generation = self._table.of(partition).next_generation
         if generation >= GENERATIONS_END:
@@ -159,14 +159,14 @@ class StateStore:
         *,
         parting: bool = False,
     ) -> None:
-        """Write a state under a generation, unless it is fenced; returns when it is durable.
+        """Save a state under a generation, unless it is fenced; returns when it is durable.
 
-        `parting`: nobody reads the partition from here on, until it is claimed again. Raises
-        UnreachableError, after which it may be tried again.
+        `parting`: this consumer gives up the partition; nothing reads it until the next claim.
+        Raises UnreachableError, after which the caller may try again.
         """
         content = json.dumps(state, separators=(",", ":")).encode()
         if len(content) > MOST_STATE_BYTES:
-            # The one before stays, which is as true: only more is read again.
+            # The previous state stays valid: the next consumer only reads more again.
             _log.warning(
                 "a state is too large to be saved",
                 partition=str(partition),
@@ -183,11 +183,11 @@ class StateStore:
                 return
             if await self._write_state(partition, generation, raw, parting=parting):
                 return
-            # A part of it may have been deleted with the topic.
+            # Some of its chunks may have been deleted with the topic: write all again.
         raise UnreachableError(f"{self._topic.topic} was deleted amid a write")
 
     async def _claimed_still(self, partition: TopicPartition, generation: int) -> bool:
-        """Whether we are not fenced; where the topic was created again, our claim is written."""
+        """Whether we are not fenced; if the topic was recreated, writes our claim again."""
         if not self.fenced(partition, generation) and not self._claims(partition, generation):
             self._claiming.add((partition, generation))
             try:
@@ -199,7 +199,7 @@ class StateStore:
     async def _write_state(
         self, partition: TopicPartition, generation: int, raw: bytes, *, parting: bool
     ) -> bool:
-        """Whether all of it is in one topic."""
+        """Write chunks and commit; False if the topic was recreated meanwhile."""
         version = self._versions.get((partition, generation), 0) + 1
         before, _, named = self._table.of(partition).newest
         slot = 1 - named
@@ -238,7 +238,7 @@ class StateStore:
         return True
 
     def fenced(self, partition: TopicPartition, generation: int) -> bool:
-        """Whether somebody has claimed the partition after this generation of ours."""
+        """Whether another consumer has claimed the partition after our claim of `generation`."""
         stored = self._table.partitions.get(partition)
         if stored is None or (partition, generation) in self._claiming:
             return False
@@ -251,17 +251,17 @@ class StateStore:
         return self._table.of(partition).claims.get(generation) == self._session
 
     def owner_activity(self, partition: TopicPartition) -> tuple[int, int]:
-        """Another one whenever somebody has claimed the partition, or saved its state."""
+        """A value that changes when a consumer claims the partition or saves its state."""
         stored = self._table.partitions.get(partition)
         return (0, 0) if stored is None else (stored.generation, stored.serial)
 
     def parted(self, partition: TopicPartition) -> bool:
-        """Whether the partition's last consumer has saved its state as it ended."""
+        """Whether the partition's last owner saved its state when it gave the partition up."""
         stored = self._table.partitions.get(partition)
         return stored is not None and 0 < stored.parted == stored.generation
 
     def serials(self) -> dict[TopicPartition, int]:
-        """All partitions of the scope that have a state; the number is another for each new one."""
+        """The partitions of the scope that have a state; its serial changes with each new state."""
         return {
             at: stored.serial
             for at, stored in self._table.partitions.items()
@@ -269,9 +269,9 @@ class StateStore:
         }
 
     def state(self, partition: TopicPartition) -> dict[str, Any] | None:
-        """The newest complete state of a partition, read anew at each call; None: there is none.
+        """The newest complete state of a partition, parsed at each call; None if it has none.
 
-        It is empty, which no state is, where it cannot be read. Its values may be anything.
+        It is empty if it cannot be read; no real state is empty. Its values are not validated.
         """
         stored = self._table.partitions.get(partition)
         if stored is None or stored.raw is None:
@@ -283,14 +283,17 @@ class StateStore:
             return {}
 
     async def _forget_before(self, partition: TopicPartition, generation: int) -> None:
-        """Tombstone what earlier generations wrote: this one's first state is complete now."""
+        """Tombstone earlier generations' chunks, once this one's first state is complete."""
         stored = self._table.of(partition)
         for old, slot, number in [at for at in stored.chunks if at[0] < generation]:
             await self._write(self._table.key("chunk", partition, old, slot, number), None)
             stored.chunks.pop((old, slot, number), None)
 
     async def _written_and_read(self, key: bytes, value: bytes | None) -> None:
-        """Write a record, and wait until all up to it is applied; raises UnreachableError."""
+        """Write a record, and wait until all records up to it are applied.
+
+        Raises UnreachableError.
+        """
         place = self._place
         if not await self._follower.wait_applied(await self._write(key, value), place):
             raise UnreachableError(f"{self._topic.topic} was deleted amid a write")
@@ -304,10 +307,10 @@ class StateStore:
 
     @property
     def _place(self) -> FollowerPosition:
-        """What is in the topic now; a record that is written from here on comes behind it."""
+        """The known end of the topic: a record that is written from now on comes after it."""
         epoch, position = self._follower.place
-        known, acknowledged = self._acknowledged
-        return FollowerPosition(epoch, max(position, acknowledged if known == epoch else 0))
+        acked_epoch, acked = self._acknowledged
+        return FollowerPosition(epoch, max(position, acked if acked_epoch == epoch else 0))
 
     async def _write(self, key: bytes, value: bytes | None) -> int:
         epoch = self._follower.epoch
@@ -320,7 +323,7 @@ class StateStore:
         try:
             return await self._topic.write(key, value)
         except TopicMissingError:
-            # What all consumers know is in their memory; each writes it with its next save.
+            # Nothing is lost: each consumer has its states in memory, and saves them again.
             _log.warning("the state topic is missing: it is created again", topic=self._topic.topic)
             await self._topic.create()
             return await self._topic.write(key, value)

@@ -1,9 +1,8 @@
-"""The records of the state topic, as a table: claims, saved states, and what is shared of a topic.
+"""The state topic's records as a table: claims, saved states, and topics' shared records.
 
-Keys carry run, cluster, role and reader (`Scope`), so that a mirrored copy of a source observer's
-state, another group's or another run's is never read as ours. A state is a number of chunks and a
-commit that names them (`state_store`). What a topic held before it was deleted and created again
-stays in the table.
+Keys contain run, cluster, role and reader (`Scope`). So the mirrored state of a source observer, or
+the state of another group or run, is never read as ours. A state is some chunks and a commit that
+names them (`state_store`). The table keeps what the state topic contained before it was recreated.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 256 * 1024
 MOST_STATE_BYTES = 256 << 20
-"""Of a state, not compressed: a checker at its memory bound writes less."""
+"""The largest state, uncompressed: a checker at its memory bound writes less."""
 _MOST_CHUNKS = MOST_STATE_BYTES // CHUNK_BYTES + 2
 GENERATIONS_END = 1 << 53
 COMMIT_VERSION = 1
@@ -44,7 +43,7 @@ class StoredPartition:
     claims: dict[int, str] = field(default_factory=dict)
     """generation -> session: the claims in the topic that count, ascending"""
     earlier_claims: dict[int, str] = field(default_factory=dict)
-    """The same of the topic before it was deleted and created again, or cut."""
+    """The same, from the topic before it was recreated or truncated."""
     chunks: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
     """(generation, slot, chunk) -> bytes"""
     committed: tuple[int, int] = (0, 0)
@@ -52,57 +51,58 @@ class StoredPartition:
     newest: tuple[int, int, int] = (0, 0, 0)
     """(generation, version, slot) of the newest commit in the topic, read or acknowledged"""
     raw: bytes | None = None
-    """The newest state as it was written, decoded only where it is asked for; empty: damaged."""
+    """The newest state as it was written, decoded on demand; empty: damaged."""
     serial: int = 0
-    """Another one for each new state."""
+    """Changes with each new state."""
     parted: int = 0
-    """The generation whose last state its consumer saved as it ended; 0: none."""
+    """The generation whose newest state is its owner's last one, saved when it gave the partition
+    up; 0: the newest state is not."""
 
     @property
     def generation(self) -> int:
-        """The newest that was claimed; 0: none was."""
+        """The newest claimed generation; 0: none."""
         return next(reversed(self.claims), 0)
 
     @property
     def next_generation(self) -> int:
-        """Above all that were ever claimed."""
+        """A generation above all that were ever claimed."""
         return max(self.generation, *self.earlier_claims, 0) + 1
 
     def claimed_anew(self) -> bool:
-        """Whether somebody has claimed it since the topic was created again."""
+        """Whether a claim is in the recreated topic that was not in the earlier one."""
         return any(
             self.earlier_claims.get(number) != session for number, session in self.claims.items()
         )
 
     def remember(self, before: StoredPartition) -> None:
-        """Keep what the topic held before it was created again, and does not hold now."""
+        """Keep the earlier topic's claims, and its state unless there is a new one."""
         self.earlier_claims = before.earlier_claims | before.claims
         if not self.raw or self.raw == before.raw:
             self.raw, self.serial = before.raw, before.serial
 
 
 class StateTable:
-    """The records of one scope. `partitions` is what counts now."""
+    """The records of one scope; `partitions` has those that count now."""
 
     def __init__(self, scope: Scope) -> None:
         self._scope = scope
         self.partitions: dict[TopicPartition, StoredPartition] = {}
         self._recreated: dict[TopicPartition, StoredPartition] | None = None
-        """What is read of a topic that was created again, until its end is reached."""
+        """What was read of a recreated topic so far; None once it was read to its end."""
         self._serials = 0
         self.shared: dict[str, bytes] = {}
-        """topic -> the newest record of the topic as a whole"""
+        """Destination topic -> its newest shared record."""
         self.shared_in_topic: set[str] = set()
-        """Those of which that record is in the topic, and not only remembered."""
+        """Topics whose shared record is in the state topic, and not only remembered."""
         self._shared_since: dict[str, list[bytes]] = {}
-        """topic -> such records since `shared_records` was last asked; of those that ask"""
+        """Topic -> its shared records since the last `shared_records`, once that was called."""
         self._elsewhere: dict[str, dict[str, bytes]] = {}
-        """topic -> reader -> such a record of another group that judges the same run and cluster"""
+        """Topic -> reader -> the same of another group that judges this run and cluster."""
         self.damaged = 0
-        """Records of our scope that could not be read: compaction leaves some, and no harm."""
+        """Records of our scope that could not be read. Compaction leaves some: that is harmless."""
 
     def key(self, kind: str, *rest: TopicPartition | int | str) -> bytes:
-        """The key of a record."""
+        """The key of a record of this scope."""
         flat = [part for each in rest for part in (each if isinstance(each, tuple) else (each,))]
         return json.dumps([kind, *self._scope, *flat], separators=(",", ":")).encode()
 
@@ -111,9 +111,9 @@ class StateTable:
         return self.partitions.setdefault(partition, StoredPartition())
 
     def shared_records(self, topic: str) -> list[bytes]:
-        """All records of a topic as a whole since the last call, or the newest at first.
+        """A topic's shared records since the last call; at the first call only the newest.
 
-        All: the last writer need not have read what another wrote right before.
+        All are needed: the last writer might not have read the record right before its own.
         """
         since, self._shared_since[topic] = self._shared_since.get(topic), []
         if since is None:
@@ -121,23 +121,23 @@ class StateTable:
         return since
 
     def shared_elsewhere(self, topic: str) -> Iterable[bytes]:
-        """The records of a topic as a whole that other groups wrote since the last call."""
+        """The shared records of a topic that other groups wrote since the last call."""
         return self._elsewhere.pop(topic, {}).values()
 
-    # -- a topic that was created again -----------------------------------------------------------
+    # -- a state topic that was recreated ---------------------------------------------------------
 
     @property
     def is_recreated(self) -> bool:
-        """Whether a topic that was created again is still to be read to its end."""
+        """Whether the topic was recreated and is not read to its end yet."""
         return self._recreated is not None
 
     def recreate(self) -> None:
-        """The records that follow are of a topic that was created again, or cut."""
+        """Begin anew: the records that follow are of a recreated or truncated topic."""
         self._recreated = {}
         self.shared_in_topic.clear()
 
     def end_reached(self) -> None:
-        """All is read that was in the topic: from here on it counts."""
+        """The topic is read to its end: what was read of a recreated topic counts from now on."""
         if self._recreated is None:
             return
         before, self.partitions, self._recreated = self.partitions, self._recreated, None
@@ -147,7 +147,7 @@ class StateTable:
     # -- records ----------------------------------------------------------------------------------
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Take in a record; others' are passed over."""
+        """Apply a record; records of other scopes are skipped."""
         try:
             kind, *scope = untrusted.listed(untrusted.document(key))
         except ValueError:
@@ -214,7 +214,7 @@ class StateTable:
                 ("chunks", 1, _MOST_CHUNKS),
             )
         )
-        # A zombie's commit comes after its successor's claim, and does not count.
+        # A commit after the next consumer's claim is a zombie's, and does not count.
         if generation != stored.generation or (generation, version) < stored.committed:
             return
         found = [stored.chunks.get((generation, slot, number)) for number in range(chunks)]
@@ -222,7 +222,7 @@ class StateTable:
         self._serials += 1
         if None in found or hashlib.sha256(raw).hexdigest() != commit.get("sha256"):
             if (generation, version) > stored.committed:
-                # An older state would not do for it: what was seen since is known to nobody.
+                # An older state must not be used instead: it lacks what was seen since.
                 stored.raw, stored.serial = b"", self._serials
             raise RecordError("a commit of a state that is not there")
         stored.newest = max(stored.newest, (generation, version, slot))
@@ -231,4 +231,4 @@ class StateTable:
 
 
 _KEYS = {"claim": 4, "chunk": 5, "commit": 3}
-"""Kind of a partition's record -> how many values its key has behind the scope."""
+"""Kind of a partition's record -> how many values its key has after the scope."""

@@ -1,4 +1,4 @@
-"""How much a consumer read, and in what time."""
+"""How much a consumer has read, and in what time."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFigures:
-    """What was read, and in what time, by one consumer or by several together.
+    """How much was read, and in what time, by one consumer or by several together.
 
     Attributes:
         started_ns: when the reading began, ns since the epoch.
-        ended_ns: when the last message arrived; the wait for more is in no rate.
-        messages: messages of whatever kind.
+        ended_ns: when the last message arrived; no rate includes the wait for more.
+        messages: all messages, also those that are not the run's.
         value_bytes: bytes of their values, decompressed.
-        rebalance_ns: how long of that it had no partitions yet, or was about to get others; of
-            several consumers the longest.
-        lag: messages between the next one to be judged and the partitions' ends; None: unknown.
+        rebalance_ns: how long of that time it had no partitions yet, or was in a rebalance; for
+            several consumers, the longest.
+        lag: messages between the next one to judge and the partitions' ends; None: unknown.
     """
 
     started_ns: int = 0
@@ -39,7 +39,7 @@ class ReadFigures:
 
     @property
     def seconds(self) -> float:
-        """From the beginning to the last message."""
+        """Seconds from the beginning to the last message."""
         return (self.ended_ns - self.started_ns) / SECOND_NS
 
     @property
@@ -49,29 +49,29 @@ class ReadFigures:
 
     @property
     def rebalance_seconds(self) -> float:
-        """Seconds without partitions, or between two assignments."""
+        """Seconds without partitions, or in rebalances."""
         return self.rebalance_ns / SECOND_NS
 
     @property
     def fetch_seconds(self) -> float:
-        """The other seconds."""
+        """Seconds outside rebalances."""
         return max(self.seconds - self.rebalance_seconds, 0.0)
 
     @property
     def average_size(self) -> float:
-        """Bytes of a value; 0 without messages."""
+        """Average bytes of a value; 0 without messages."""
         return self.value_bytes / self.messages if self.messages else 0.0
 
     def per_second(self, amount: float) -> float:
-        """An amount for each second."""
+        """An amount per second."""
         return amount / self.seconds if self.seconds > 0 else 0.0
 
     def per_fetch_second(self, amount: float) -> float:
-        """An amount for each second outside rebalances."""
+        """An amount per second outside rebalances."""
         return amount / self.fetch_seconds if self.fetch_seconds > 0 else 0.0
 
     def to_json(self) -> Reading:
-        """For the summary."""
+        """The figures for the summary."""
         return {
             "start": _utc(self.started_ns).isoformat(timespec="milliseconds"),
             "end": _utc(self.ended_ns).isoformat(timespec="milliseconds"),
@@ -89,7 +89,7 @@ class ReadFigures:
         }
 
     def line(self) -> str:
-        """One line for a terminal."""
+        """The figures as one line for a terminal."""
         line = (
             f"{self.messages:,} messages read in {self.seconds:.2f} s: "
             f"{self.per_second(self.messages):,.1f} messages/s "
@@ -102,7 +102,7 @@ class ReadFigures:
         return line
 
     def perf_test_line(self) -> str:
-        """The line that kafka-consumer-perf-test prints of such figures."""
+        """The figures as a line in the format of kafka-consumer-perf-test."""
         values = (
             _local(self.started_ns),
             _local(self.ended_ns),
@@ -128,9 +128,10 @@ DETAILED_COLUMNS = ("time", "threadId", *PERF_TEST_COLUMNS[2:])
 
 
 def detailed_line(window: Totals, total: Totals, wall_ns: int) -> str:
-    """The line of kafka-consumer-perf-test --show-detailed-stats for an interval that ends now.
+    """A line in the format of kafka-consumer-perf-test --show-detailed-stats.
 
-    As there, data and messages are all so far, rates those of the interval; the thread is 0.
+    `window` is an interval that ends now. As in Kafka's tool, data and messages are totals so far,
+    and rates are the interval's. The thread id is 0.
     """
     mib, seconds = window.value_bytes / MIB, window.seconds
     fetching = max(seconds - window.rebalance_ns / SECOND_NS, 0.0)
@@ -150,7 +151,7 @@ def detailed_line(window: Totals, total: Totals, wall_ns: int) -> str:
 
 
 def merged(parts: Sequence[ReadFigures]) -> ReadFigures:
-    """What several consumers read together: from the first one's beginning to the last message."""
+    """The figures of several consumers together, from the first start to the last message."""
     lags = [part.lag for part in parts if part.lag is not None]
     return ReadFigures(
         started_ns=min(part.started_ns for part in parts),
@@ -163,9 +164,9 @@ def merged(parts: Sequence[ReadFigures]) -> ReadFigures:
 
 
 class ReadClock:
-    """Takes the times of a reading consumer; `monotonic_ns` and `wall_ns` are its clocks.
+    """Measures how long a consumer reads; `monotonic_ns` and `wall_ns` are its clocks.
 
-    The wall clock is read once, so that a step of it changes no duration.
+    The wall clock is read only once, so a step of it changes no duration.
     """
 
     def __init__(
@@ -180,33 +181,33 @@ class ReadClock:
         self._rebalanced = self._rebalanced_by_last = 0
 
     def wall(self, monotonic_ns: int) -> int:
-        """The wall's time at a monotonic one, ns since the epoch."""
+        """The wall time at a monotonic time, ns since the epoch."""
         return monotonic_ns + self._wall_offset_ns
 
     def begin(self) -> None:
-        """The reading begins."""
+        """Begin to measure."""
         self._began = self._last = self._now()
 
     def arrived(self) -> None:
-        """Messages were read just now."""
+        """Record that messages were read just now."""
         self._last = self._now()
         since = self._rebalancing_since
         self._rebalanced_by_last = self._rebalanced + (0 if since is None else self._last - since)
 
     def rebalance_begins(self) -> None:
-        """There are no partitions from now on; again, nothing happens."""
+        """Record that a rebalance begins; does nothing if one is in progress."""
         if self._rebalancing_since is None:
             self._rebalancing_since = self._now()
 
     def rebalance_ends(self) -> None:
-        """The partitions are there."""
+        """Record that the partitions are assigned."""
         since, self._rebalancing_since = self._rebalancing_since, None
         if since is not None:
             self._rebalanced += self._now() - since
 
     @property
     def rebalanced_ns(self) -> int:
-        """How long there were no partitions so far, the present rebalance apart."""
+        """How long finished rebalances took, ns."""
         return self._rebalanced
 
     def figures(self, *, messages: int, value_bytes: int, lag: int | None) -> ReadFigures:
@@ -226,6 +227,6 @@ def _utc(wall_ns: int) -> datetime:
 
 
 def _local(wall_ns: int) -> str:
-    """As Kafka's tool prints a time: this machine's zone, and milliseconds behind a colon."""
+    """A time as Kafka's tool prints it: in this host's zone, with milliseconds after a colon."""
     at = _utc(wall_ns).astimezone()
     return f"{at:%Y-%m-%d %H:%M:%S}:{at.microsecond // 1000:03d}"

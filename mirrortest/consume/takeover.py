@@ -1,4 +1,4 @@
-"""When a partition is taken over that another consumer has, and reads no more."""
+"""When to take over a partition that its owner no longer reads."""
 
 from __future__ import annotations
 
@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 PARTED_SECONDS = 10.0
-"""How long a share stays free for its consumer after that one's last save as it ended."""
+"""How long a partition is left to its owner after the owner has ended and saved its last state."""
 SILENT_SECONDS = 60.0
-"""The same after the last save of a consumer that did not save as it ended; at least:"""
+"""The same after the last sign of life of an owner that saved no last state, but at least
+`SILENT_SAVES` state intervals."""
 SILENT_SAVES = 12
-"""So many state intervals."""
+"""See `SILENT_SECONDS`."""
 _MOST_SECONDS = 15.0
-"""The most that one round adds to a silence: this process may have been paused itself."""
+"""The most that one round adds to an owner's silence: this process may have been paused itself."""
 
 
 class Takeover:
-    """Watches the partitions of other fixed shares that are still to be read.
+    """Watches other consumers' partitions that still have to be read.
 
-    Of a group those that are assigned to us and were claimed from us: by a member that the group
-    had given up, and that may have ended since.
+    In a group these are the partitions that are assigned to us, and that another member has claimed
+    from us: one that the group had removed, and that may have ended since.
     """
 
     def __init__(
@@ -47,23 +48,23 @@ class Takeover:
         """Partition -> its owner's last claim or save, and the seconds since."""
 
     async def take_abandoned(self, unread: Collection[TopicPartition]) -> None:
-        """Take those of these partitions that no consumer reads any more; called in each round.
+        """Take over those of these partitions that no consumer reads; called after each round.
 
-        Raises ClusterError, after which the next round tries again.
+        Raises ClusterError; the next call tries again.
         """
         now, store = self._monotonic(), self._context.store
-        passed, self._last = min(now - self._last, _MOST_SECONDS), now
+        elapsed, self._last = min(now - self._last, _MOST_SECONDS), now
         if self._context.options.group is not None:
             unread = self._context.reader.assignment().intersection(unread)
         before, self._silent = self._silent, {}
         for at in unread:
             activity = store.owner_activity(at)
             last, seconds = before.get(at, (None, 0.0))
-            self._silent[at] = (activity, seconds + passed if activity == last else 0.0)
+            self._silent[at] = (activity, seconds + elapsed if activity == last else 0.0)
         due = [at for at, (_, seconds) in self._silent.items() if seconds >= self._patience(at)]
         if not due:
             return
-        # Afterwards all that was written by now is applied, a live owner's last save, too.
+        # Afterwards all earlier records are applied, including a live owner's last save.
         await store.caught_up()
         for at in due:
             activity, seconds = self._silent[at]

@@ -1,6 +1,6 @@
-"""One topic in a judging round: the ledger compared with all that any consumer has seen.
+"""One topic in a judging round: the ledger compared with what all consumers have seen.
 
-When a missing message is claimed lost is specified in `verify.loss`.
+`verify.loss` specifies when a missing message is claimed lost.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ class TopicJudge:
     policy: ExpectPartition
     losses: Losses
     counts: list[int] = field(default_factory=list)
-    """Every partition count that the destination is known to have had: `JudgedTopics.in_force`."""
+    """The destination's partition counts so far: the list of `JudgedTopics.in_force`."""
     compact: bool = False
-    """Whether any consumer ever saw that the destination compacts the topic; else nobody knows
-    what made the holes in its offsets."""
+    """Whether any consumer ever saw that the destination compacts the topic. If not, the cause of
+    holes in its offsets is unknown."""
     first_id: str | None = None
     """Kafka's id of the topic that this consumer first saw under this name."""
     closing: ClosingSnapshot | None = None
@@ -49,22 +49,24 @@ class TopicJudge:
     topic_ids: set[str] = field(default_factory=set)
     """Kafka's ids of the topics of this name that consumers of the run have read, or saw first."""
     stamped_at_source: bool = False
-    """Whether the source's brokers stamp the topic's records, as producers recorded."""
+    """Whether the source's brokers stamp the topic's records, by the ledger."""
     uncommitted: bool = False
-    """Whether any consumer read messages that may be of aborted transactions."""
+    """Whether any consumer read messages that may be from aborted transactions."""
     lost_states: list[PartitionChecker] | None = None
-    """States that no present one continues; None where present states know of all these topics."""
+    """The checkers of states that no present state continues; None if no state was lost, and the
+    present states cover all topics of this name."""
     _planned: set[int] = field(default_factory=set)
     """The partition counts that producers planned for."""
     _unrecorded_since: dict[StreamId, int] = field(default_factory=dict)
-    """Streams seen that the ledger did not know, and when that was first found."""
-    _known: dict[StreamId, tuple[tuple[object, ...], StreamVerdict]] = field(default_factory=dict)
-    """The last verdict on each stream, and what it rests on."""
+    """Stream that was seen and is not in the ledger -> when that was first found, monotonic ns."""
+    _cached: dict[StreamId, tuple[tuple[object, ...], StreamVerdict]] = field(default_factory=dict)
+    """The last verdict on each stream, with the inputs that it depends on."""
 
     def note(self, lane: LaneRecord, elapsed_ns: int) -> None:
-        """Start the clock for what the ledger newly vouches for.
+        """Start the deadline of seqs that the ledger newly records as acknowledged.
 
-        The destination may have had the partitions for which its producer planned its lanes.
+        Also notes the destination's partition count for which the producer planned its lanes: the
+        destination may have had it.
         """
         if lane.destination_partitions:
             self._planned.add(lane.destination_partitions)
@@ -72,20 +74,20 @@ class TopicJudge:
         self.losses.note(lane.stream, lane.acked, elapsed_ns)
 
     def first_topic_id(self, topic_id: str | None) -> str | None:
-        """Kafka's id of the topic that was seen first under this name; it may be this one."""
+        """Kafka's id of the topic that was seen first under this name; `topic_id` if none was."""
         self.first_id = self.first_id or topic_id
         self.topic_ids |= {self.first_id} if self.first_id else set()
         return self.first_id
 
     def close(self, closing: ClosingSnapshot) -> None:
-        """Take in where the topic ended when all was judged, be it that another saw it."""
+        """Join a closing snapshot, ours or another consumer's, with the present one."""
         self.closing = closing.joined(self.closing)
 
     def claim_losses(self, topic_round: TopicRound, checkers: Checkers) -> Numbers:
-        """Claim what `losses` allows, and judge its streams again; the numbers newly claimed."""
-        news = self.losses.settle(topic_round.in_flight, checkers)
-        topic_round.judge_again(news)
-        return news
+        """Claim what `losses` allows, and judge those streams again; the newly claimed seqs."""
+        new_claims = self.losses.settle(topic_round.in_flight, checkers)
+        topic_round.judge_again(new_claims)
+        return new_claims
 
     def verdict(
         self,
@@ -99,8 +101,8 @@ class TopicJudge:
     ) -> StreamVerdict:
         """The verdict on a stream as of now.
 
-        `ledger_complete`: a lane of its producer that the ledger does not know cannot exist;
-        `explained` is what compaction explains of it, in the source, too, if that is compacted.
+        `ledger_complete`: its producer has no lane that is not in the ledger. `explained`: what
+        compaction explains of the missing messages, including the source's if `source_compacted`.
         """
         fragments, claimed = index.fragments(stream), self.losses.claimed.get(stream)
         seen_before = self._seen_before(stream)
@@ -115,10 +117,11 @@ class TopicJudge:
             *sorted(self._planned),
             [(number, fragment, fragment.mark) for number, fragment in fragments.items()],
         )
-        known = self._known.get(stream)
-        # Most streams are those of producers that have ended. Under compaction others count, too.
-        if known is not None and known[0] == rests_on and not explained:
-            return known[1]
+        cached = self._cached.get(stream)
+        # Most streams are of producers that have ended. A verdict with `explained` is not cached,
+        # because it depends on other streams, too.
+        if cached is not None and cached[0] == rests_on and not explained:
+            return cached[1]
         verdict = judge(
             stream,
             fragments,
@@ -136,13 +139,13 @@ class TopicJudge:
         if not (self.compact or source_compacted):
             verdict.add(Finding.INCONCLUSIVE, verdict.found.pop(Finding.COMPACTED, NOTHING))
         if explained:
-            self._known.pop(stream, None)  # it rests on other streams, too
+            self._cached.pop(stream, None)
         else:
-            self._known[stream] = rests_on, verdict
+            self._cached[stream] = rests_on, verdict
         return verdict
 
     def _seen_before(self, stream: StreamId) -> IntervalSet | None:
-        """What lost states had seen of a stream; None: all that was there is in present ones."""
+        """The seqs of a stream that lost states had seen; None if no state was lost."""
         if self.lost_states is None:
             return None
         seen = IntervalSet()
@@ -152,10 +155,10 @@ class TopicJudge:
         return seen
 
     def awaits_ledger(self, topic_round: TopicRound, elapsed_ns: int) -> bool:
-        """Whether streams were seen, for less than a deadline, of which the ledger does not know.
+        """Whether some streams are not in the ledger, and were first seen less than a deadline ago.
 
-        Copies of a topic may run ahead of the ledger's copy. What a producer vouches for too late
-        must not be called a phantom meanwhile.
+        The copy of a topic may be ahead of the ledger's copy. Until the ledger's records arrive,
+        the messages must not be called phantoms.
         """
         self._unrecorded_since = {
             s: self._unrecorded_since.get(s, elapsed_ns) for s in topic_round.unrecorded
@@ -166,7 +169,7 @@ class TopicJudge:
     def missing(
         self, stream: StreamId, lane: LaneRecord, index: FragmentIndex, elapsed_ns: int
     ) -> Missing:
-        """What is missing of a stream, for `verify.compaction`."""
+        """The missing seqs of a stream, for `verify.compaction`."""
         fragments, seen_before = index.fragments(stream), self._seen_before(stream)
         numbers = lane.acked - (seen_before or NOTHING)
         for fragment in fragments.values():
@@ -179,19 +182,19 @@ class TopicJudge:
         return Missing(numbers, due | numbers & self.losses.claimed.get(stream, NOTHING), homes)
 
     def homes(self, lane: LaneRecord | None) -> frozenset[int]:
-        """The destination partitions to which a lane belongs, or did; none where nobody knows."""
+        """The destination partitions where a lane belongs, or belonged; empty if unknown."""
         if lane is None or not lane.source_partitions:
             return frozenset()
         source = partition_of(lane_key(lane.stream.lane), lane.source_partitions)
         return homes_of(self.policy, lane.stream.lane, source, self._possible_counts(lane))
 
     def _possible_counts(self, lane: LaneRecord | None) -> set[int]:
-        """The partition counts that the destination had, or that a producer planned for."""
+        """The partition counts that the destination had, or for which a producer planned."""
         planned = lane.destination_partitions if lane else 0
         return {*self.counts, *self._planned, planned}
 
     def lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
-        """What the ledger vouches for of the topic."""
+        """The ledger's records of the topic's lanes."""
         return {
             stream: lane
             for stream, lane in ledger.lanes_of(self.run).items()
@@ -200,10 +203,10 @@ class TopicJudge:
 
 
 class TopicRound:
-    """How a topic stands in a round: the verdict on each of its streams.
+    """One topic in a round: the verdict on each of its streams, once all `steps` were taken.
 
-    Of the ledger as it is now, and of checkers that nobody changes meanwhile. Complete once all
-    `steps` were taken.
+    It judges by the ledger as of its creation, and by checkers that must not change meanwhile.
+    `closed`: the ledger is complete, so that messages of streams that it lacks can be phantoms.
     """
 
     def __init__(
@@ -217,27 +220,27 @@ class TopicRound:
     ) -> None:
         self.verdicts: dict[StreamId, StreamVerdict] = {}
         self.overdue: dict[StreamId, IntervalSet] = {}
-        """The numbers past their deadline at `elapsed_ns`, neither seen nor claimed."""
+        """The seqs in flight whose deadline had passed at `elapsed_ns`."""
         self.unrecorded: list[StreamId] = []
-        """Streams that were seen, and of which the ledger knows nothing."""
+        """Streams that were seen and are not in the ledger."""
         self._judge = judge
         self._lanes = judge.lanes(ledger)
         self._checkers = checkers
         self._elapsed_ns = elapsed_ns
         claims = ledger.registrations(judge.run) if closed else ()
-        # A ledger's copy may have forgotten producers that have ended, and who writes to topics
-        # that its registration does not name is another one with its id: of those nothing is
-        # proven.
+        # Nothing is proven of producers without a registration that names this topic. The ledger's
+        # copy may have expired the records of producers that have ended. And messages in a topic
+        # that the registration does not name are from another producer with the same id.
         self._closed = {
             (claim.producer, claim.incarnation) for claim in claims if judge.source in claim.lanes
         }
-        """The incarnations of which everything is recorded and judged."""
+        """(producer, incarnation) of which the ledger has all lanes in this topic."""
         self._index = FragmentIndex()
         self._explained: dict[StreamId, Explained] = {}
-        """What compaction explains of streams, of those lanes that were asked for."""
+        """Stream -> what compaction explains of it; filled lane by lane, on demand."""
 
     def steps(self) -> Iterator[None]:
-        """Judge stream by stream, each a small step: who waits for the next one may rest before."""
+        """Judge stream by stream, in small steps: the caller may yield to other tasks between."""
         for number, checker in self._checkers.items():
             self._index.add(number, checker)
             yield
@@ -253,15 +256,15 @@ class TopicRound:
             yield
 
     def completed(self) -> TopicRound:
-        """Itself, with all steps taken."""
+        """Take all steps; returns itself."""
         for _ in self.steps():
             pass
         return self
 
     def in_flight(self, stream: StreamId) -> IntervalSet:
-        """The acknowledged numbers that were neither seen nor claimed, and would be if there.
+        """The acknowledged seqs that are in flight: not seen, not claimed, and not explained.
 
-        What compaction explains may have been there once.
+        Seqs that may be in an unread range, or that compaction explains, are not in flight.
         """
         verdict = self.verdicts.get(stream)
         return IntervalSet() if verdict is None else verdict.having(Finding.IN_FLIGHT)
@@ -271,24 +274,24 @@ class TopicRound:
         return sum(fragment.messages for fragment in self._index.fragments(stream).values())
 
     def partitions(self, stream: StreamId) -> frozenset[int]:
-        """Where a stream belongs in the destination; where that is unknown, where it was seen."""
+        """The partitions where a stream belongs; if that is unknown, where it was seen."""
         homes = self._judge.homes(self._lanes.get(stream))
         return homes or frozenset(self._index.fragments(stream))
 
     def judge_again(self, streams: Iterable[StreamId]) -> None:
-        """After claims of these."""
+        """Judge streams again after their losses were claimed."""
         for stream in streams:
             self._judge_stream(stream)
             self.overdue.pop(stream, None)
 
     @property
     def judged(self) -> bool:
-        """Whether every acknowledged number was seen or claimed, or may stand where nobody read."""
+        """Whether no acknowledged seq is in flight any more."""
         return not any(verdict.having(Finding.IN_FLIGHT) for verdict in self.verdicts.values())
 
     @property
     def ledger_size(self) -> LedgerSize:
-        """How much the ledger vouches for of the topic."""
+        """How much the ledger records of the topic."""
         return len(self._lanes), sum(lane.acked.count for lane in self._lanes.values())
 
     def _judge_stream(self, stream: StreamId) -> None:
@@ -302,7 +305,7 @@ class TopicRound:
         )
 
     def _explanation(self, stream: StreamId) -> Explained | None:
-        """What compaction explains of a stream; None: nothing, or nothing of it is missing."""
+        """What compaction explains of a stream; None: nothing, or nothing is missing."""
         lane = self._lanes.get(stream)
         if lane is None or not (self._source_compacted or self._holed):
             return None
@@ -317,7 +320,7 @@ class TopicRound:
 
     @cached_property
     def _source_compacted(self) -> bool:
-        """Whether any producer saw that: one that ended before it was so cannot say it."""
+        """Whether any producer saw the source compact the topic; one that ended before did not."""
         return any(lane.compacted for lane in self._lanes.values())
 
     @cached_property
@@ -329,7 +332,7 @@ class TopicRound:
         return found
 
     def _explain(self, number: int) -> None:
-        """Find out what compaction explains of a lane's streams, which compete for its holes."""
+        """Compute what compaction explains of a lane's streams, which compete for its holes."""
         missing = {
             lane.stream: self._judge.missing(lane.stream, lane, self._index, self._elapsed_ns)
             for lane in self._of_lane[number]

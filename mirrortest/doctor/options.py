@@ -1,4 +1,4 @@
-"""What is to be checked."""
+"""What the doctor checks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mirrortest.seqlog.options import LogPlace
 
 @dataclass(frozen=True, kw_only=True)
 class DoctorOptions(LogPlace):
-    """A validated request, and the options of `mirrortest doctor` that give it.
+    """A validated request, and the options of `mirrortest doctor` for it.
 
-    `topics` are names in the source. `mapping` is None where the mirror's names are to be found.
+    `topics` are names in the source. `mapping` is None if the doctor must find the mirror's names.
     A side without a client is not checked.
 
     Raises:

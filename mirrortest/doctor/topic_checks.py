@@ -1,4 +1,4 @@
-"""Topics of one cluster, as its brokers describe them, and what is wrong with each for a test."""
+"""Topics of one cluster as its brokers describe them, and the checks of each for a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _SHORT_RETENTION_MS = 3_600_000
 _OLDEST = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
-"""How old a record may be, ms; the second is the first's older name."""
+"""Limits of a record's age, ms; the second is the first's older name."""
 _UNBOUNDED_MS = (1 << 63) - 1
 
 
@@ -25,9 +25,9 @@ class Topic(NamedTuple):
     """A topic that exists.
 
     Attributes:
-        records: how many offsets its partitions span; of a compacted topic fewer records are left.
-        config: its configuration; None where the cluster does not show it to us.
-        operations: what we may do with it; None where the cluster does not say.
+        records: how many offsets its partitions span; a compacted topic has fewer records.
+        config: its configuration; None if our principal cannot read it.
+        operations: what our principal is allowed to do; None if the cluster does not report it.
     """
 
     name: str
@@ -38,17 +38,17 @@ class Topic(NamedTuple):
 
     @property
     def compacted(self) -> bool:
-        """Whether its cleanup policy compacts it, as far as is known."""
+        """Whether its cleanup policy compacts it; False if that is unknown."""
         return "compact" in (self.config or {}).get("cleanup.policy", "")
 
     @property
     def most_bytes(self) -> int:
-        """Its `max.message.bytes`, Kafka's default where that is unknown."""
+        """Its `max.message.bytes`; Kafka's default if that is unknown."""
         return int((self.config or {}).get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
 
 
 async def described(admin: Admin, names: Iterable[str]) -> dict[str, Topic]:
-    """Those of these topics that exist.
+    """Describe those of these topics that exist.
 
     Raises:
         ClusterError: the cluster does not answer, or refuses.
@@ -76,7 +76,7 @@ async def _config(admin: Admin, name: str) -> dict[str, str] | None:
 def permission_checks(
     subject: str, topic: Topic, needed: Iterable[Operation], wanted: Iterable[Operation] = ()
 ) -> Iterator[Check]:
-    """What we may not do with a topic, and have to."""
+    """Report operations that our principal lacks: `needed` as errors, `wanted` as warnings."""
     if topic.operations is None:
         return
     for level, operations, without in (
@@ -95,7 +95,7 @@ def permission_checks(
 
 
 def message_topic_check(subject: str, topic: Topic) -> Check:
-    """A topic of messages: its shape, how long it keeps them, whether it is compacted."""
+    """Check a topic of messages: its partitions, retention and compaction."""
     found = f"{topic.name}: {number(topic.partitions, 'partition')}"
     if topic.config is None:
         return Check(Level.OK, subject, f"{found}; its configuration is not shown to us")
@@ -121,7 +121,7 @@ def message_topic_check(subject: str, topic: Topic) -> Check:
 
 
 def timestamp_checks(subject: str, topic: Topic) -> Iterator[Check]:
-    """What a topic of messages does to timestamps, or refuses because of them."""
+    """Check whether a topic replaces timestamps, or refuses records because of them."""
     config = topic.config or {}
     if stamps_records(config):
         yield Check(
@@ -146,7 +146,7 @@ def timestamp_checks(subject: str, topic: Topic) -> Iterator[Check]:
 
 
 def table_topic_check(subject: str, topic: Topic) -> Check:
-    """A topic that is a table (ledger, states): one partition, compacted only."""
+    """Check a topic that is a table (ledger, states): one partition, compacted only."""
     if topic.partitions != 1:
         return Check(
             Level.ERROR,

@@ -1,9 +1,9 @@
 """Applies all acts that fall on one message: a pure function.
 
-They are applied in this order, whatever their order in the specification; several of one kind in
-the specification's:
+Acts are applied in this order, whatever their order in the specification; several acts of one kind
+in the specification's order:
 
-1. drop-producer, drop-partition, drop-tail, drop-run, drop: the first one takes the message;
+1. drop-producer, drop-partition, drop-tail, drop-run, drop: the first one drops the message;
 2. merge-topics;
 3. change-id, change-seq, change-time, change-descriptor, strip-header, rename-header,
    change-payload, truncate, extend, add-header, rekey, restamp;
@@ -11,8 +11,8 @@ the specification's:
 5. swap, hold, delay: the first one defers it, unless it was moved;
 6. duplicate, duplicate-later, other-run, replay (see `injector`).
 
-After an act that removes a message or its id, no further act is applied. A message that is too
-small for a proof must not become another valid message: such an act is not applied.
+After an act that removes a message or its id, no further act is applied. An act that would turn a
+message that is too small for a proof into another valid message is not applied.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.records import encode_record
 from mirrortest.faults.seeded_random import Draw
 from mirrortest.faults.selection import scope_of
-from mirrortest.verify.anomaly import DROPS, HELD, MOVES, Anomaly
+from mirrortest.verify.anomaly import DROPS, HELD_BACK, MOVES, Anomaly
 from mirrortest.wire.message import decode
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mirrortest.wire.message import Record
     from mirrortest.wire.stream import ProducerId
 
-DEFERRALS = (*HELD, Anomaly.DELAY)
+DEFERRALS = (*HELD_BACK, Anomaly.DELAY)
 REPETITIONS = (
     Anomaly.DUPLICATE,
     Anomaly.DUPLICATE_LATER,
@@ -50,9 +50,9 @@ _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 
 class Subject(NamedTuple):
-    """The message acted on: its place in the source, and its id.
+    """The message on which an act falls: its place in the source, and its id.
 
-    `id`, `form` are None, `lane` and `seq` -1, where it cannot be read.
+    If it cannot be read, `id` and `form` are None, `lane` and `seq` -1.
     """
 
     topic: str
@@ -70,7 +70,7 @@ class Subject(NamedTuple):
 
 
 class TruthRow(NamedTuple):
-    """A row of the truth, without the place in the destination, which is added when written."""
+    """A row of the truth, without the offset in the destination, which is added once written."""
 
     act: int
     kind: Anomaly
@@ -81,7 +81,7 @@ class TruthRow(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a record goes: the source topic in whose copy, and the partition there."""
+    """Where a record is written: to this partition of the copy of this source topic."""
 
     topic: str
     partition: int
@@ -93,11 +93,11 @@ class AlteredMessage:
 
     Attributes:
         subject: the message as it was.
-        raw: what is written; None where it is dropped.
+        raw: the record to write; None if it is dropped.
         target: where it is written.
-        faults: what was done to it.
-        lost_id: its id can no longer be read.
-        moved: it is written to another partition or topic.
+        faults: the rows of the acts that were applied.
+        lost_id: whether its id can no longer be read.
+        moved: whether it is written to another partition or topic.
         remaining: the acts of steps 5 and 6, by their indices.
     """
 
@@ -126,8 +126,8 @@ def alter_message(
 ) -> AlteredMessage:
     """Apply steps 1 to 4 to one message.
 
-    `record` is `raw` decoded, None where that is impossible; `partitions` are the counts of the
-    source's topics.
+    `record` is `raw` decoded; None if it cannot be decoded, or no act changes the content.
+    `partitions` are the partition counts of the source's topics.
     """
     altered = AlteredMessage(subject, raw, Target(subject.topic, subject.partition))
     scope = scope_of(subject.topic, subject.partition, subject.id, subject.lane)

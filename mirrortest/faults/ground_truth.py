@@ -1,8 +1,8 @@
-"""The ground truth: what the faulty mirror did, to compare with what was found.
+"""The ground truth: what the faulty mirror did, to compare with the findings.
 
-A directory with Parquet files of the columns below and `truth.json`, which names the valid files,
-the specification, and what was read and written. A file that it does not name was written by a
-mirror that was killed before its save was complete; the next one records its rows again.
+It is a directory with Parquet files of the columns below and `truth.json`, which has the names of
+the valid files, the specification, and the counts of what was read and written. A file that it does
+not name was written by a mirror that was killed during a save; the next one records its rows again.
 """
 
 from __future__ import annotations
@@ -50,20 +50,21 @@ TRUTH = pa.schema(
 """One row per act and destination record, or per act and message where nothing was written.
 
 `act` is the act's index in the specification. `topic`, source partition and offset, run to seq and
-`form` are of the message acted on (run to form null where it cannot be read). `part` is the header
-that was changed, or where a truncated value ends (`fill`, `descriptor`, `header`, `numbers`, `id`).
+`form` are of the message acted on (run to form null if it cannot be read). `part` is the header
+that was stripped, renamed or added, or where a truncated value ends (`fill`, `descriptor`,
+`header`, `numbers`, `id`).
 `overtaken` is, for swap, hold and delay, how many later messages of its stream were written to its
 partition before it. An act that changed nothing has no row. For duplicates and replays the
-destination is that of the surplus copy; the copy includes the message's other changes, without
-further rows. For other-run it is that of the added message.
+destination is that of the surplus copy. The copy includes the message's other changes, which have
+no further rows. For other-run the destination is that of the added message.
 """
 
 
 class Deferral(BaseModel):
     """A message, or a later copy of one, that is written later.
 
-    `due` is the source offset after which it is written, `left_ns` the time that a delay still
-    has, `copy_of` whether it is a copy, and `overtaken` as in the rows.
+    `due` is the source offset after which it is written, `left_ns` the remaining time of a delay,
+    `copy_of` whether it is a copy, and `overtaken` the same as in the rows.
     """
 
     offset: int
@@ -75,7 +76,7 @@ class Deferral(BaseModel):
 
 
 class Partition(BaseModel):
-    """How many records of a source partition were read, the next offset, and what is deferred."""
+    """A source partition: the number of records read, the next offset, and what is deferred."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -114,7 +115,7 @@ def read_summary(path: Path | str) -> Truth:
     """Read a truth's summary.
 
     Raises:
-        MirrortestError: there is none, or this version cannot read it.
+        MirrortestError: there is no summary, or this version cannot read it.
     """
     file = Path(path) / TRUTH_FILE
     try:
@@ -131,7 +132,7 @@ def read_truth(path: Path | str) -> pa.Table:
     """Read a truth's rows, of the columns of `TRUTH`.
 
     Raises:
-        MirrortestError: there is none, or it cannot be read.
+        MirrortestError: there is no truth, or it cannot be read.
     """
     return rows_of(Path(path), read_summary(path))
 
@@ -140,7 +141,7 @@ def rows_of(folder: Path, truth: Truth) -> pa.Table:
     """The rows of the files that a summary names.
 
     Raises:
-        MirrortestError: one cannot be read.
+        MirrortestError: a file cannot be read.
     """
     tables = [TRUTH.empty_table()]
     for name in truth.files:
@@ -153,7 +154,7 @@ def rows_of(folder: Path, truth: Truth) -> pa.Table:
 
 @dataclass(frozen=True)
 class FaultyMirrorReport:
-    """Totals of a truth, over all restarts of the mirror; `acts` are its rows by kind."""
+    """Totals of a truth, over all restarts of the mirror; `acts` counts its rows by kind."""
 
     truth: str
     read: dict[str, int]
@@ -175,11 +176,11 @@ class FaultyMirrorReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The report for programs."""
+        """The report as JSON."""
         return {"version": REPORT_VERSION, **asdict(self), "seconds": round(self.seconds, 3)}
 
     def table(self) -> Table:
-        """The report for people."""
+        """The report as a table for a terminal."""
         records = {
             f"{name} {topic}": count
             for name, found in (("read", self.read), ("written", self.written))

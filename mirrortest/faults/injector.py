@@ -1,17 +1,18 @@
-"""Injects faults into the records of one source partition: no I/O, fed with batches.
+"""Injects faults into the records of one source partition, batch by batch, without I/O.
 
 Records on which no act falls are copied in bulk. These acts change order and number:
 
 - **hold** writes the message after `distance` further offsets, and not before a later message of
-  its stream; **swap** right after the next message of its stream; **delay** after its time. A hold
-  or swap that is written in its place after all has no row in the truth. Where only messages of
-  other streams were written before it, `overtaken` is 0 in its row.
+  its stream; **swap** writes it right after the next message of its stream; **delay** after its
+  time. If no offset passed before a held or swapped message was written, it has no row in the
+  truth. If only messages of other streams were written before it, its row has `overtaken` 0.
 - **duplicate** writes the copies at once; **duplicate-later** after `distance` further offsets.
 - **other-run** writes a message of another run after the message.
 - **replay** writes the last `length` offsets of the partition once more, as they were written:
   without messages that were dropped, are deferred, or have lost their id.
 
-At the partition's end, and after a time of silence, all deferred messages but delays are written.
+When no record has come for `release_after` and the partition is read to its end, all deferred
+messages except delays are written.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _NEVER = 1 << 62
 
 
 class Write(NamedTuple):
-    """Records to write; `faults` are of its (one) record."""
+    """Records to write; if there are `faults`, they are those of its single record."""
 
     target: Target
     content: CopiedRows | RawRecord
@@ -75,8 +76,8 @@ class _Deferred:
 class PartitionInjector:
     """Injects the faults of one source partition.
 
-    `partitions` are the counts of the source's topics. All times are monotonic nanoseconds of the
-    caller's clock.
+    `partitions` are the partition counts of the source's topics. All times are monotonic
+    nanoseconds of the caller's clock.
     """
 
     def __init__(
@@ -91,21 +92,21 @@ class PartitionInjector:
         self._history = ReplayBuffer(max(lengths, default=0))
         self._fed_ns = 0
         self._reached = -1
-        """The last source offset that was fed."""
+        """The last source offset that was processed."""
         self._out = Output([], [])
 
     @property
     def replay_length(self) -> int:
-        """How many offsets before the next one `recall` needs, besides those deferred."""
+        """The number of offsets before the next one that `recall` needs, besides deferred ones."""
         return self._history.length
 
     @property
     def deferred(self) -> int:
-        """How many messages and copies are deferred."""
+        """The number of deferred messages and copies."""
         return len(self._deferred)
 
     def deferrals(self, now_ns: int) -> list[Deferral]:
-        """What is deferred, for `recall`."""
+        """The deferred messages and copies, for `recall` after a restart."""
         return [
             Deferral(
                 offset=each.altered.subject.offset,
@@ -121,7 +122,7 @@ class PartitionInjector:
     # -- input ------------------------------------------------------------------------------------
 
     def feed(self, batch: SourceBatch, now_ns: int) -> Output:
-        """Process the next records."""
+        """Process the next records; returns what to write."""
         self._fed_ns = now_ns
         chosen = self._selection.chosen(batch.messages)
         lo = 0
@@ -131,32 +132,32 @@ class PartitionInjector:
             self._release_due(now_ns)
             lo = row + 1
         self._copy(batch, lo, len(batch), now_ns)
-        return self._taken()
+        return self._take_output()
 
     def is_silent(self, now_ns: int) -> bool:
-        """Whether something waits for further records, and none has come for `release_after`."""
+        """Whether a message waits for further records, and none has come for `release_after`."""
         silent = now_ns - self._fed_ns >= self._spec.release_after * _NS
         return silent and any(deferred.kind is not Anomaly.DELAY for deferred in self._deferred)
 
     def tick(self, now_ns: int, *, ended: bool) -> Output:
-        """Write what is due by time, and, where the partition has `ended`, all but delays."""
+        """Write what is due by time; if the partition has `ended`, all except delays."""
         for deferred in list(self._deferred):
             if now_ns >= deferred.due_ns or (ended and deferred.kind is not Anomaly.DELAY):
                 self._release(deferred, now_ns)
-        return self._taken()
+        return self._take_output()
 
     def finish(self, now_ns: int) -> Output:
-        """Write all that is deferred: the mirror ends."""
-        while self._deferred:  # a message may have a later copy
+        """Write all that is deferred, when the mirror ends."""
+        while self._deferred:  # writing a message can defer a copy of it
             self._release(self._deferred[0], now_ns)
-        return self._taken()
+        return self._take_output()
 
     def recall(
         self, batch: SourceBatch, rows: int, deferrals: Iterable[Deferral], now_ns: int
     ) -> None:
-        """Process the first `rows` again, which were fed before a restart, without output.
+        """Process the first `rows` again, without output: they were processed before a restart.
 
-        Those in `deferrals` are deferred again, the others may be replayed.
+        Those in `deferrals` are deferred again; all of them can be replayed once written.
         """
         waiting: dict[int, list[Deferral]] = {}
         for each in deferrals:
@@ -167,7 +168,7 @@ class PartitionInjector:
                 break
             self._history.add_rows(batch, lo, row)
             lo = row + 1
-            altered = self._altered(batch, row, acts)
+            altered = self._apply_acts(batch, row, acts)
             self._history.add(altered)
             for each in waiting.get(altered.subject.offset, ()):
                 due_ns = now_ns + each.left_ns
@@ -182,7 +183,7 @@ class PartitionInjector:
         if rows:
             self._reached = batch.offset(rows - 1)
 
-    def _taken(self) -> Output:
+    def _take_output(self) -> Output:
         taken, self._out = self._out, Output([], [])
         return taken
 
@@ -217,7 +218,7 @@ class PartitionInjector:
 
     # -- records with faults --------------------------------------------------------------------
 
-    def _altered(self, batch: SourceBatch, row: int, acts: list[int]) -> AlteredMessage:
+    def _apply_acts(self, batch: SourceBatch, row: int, acts: list[int]) -> AlteredMessage:
         kinds = {self._spec.acts[index].kind for index in acts}
         record = record_at(batch.records, row) if kinds & CONTENT.keys() else None
         return alter_message(
@@ -230,7 +231,7 @@ class PartitionInjector:
         )
 
     def _alter(self, batch: SourceBatch, row: int, acts: list[int], now_ns: int) -> None:
-        altered = self._altered(batch, row, acts)
+        altered = self._apply_acts(batch, row, acts)
         self._reached = altered.subject.offset
         if altered.raw is None:
             self._out.faults.extend(altered.faults)
@@ -263,7 +264,7 @@ class PartitionInjector:
     def _write(
         self, altered: AlteredMessage, now_ns: int, further: tuple[TruthRow, ...] = ()
     ) -> None:
-        """Write a message itself, and its copies."""
+        """Write a message and its immediate copies, and defer its later copies."""
         subject = altered.subject
         if altered.raw is None:
             return
@@ -341,7 +342,7 @@ class PartitionInjector:
         fault = TruthRow(deferred.act, deferred.kind, altered.subject, detail)
         if deferred.is_copy and altered.raw is not None:
             self._out.writes.append(Write(altered.target, altered.raw, (fault,)))
-        # A hold or swap that nothing has passed is written in its place: no fault.
+        # A hold or swap that no offset has passed is written in its place: this is not a fault.
         elif passed or deferred.kind is Anomaly.DELAY:
             self._write(altered, now_ns, (fault._replace(overtaken=deferred.overtaken),))
         else:

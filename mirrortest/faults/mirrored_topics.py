@@ -1,4 +1,4 @@
-"""The topics to mirror; their copies are created, and get more partitions, as the source's do."""
+"""Finds the topics to mirror, creates their copies, and adds partitions as the source does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT_CONFIGS = (
     "segment.bytes",
     "segment.ms",
 )
-"""The configuration that a copy takes over from the source topic."""
+"""The configurations that a copy takes over from the source topic."""
 
 
 class MirroredTopics:
@@ -35,7 +35,7 @@ class MirroredTopics:
 
     Attributes:
         partitions: the source's topics and their partition counts.
-        faithful: those without faults by default: the ledger, and compacted topics.
+        faithful: those on which only acts that name them fall: the ledger, and compacted topics.
     """
 
     def __init__(self, options: FaultyMirrorOptions, source: Admin, destination: Admin) -> None:
@@ -68,16 +68,16 @@ class MirroredTopics:
         return added
 
     def selection(self, topic: str, partition: int) -> Selection:
-        """The acts that may fall on a partition."""
+        """The acts that can fall on a partition."""
         return Selection(self._options.spec, topic, partition, faithful=topic in self.faithful)
 
     async def _copy(self, topic: str, count: int) -> None:
-        """Create a topic's copy, or add partitions to it, where they are missing."""
+        """Create a topic's copy if it is missing, or add its missing partitions."""
         configs: dict[str, str] = {}
         try:
             found = await self._source.topic_config(topic)
             configs = {name: found[name] for name in _KEPT_CONFIGS if name in found}
-        except ClusterError as error:  # DescribeConfigs is a permission of its own
+        except ClusterError as error:  # DescribeConfigs is a separate permission
             _log.warning("cannot read the configuration of a topic", topic=topic, why=str(error))
         policy = configs.get("cleanup.policy", "")
         if topic == self._options.ledger_topic or policy.strip() == "compact":

@@ -72,7 +72,7 @@ class FaultyMirrorOptions:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
+        """Refuse invalid patterns."""
         for name, value in (("--topics", self.topics), ("--exclude", self.exclude)):
             for pattern in _patterns(value):
                 try:
@@ -83,7 +83,7 @@ class FaultyMirrorOptions:
             raise UsageError("--topics: name at least one topic, or use '.*'")
 
     def mirrors(self, topic: str) -> bool:
-        """Whether a topic of the source is to be mirrored."""
+        """Whether a topic of the source must be mirrored."""
         wanted, unwanted = _patterns(self.topics), _patterns(self.exclude)
         return any(re.fullmatch(each, topic) for each in wanted) and not any(
             re.fullmatch(each, topic) for each in unwanted

@@ -1,7 +1,7 @@
 """Applies one act to one record: a pure function for each kind, for both forms of message.
 
-Each returns the changed record, or None where the act does not apply (to strip a header that does
-not exist, to change an empty payload). A change always changes some byte.
+Each returns the changed record, or None if the act does not apply (to strip a header that does not
+exist, to change an empty payload). A change always changes at least one byte.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Where a part of a message is: in a header's value, or in the record's (`header` "")."""
+    """The position of a message's part: in a header's value, or in the record's (`header` "")."""
 
     header: str
     lo: int
@@ -48,7 +48,7 @@ class Span(NamedTuple):
 
 
 def span_of(record: Record, part: str) -> Span | None:
-    """Where `part` (a header's name, or `FILL`) is; None where the message has none."""
+    """The span of `part` (a header's name, or `FILL`); None if the message lacks it."""
     if form_of(record) is Form.HEADERS:
         if part == FILL:
             return Span("", 0, len(record.value or b""))
@@ -103,7 +103,7 @@ def _with_byte(raw: bytes, at: int, byte: int) -> tuple[bytes, str]:
 
 
 def _another(draw: Draw, byte: int, of: bytes) -> int:
-    """One of `of` that is not this byte."""
+    """A random byte of `of` other than this one."""
     others = of.replace(bytes([byte]), b"")
     return others[draw.below(len(others))]
 
@@ -120,7 +120,7 @@ def _change_in(
         return None
     raw = _read(record, span)
     at = draw.below(len(raw))
-    for step in range(len(raw)):  # from a random position on, the first that may be changed
+    for step in range(len(raw)):  # take the first that can be changed, from a random position on
         position = (at + step) % len(raw)
         choice = allowed(raw, position)
         if choice:
@@ -130,7 +130,7 @@ def _change_in(
 
 
 def _id_bytes(raw: bytes, position: int) -> bytes:
-    """The id stays valid: its separators and its form are kept."""
+    """The bytes allowed at a position, so that the id keeps its separators and its form."""
     incarnation_at = raw.rfind(b".") + 1
     if b"@" in raw and position >= incarnation_at:
         return _DIGITS[1:] if position == incarnation_at else _DIGITS
@@ -250,4 +250,4 @@ CONTENT: dict[Anomaly, Callable[[Act, Record, Draw], Change | None]] = {
     Anomaly.REKEY: _rekey,
     Anomaly.RESTAMP: _restamp,
 }
-"""What applies each kind that changes a record, in the order in which they are applied."""
+"""The function for each kind that changes a record, in the order of their application."""

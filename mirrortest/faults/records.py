@@ -1,4 +1,4 @@
-"""Records as they are copied: the bytes after a record's offset delta stay as they are.
+"""Records to copy: the bytes after a record's offset delta are copied unchanged.
 
 Only a record that an act changes is decoded and encoded again.
 """
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
     from mirrortest.wire.record_batch import RecordArrays
 
 # A header name that is not UTF-8 is written as the same bytes.
-_ODD = "surrogateescape"
+_NON_UTF8 = "surrogateescape"
 _NO_HEADERS = 1
 """Size of a header section without headers, in bytes."""
 
 
 class RawRecord(NamedTuple):
-    """A record as it is written: its key, value and headers in Kafka's encoding, and its time."""
+    """A record to write: its key, value and headers in Kafka's encoding, and its timestamp."""
 
     tail: bytes
     timestamp_ms: int
 
     def digest(self) -> bytes:
-        """A digest of its content and time."""
+        """A digest of its content and timestamp."""
         stamp = self.timestamp_ms.to_bytes(8, "big", signed=True)
         return hashlib.blake2b(self.tail + stamp, digest_size=16).digest()
 
@@ -50,7 +50,7 @@ def raw_record(records: RecordArrays, row: int) -> RawRecord:
 
 def record_at(records: RecordArrays, row: int) -> Record | None:
     """One record, decoded so that `encode_record` writes the same; None if it cannot be read."""
-    return batch_decoder.record_at(records, row, errors=_ODD)
+    return batch_decoder.record_at(records, row, errors=_NON_UTF8)
 
 
 def form_of(record: Record) -> Form:
@@ -69,7 +69,7 @@ def form_at(records: RecordArrays, row: int) -> Form:
 
 def encode_record(record: Record) -> RawRecord:
     """A record in Kafka's encoding."""
-    tail = record_tail(record.key, record.value, record.headers, errors=_ODD)
+    tail = record_tail(record.key, record.value, record.headers, errors=_NON_UTF8)
     return RawRecord(tail, record.timestamp_ms)
 
 
@@ -86,7 +86,7 @@ class CopiedRows:
 
     @property
     def size(self) -> int:
-        """Bytes that are copied."""
+        """The number of bytes that are copied."""
         records, last = self.records, self.hi - 1
         end = int(records.headers_start[last] + records.headers_len[last])
         return end - int(records.key_start[self.lo])

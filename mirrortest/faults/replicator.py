@@ -1,7 +1,7 @@
 """Copies records from the source through the injectors to the destination.
 
-Where a cluster goes away, a replicator ends, and the next one continues from the truth as it was
-last saved.
+When a cluster becomes unreachable, the replicator ends. The next one continues from the truth that
+was saved last.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _POLL_SECONDS = 0.1
 _GROUP_BYTES = 4 << 20
 _PROGRESS_SECONDS = 0.5
 READY = "the mirror is ready"
-"""Logged once it reads; the lab waits for it."""
+"""Logged when mirroring begins; the lab waits for it."""
 _RETRY_SECONDS = 1.0
 
 
@@ -61,6 +61,7 @@ async def run(
         ClusterError: a cluster cannot be reached at the start.
         UsageError: the truth is of another specification, or its directory cannot be written.
         RefusedError: the destination refuses a record.
+        MirrortestError: it was stopped while a cluster was unreachable.
     """
     started_ns = time.monotonic_ns()
     has_mirrored = False
@@ -74,7 +75,7 @@ async def run(
             has_mirrored = has_mirrored or replicator.has_mirrored
             if not has_mirrored:
                 raise
-            if str(error) != last_error:  # once, however long it lasts
+            if str(error) != last_error:  # logged once, however long it lasts
                 last_error = str(error)
                 _log.warning("mirroring was interrupted", why=last_error)
         if await set_within(stop, _RETRY_SECONDS):
@@ -86,7 +87,7 @@ async def run(
 
 
 class Replicator:
-    """Connections, injectors and writers, until the end or until a cluster goes away.
+    """Connections, injectors and writers, until the end or until a cluster is unreachable.
 
     Attributes:
         has_mirrored: whether it began to mirror.
@@ -101,7 +102,7 @@ class Replicator:
         self._decoders: dict[str, BatchDecoder] = {}
         self._unrecorded = UnrecordedWrites()
         self._searched: dict[At, int] = {}
-        """Where each source partition ended when `_unrecorded` was read."""
+        """The end offset of each source partition when `_unrecorded` was read."""
         self._changed = False
         self._source: Admin
         self._destination: Admin
@@ -162,7 +163,7 @@ class Replicator:
             if options.idle_timeout is not None and now - busy >= options.idle_timeout:
                 if await self._at_end():
                     break
-                busy = now  # this process stood still: there are records to fetch
+                busy = now  # this process was suspended: there are records to fetch
 
     async def _at_end(self) -> bool:
         """Whether the source has been read to its end."""
@@ -170,14 +171,14 @@ class Replicator:
         return all(self._truth.read(*at).next >= end for at, end in ends.items())
 
     async def _finish(self) -> None:
-        """Write everything, also what is deferred, and close the truth."""
+        """Write everything, deferred messages included, and save the complete truth."""
         for injector in self._injectors.values():
             await self._write(injector.finish(time.monotonic_ns()))
         await self._save(clean=True)
         self._show()
 
     async def _save(self, *, clean: bool = False) -> None:
-        """Wait until all output is written, and save the truth of it."""
+        """Wait until all output is written, then save the truth."""
         await self._writers.drain()
         now_ns = time.monotonic_ns()
         for at, injector in self._injectors.items():
@@ -219,7 +220,7 @@ class Replicator:
     async def _tick(self) -> None:
         now_ns = time.monotonic_ns()
         silent = [at for at, injector in self._injectors.items() if injector.is_silent(now_ns)]
-        # A silent partition may have a backlog: deferred messages wait until it is read.
+        # A silent partition can have unread records: deferred messages wait until they are read.
         ends = await self._reader.end_offsets(silent)
         for at, injector in self._injectors.items():
             if injector.deferred:
@@ -233,7 +234,7 @@ class Replicator:
                     _log.warning("another producer writes to the copies", records=remaining)
 
     def _batch(self, at: At, batches: list[FetchedBatches], offset: int) -> SourceBatch | None:
-        """The batches' records from an offset on; None without records."""
+        """The batches' records from an offset on; None if there are no records."""
         buffers = [batch.buffer for batch in batches if batch.buffer is not None]
         if not buffers:
             return None
@@ -244,7 +245,7 @@ class Replicator:
         return SourceBatch(*at, records, decoder.decode(records))
 
     async def _write(self, output: Output) -> None:
-        """Queue an injector's output, but for records that are in the destination already."""
+        """Queue an injector's output, except records that are in the destination already."""
         self._changed = self._changed or bool(output.writes)
         for fault in output.faults:
             self._truth.record(fault, None, None, None)
@@ -262,7 +263,7 @@ class Replicator:
     # -- what to read ---------------------------------------------------------------------------
 
     async def _refresh_topics(self) -> None:
-        """Add new topics and partitions, from the positions in the truth."""
+        """Begin to mirror new topics and partitions, from their positions in the truth."""
         added = await self._topics.refresh()
         if not added:
             return
@@ -284,7 +285,7 @@ class Replicator:
         await self._save()
 
     async def _remember_ends(self, topics: Iterable[str]) -> None:
-        """Record where the copies end, before anything is written to them."""
+        """Record the end offsets of the copies, before anything is written to them."""
         copies = [self._options.mapping.destination_of(topic) for topic in topics]
         counts = await self._destination.partition_counts(copies)
         every = [(copy, number) for copy, count in counts.items() for number in range(count)]
@@ -292,7 +293,7 @@ class Replicator:
             self._truth.summary.ends.setdefault(copy, {}).setdefault(number, end)
 
     async def _recall(self, added: Iterable[At], begins: dict[At, int]) -> None:
-        """Read again what is deferred, and what a replay may repeat."""
+        """Read again the deferred messages, and those that a replay can repeat."""
         remaining: dict[At, int] = {}
         for at in added:
             position = self._truth.read(*at)
@@ -334,14 +335,14 @@ class Replicator:
     async def _find_unrecorded(self, recorded: dict[At, int]) -> None:
         """Find what a killed replicator wrote and did not record."""
         counts = await self._destination.partition_counts(topic for topic, _ in recorded)
-        there = {at: end for at, end in recorded.items() if at[1] < counts.get(at[0], 0)}
+        existing = {at: end for at, end in recorded.items() if at[1] < counts.get(at[0], 0)}
         self._unrecorded = await find_unrecorded_writes(
-            self._options.destination, self._destination, there
+            self._options.destination, self._destination, existing
         )
         self._searched = dict(await self._reader.end_offsets(self._injectors))
 
     async def _out_of_range(self, at: At, offset: int) -> None:
-        """Continue at the first offset: retention was faster, or the topic was created again."""
+        """Continue at the first offset: retention was faster, or the topic was recreated."""
         begin = (await self._reader.beginning_offsets([at]))[at]
         position = self._truth.read(*at)
         _log.warning(

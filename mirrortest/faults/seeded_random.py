@@ -1,6 +1,6 @@
 """Seeded randomness: hashes of a seed, an act and a message, and of nothing else.
 
-The same mixing of 64-bit words as in a message's check value, for one number or an array.
+They mix 64-bit words as a message's check value does, for one number or an array.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class Scope(NamedTuple):
-    """Where a number is unique: a stream by its names, or a partition for unreadable records.
+    """The scope in which a number is unique: a stream, or a partition for unreadable records.
 
-    The run is not part of it, so that a test that is repeated as another run gets the same faults.
+    The run is not part of it: a test that is repeated as another run gets the same faults.
     """
 
     topic: str

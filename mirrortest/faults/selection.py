@@ -1,7 +1,7 @@
 """Selects the acts that fall on each message: a function of seed, act and message alone.
 
-A record that cannot be read as a message is identified by topic, partition and offset. Acts that
-name a producer, lane, seq or count do not select it.
+A record that cannot be read as a message is identified by topic, partition and offset. Acts with a
+producer, run, incarnation, lane, window, count or ids do not select it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNREADABLE = "\0unreadable"
 
 
 class _ActiveAct(NamedTuple):
-    """An act that may select messages of a partition, and the seqs of its window."""
+    """An act that can select messages of a partition, and the seqs of its window."""
 
     number: int
     act: Act
@@ -40,7 +40,7 @@ class _ActiveAct(NamedTuple):
     ids: tuple[MessageId, ...]
 
     def accepts(self, producer: ProducerId, lane: int) -> bool:
-        """Whether the act may select messages of this stream."""
+        """Whether the act can select messages of this stream."""
         act = self.act
         return (
             act.producer in {None, producer.name}
@@ -51,7 +51,7 @@ class _ActiveAct(NamedTuple):
 
     @property
     def accepts_unreadable(self) -> bool:
-        """Whether no filter of it needs a readable message."""
+        """Whether the act can select unreadable records: none of its filters needs an id."""
         act = self.act
         filters = (act.producer, act.run, act.incarnation, act.lane, act.window, act.count)
         return not act.ids and all(each is None for each in filters)
@@ -65,7 +65,7 @@ def scope_of(topic: str, partition: int, producer: ProducerId | None, lane: int)
 
 
 class Selection:
-    """The acts that may fall on one source partition.
+    """The acts that can fall on one source partition.
 
     In `faithful` topics (the ledger, and compacted topics) only acts whose `topic` is the exact
     name select messages.
@@ -88,7 +88,7 @@ class Selection:
 
     @property
     def acts(self) -> list[Act]:
-        """The acts that may fall here."""
+        """The acts that can fall on the partition."""
         return [active.act for active in self._active]
 
     def chosen(self, messages: MessageArrays) -> dict[int, list[int]]:
@@ -158,7 +158,7 @@ class Selection:
         found = np.zeros(len(numbers), np.bool_)
         order = np.argsort(numbers, kind="stable")
         ascending = numbers[order]
-        # Dense ranges are processed at once, with the starts that may precede them.
+        # Dense ranges are processed at once, with the starts that can precede them.
         edges = np.flatnonzero(np.diff(ascending) > length) + 1
         for rows in np.split(order, edges):
             lo, hi = int(numbers[rows[0]]), int(numbers[rows[-1]]) + 1
@@ -172,7 +172,7 @@ class Selection:
 def _by_stream(
     messages: MessageArrays,
 ) -> Iterator[tuple[ProducerId | None, int, NDArray[np.int64]]]:
-    """The rows of each stream, in order; those that cannot be read under None."""
+    """The rows of each stream, in order; those of unreadable records under None."""
     if not len(messages):
         return
     codes = (messages.id_index.astype(np.int64) << _LANE_BITS) + messages.lane

@@ -37,7 +37,7 @@ class SourceBatch:
         return int(self.records.offsets[row])
 
     def row_from(self, offset: int) -> int:
-        """The first row at this offset or after it."""
+        """The first row at or after this offset."""
         return int(np.searchsorted(self.records.offsets, offset))
 
     def subject(self, row: int) -> Subject:
@@ -77,7 +77,7 @@ class ReplayBuffer:
     """The last records of a partition as they were written, for a replay.
 
     Attributes:
-        length: how far back a replay may go, in source offsets; 0: no replays.
+        length: how far back a replay can go, in source offsets; 0: no replays.
     """
 
     def __init__(self, length: int) -> None:
@@ -91,7 +91,7 @@ class ReplayBuffer:
             self._drop_old(batch.offset(hi - 1))
 
     def add(self, altered: AlteredMessage) -> None:
-        """Keep an altered message, if it was written and has its id."""
+        """Keep an altered message, if it is written and still has its id."""
         if self.length and altered.raw is not None and not altered.lost_id:
             self._entries.append(altered)
             self._drop_old(altered.subject.offset)
@@ -99,7 +99,7 @@ class ReplayBuffer:
     def last(
         self, count: int, upto: int, without: Container[int]
     ) -> Iterator[tuple[Subject, RawRecord, Target]]:
-        """What was written of source offsets (upto - count, upto], except those in `without`."""
+        """The records written for source offsets (upto - count, upto] that are not in `without`."""
         for entry in self._entries:
             if isinstance(entry, AlteredMessage):
                 at = entry.subject.offset

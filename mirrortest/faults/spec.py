@@ -1,11 +1,11 @@
 """The specification of the faults to inject: a seed and a list of acts, from a TOML file.
 
 An act falls on the messages that pass its filters (`topic`: a regular expression of the full
-source name, `partition` of the source, `producer`, `run`, `incarnation`, `lane`), lie in its
+source name, `partition` of the source, `producer`, `run`, `incarnation`, `lane`), are in its
 `window`, and are chosen: each with the probability `rate`; exactly `count` in each lane of each
-incarnation, spread over the window; those listed in `ids`; or all of them without. Which messages
-those are is a function of the seed, the act's index and the message's topic, producer, incarnation,
-lane and seq alone, so that batching, restarts and another run's id change nothing.
+incarnation, spread over the window; those listed in `ids`; or, without these, all of them. The
+choice is a function of the seed, the act's index and the message's topic, producer, incarnation,
+lane and seq alone: batching, restarts and another run's id do not change it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ON_ALL_MESSAGES = frozenset(
         Anomaly.MERGE_TOPICS,
     }
 )
-"""Kinds that fall on all messages of their filters and window, without `rate` or `count`."""
+"""Kinds that fall on all messages in their filters and window; they take no `rate` or `count`."""
 
 REQUIRED: dict[Anomaly, tuple[str, ...]] = {
     Anomaly.DROP_PRODUCER: ("producer",),
@@ -246,8 +246,8 @@ class Act(_Model):
     def seqs(self, lane_messages: int | None) -> tuple[int, int]:
         """The half-open range of seqs in the window; SEQ_LIMIT means no end.
 
-        Without a window it ends at `lane_messages` where there is a count. Raises ValueError where
-        `lane_messages` is needed but not set.
+        Without a window, but with a count, it ends at `lane_messages`. Raises ValueError if
+        `lane_messages` is needed but not set, or the count exceeds the window.
         """
         lo, hi = 0, SEQ_LIMIT
         if self.window is None:
@@ -300,7 +300,7 @@ class Spec(_Model):
         return parse_toml(text, cls, where)
 
     def to_json(self) -> dict[str, Any]:
-        """What is not a default: as the truth has it, and a file may."""
+        """The fields that are not defaults, as in the truth and in a specification's file."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 

@@ -1,8 +1,8 @@
 """Writes the ground truth: what was done, and the positions to continue from.
 
-Rows become durable together with the positions that they belong to: first a Parquet file, then
-`truth.json`, which names it, in one step. So after a kill the two agree, and what was done since
-the last save is recorded again.
+Rows become durable together with their positions: first a Parquet file is written, then
+`truth.json`, which names it, is replaced in one step. After a kill the two agree, and what was done
+since the last save is recorded again.
 """
 
 from __future__ import annotations

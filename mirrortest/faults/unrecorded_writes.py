@@ -1,8 +1,8 @@
-"""Finds what a killed mirror wrote and did not record yet, by its content.
+"""Finds the records that a killed mirror wrote but did not record yet, by their content.
 
 The faulty mirror injects the same faults into the same messages each time, so the next one creates
 the same records from where the truth ends. Those that are already in the destination are not
-written again, and get their row with the offset at which they were found.
+written again; their rows have the offsets at which they were found.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class UnrecordedWrites:
 
     def clear(self) -> int:
         """Stop matching; returns how many records were never matched."""
-        left = sum(len(o) for by_digest in self._offsets.values() for o in by_digest.values())
+        remaining = sum(len(o) for by_digest in self._offsets.values() for o in by_digest.values())
         self._offsets.clear()
-        return left
+        return remaining
 
     def _take(self, at: At, raw: RawRecord) -> int | None:
         by_digest = self._offsets.get(at)
@@ -100,28 +100,28 @@ async def find_unrecorded_writes(
         if ends == before:
             break
         before = ends
-    places = {(at.topic, at.partition): end for at, end in ends.items()}
-    left = {at: end for at, end in places.items() if end > recorded[at]}
-    if not left:
+    end_offset_of = {(at.topic, at.partition): end for at, end in ends.items()}
+    remaining = {at: end for at, end in end_offset_of.items() if end > recorded[at]}
+    if not remaining:
         return found
-    _log.info("reading what was written but not recorded", partitions=len(left))
+    _log.info("reading what was written but not recorded", partitions=len(remaining))
     async with Reader(config) as reader:
-        await reader.assign(left)
-        for at in left:
+        await reader.assign(remaining)
+        for at in remaining:
             reader.seek(at, recorded[at])
-        while left:
+        while remaining:
             for item in await reader.next(_POLL_SECONDS):
                 at = (item.topic, item.partition)
                 if isinstance(item, OutOfRange):
                     begin = (await reader.beginning_offsets([at]))[at]
                     reader.seek(at, begin)
-                    if begin >= left.get(at, 0):
-                        left.pop(at, None)
+                    if begin >= remaining.get(at, 0):
+                        remaining.pop(at, None)
                     continue
                 if item.buffer is not None:
                     records = decode_records(item.buffer).from_offset(item.fetched_from)
                     for row, offset in enumerate(records.offsets.tolist()):
                         found.add(at, raw_record(records, row), offset)
-                if item.next_offset >= left.get(at, 0):
-                    left.pop(at, None)
+                if item.next_offset >= remaining.get(at, 0):
+                    remaining.pop(at, None)
     return found

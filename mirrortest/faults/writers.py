@@ -115,14 +115,14 @@ class Writers:
         while queue and (not taken or size + _size(queue[0][0]) <= _BATCH_BYTES):
             taken.append(queue.popleft())
             size += _size(taken[-1][0])
-        batch = self._encoded([content for content, _ in taken])
+        batch = self._encode([content for content, _ in taken])
         topic, partition = at
         sent = await self._sender.send(topic, partition, batch)
         self._record(at, taken, batch.count, sent)
         self._bytes -= size
         self._progress.set()
 
-    def _encoded(self, contents: list[Content]) -> EncodedBatch:
+    def _encode(self, contents: list[Content]) -> EncodedBatch:
         batch = encode_batch(contents)
         return batch if self._codec is None else batch.compressed(*self._codec)
 

@@ -1,8 +1,8 @@
 """Makes glibc keep large buffers instead of returning them to the system after each use.
 
-A fetch response, a produce request or a column of a log has hundreds of kB: above malloc's
-threshold for a mapping of its own. Each would cost page faults, which can take more CPU than its
-processing.
+A fetch response, a produce request or a column of a log takes hundreds of kB: above malloc's
+threshold for a mapping of its own. Each mapping would cost page faults, which can take more CPU
+than processing the buffer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TRIM_BYTES = 512 * 1024 * 1024
 def keep_large_buffers() -> bool:
     """Raise malloc's thresholds once for this process; returns whether that was possible.
 
-    They stay where the environment sets them, and without glibc.
+    They stay as they are if the environment sets any (``MALLOC_*``), and without glibc.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False
@@ -33,7 +33,7 @@ def keep_large_buffers() -> bool:
         return False
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
-    # One arena keeps these pages once, not once for each thread.
+    # With one arena, these pages are kept once, not once for each thread.
     wanted = (
         (_M_ARENA_MAX, 1),
         (_M_MMAP_THRESHOLD, _MMAP_BYTES),
@@ -42,7 +42,7 @@ def keep_large_buffers() -> bool:
     return all(mallopt(option, value) for option, value in wanted)
 
 
-def give_back() -> None:
-    """Return free memory to the system, when no large buffers will follow."""
+def release_free_memory() -> None:
+    """Return free memory to the system, once no large buffers will follow."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Archives of the classes that a Java program loads, in this machine's cache."""
+"""Class data archives (CDS) of Java programs, in this machine's cache."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mirrortest.host.java import Java
 
 
-def place(java: Java, program: str, jars: Iterable[str]) -> Path:
-    """The path of the archive of a program with these jars, in this order, and this Java."""
+def archive_path(java: Java, program: str, jars: Iterable[str]) -> Path:
+    """The path of the archive for a program, its jars in this order, and this Java."""
     executable = java.executable.resolve()
     # An update may replace a Java by another version at the same path.
     age = executable.stat().st_mtime_ns if executable.exists() else 0
@@ -27,8 +27,8 @@ def place(java: Java, program: str, jars: Iterable[str]) -> Path:
     return cache_directory() / f"{program}-{name}.archive"
 
 
-def reading(archive: Path) -> list[str]:
-    """Java's options for a start with an archive of classes; none where there is no archive.
+def java_options(archive: Path) -> list[str]:
+    """Java's options for a start with an archive of classes; none if the archive does not exist.
 
     Java ignores an archive that does not fit its version or its class path.
     """
@@ -40,8 +40,8 @@ def reading(archive: Path) -> list[str]:
 def write_once(archive: Path, step: str, write: Callable[[Path, Path], None]) -> Path:
     """Write an archive, unless it exists; returns its path.
 
-    `step` is printed before. `write` gets a temporary directory and the path of the draft, which
-    becomes the archive in one step.
+    `step` is printed before. `write` gets a temporary directory and the path of the draft, which is
+    then renamed to the archive.
     """
     if archive.is_file():
         return archive
@@ -55,7 +55,7 @@ def write_once(archive: Path, step: str, write: Callable[[Path, Path], None]) ->
 
 
 def run(write_archive: Callable[[], Path]) -> None:
-    """The command that writes an archive: print its path, or in one line why it failed."""
+    """Run the command that writes an archive: print its path, or one line on its failure."""
     try:
         sys.stdout.write(f"{write_archive()}\n")
     except (MirrortestError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Why something failed, as the end of a message of one line."""
+"""The reason of an error, as the end of a one-line message."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def reason_of(error: BaseException) -> str:
-    """The system's reason without its number, or a library's first line."""
+    """The system's text of an errno, or the first line of the error's text."""
     if isinstance(error, OSError) and error.errno:
         return os.strerror(error.errno)
     return (str(error).splitlines() or [type(error).__name__])[0]

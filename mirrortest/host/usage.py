@@ -1,4 +1,4 @@
-"""What this process uses of its machine."""
+"""The CPU time and memory that this process uses."""
 
 from __future__ import annotations
 

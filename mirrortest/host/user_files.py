@@ -1,4 +1,4 @@
-"""The user's places: small text files, read and written whole; directories to be written to."""
+"""The user's small text files, and directories for logs."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from mirrortest.errors import UsageError
 
 
 def nearest_existing(directory: Path) -> Path:
-    """The directory itself where it exists, else the nearest one above it that does."""
+    """The directory itself if it exists, else the nearest one above it that does."""
     return next(each for each in (directory, *directory.absolute().parents) if each.exists())
 
 
 def local_log_place(log_dir: str, log_spool: str) -> tuple[str, Path]:
-    """The option whose directory is the first that takes a log on this machine, and that one."""
+    """The option that names the first local directory of a log, and that directory."""
     local = "://" not in log_dir or log_dir.startswith("file://")
     option, place = ("--log-dir", log_dir) if local else ("--log-spool", log_spool)
     return option, Path(place.removeprefix("file://")).expanduser()
 
 
 def read_text(path: Path, where: str) -> str:
-    """What a file holds; raises UsageError in one line that begins with `where`."""
+    """A file's text; raises UsageError in one line that begins with `where`."""
     return _read(path, where, "utf-8")
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Write a file in one step: who reads it finds all of it, or what was there before.
+    """Write a file atomically: a reader gets either the new text or the old one.
 
-    Raises OSError, and leaves nothing behind, where it cannot be written: the disk may be full.
-    What is no plain file, as /dev/stdout, is written to as it is.
+    If it cannot be written, for example on a full disk, this raises OSError and leaves no draft.
+    Links, and files that are not regular (/dev/stdout), are written to directly.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_text(text, encoding="utf-8")
@@ -46,10 +46,10 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def read_properties(path: Path, where: str = "") -> dict[str, str]:
-    r"""Read a properties file; `where` names it in errors, by default as `path` does.
+    r"""Read a properties file; `where`, by default `path`, names it if it cannot be read.
 
     The encoding is ISO 8859-1, as Java's; other characters are written ``\uXXXX``.
-    Raises UsageError where the file cannot be read.
+    Raises UsageError if the file cannot be read.
     """
     return parse_properties(_read(path, where or str(path), "iso-8859-1"), origin=str(path))
 

@@ -15,7 +15,7 @@ T = TypeVar("T")
 async def before_stop(
     work: Coroutine[Any, Any, T], stop: asyncio.Event, *, grace_seconds: float
 ) -> T | None:
-    """Wait for work; once `stop` is set no longer than `grace_seconds`: then None, cancelled."""
+    """Wait for work; `grace_seconds` after `stop` is set, cancel it and return None."""
     task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -23,18 +23,18 @@ async def before_stop(
             await asyncio.wait({task}, timeout=grace_seconds)
         return task.result() if task.done() else None
     finally:
-        await cancelled(task, stopped)
+        await cancel_and_wait(task, stopped)
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Wait for an event at most so long; whether it is set."""
+    """Wait for an event at most `seconds`; return whether it is set."""
     with suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
     return event.is_set()
 
 
-async def cancelled(*futures: asyncio.Future[Any]) -> None:
-    """Cancel what still runs, and wait for it; its errors are raised where it is awaited."""
+async def cancel_and_wait(*futures: asyncio.Future[Any]) -> None:
+    """Cancel unfinished futures and wait for them, without raising their errors."""
     pending = {future for future in futures if not future.done()}
     # More than once: the client library swallows a cancellation now and then.
     while pending:

@@ -1,5 +1,5 @@
-"""Everything that talks to Kafka: batches out and in, compacted topics as tables, administration.
+"""Access to Kafka: sending and fetching batches, compacted topics as tables, administration.
 
-`sender`, `reader`, `admin`, `compacted` and `follower` are for the applications. They are written
-against `ports`, and use no client library themselves: `fast` and `public` implement the ports.
+Applications use `sender`, `reader`, `admin`, `compacted` and `follower`. These are written against
+`ports` and use no client library themselves. `fast` and `public` implement the ports.
 """

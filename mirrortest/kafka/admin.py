@@ -1,4 +1,4 @@
-"""A cluster's administration: topics, offsets, configuration."""
+"""Cluster administration: topics, offsets, configuration."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ T = TypeVar("T")
 DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's own default of `max.message.bytes`."""
 _STOP_SECONDS = 2.0
-_LATE_SECONDS = 10.0
+_PROPAGATION_SECONDS = 10.0
 
 
 def topic_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern that must match a topic's complete name, as in Kafka's own tools.
 
     Raises:
-        UsageError: it is no regular expression.
+        UsageError: the pattern is not a regular expression.
     """
     try:
         return re.compile(rf"(?:{pattern})\Z")
@@ -48,15 +48,15 @@ def topic_pattern(pattern: str) -> re.Pattern[str]:
 
 
 def stamps_records(configuration: Mapping[str, str]) -> bool:
-    """Whether brokers replace the timestamps of a topic's records by their own, as configured."""
+    """Whether a topic's configuration makes brokers set the record timestamps."""
     return configuration.get("message.timestamp.type") == "LogAppendTime"
 
 
 class Admin:
-    """One cluster's administration, as an async context manager.
+    """The admin client of one cluster, an async context manager.
 
-    Methods raise ClusterError (UnreachableError, TopicMissingError) where the cluster does not
-    answer within `request.timeout.ms`, or refuses.
+    Methods raise ClusterError (UnreachableError, TopicMissingError) if the cluster refuses, or does
+    not answer within `request.timeout.ms`.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -64,9 +64,9 @@ class Admin:
         self._client: AdminPort | None = None
         self._consumer: ConsumerPort | None = None
         self._ask_for_all = False
-        """Whether a metadata request for a missing topic could create it."""
+        """Whether to describe all topics: naming a missing topic could create it."""
         self._expected: dict[str, float] = {}
-        """Topic -> until when (monotonic seconds) a broker may not have heard of it."""
+        """Topic -> until when (monotonic seconds) some broker might not list it yet."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -88,7 +88,7 @@ class Admin:
         self._client = client
 
     async def close(self) -> None:
-        """Disconnect; may be called again."""
+        """Disconnect; a second call does nothing."""
         consumer, self._consumer = self._consumer, None
         client, self._client = self._client, None
         for each in (consumer, client):
@@ -96,24 +96,24 @@ class Admin:
                 await each.stop(_STOP_SECONDS)
 
     async def cluster_id(self) -> str:
-        """The cluster's own id."""
-        cluster_id, _ = await self._asked(
+        """The cluster's id."""
+        cluster_id, _ = await self._retry(
             "asking for the cluster's id", self._started.describe_cluster
         )
         return cluster_id
 
     async def broker_count(self) -> int:
-        """How many brokers there are."""
-        _, brokers = await self._asked("asking for the brokers", self._started.describe_cluster)
+        """The number of brokers in the cluster."""
+        _, brokers = await self._retry("asking for the brokers", self._started.describe_cluster)
         return brokers
 
     async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each topic has; those that do not exist are left out."""
+        """The number of partitions of each topic; missing topics are left out."""
         wanted = sorted(set(topics))
         return await self._counts(wanted) if wanted else {}
 
     async def partitions(self, topic: str) -> list[int] | None:
-        """A topic's partition numbers; None where it does not exist."""
+        """A topic's partition numbers; None if the topic does not exist."""
         count = (await self.partition_counts([topic])).get(topic)
         return None if count is None else list(range(count))
 
@@ -122,7 +122,7 @@ class Admin:
         client, wanted = self._started, sorted(set(topics))
         if not wanted:
             return set()
-        described = await self._asked(
+        described = await self._retry(
             "asking for leaders",
             lambda: client.describe_topics(None if self._ask_for_all else wanted),
         )
@@ -135,10 +135,10 @@ class Admin:
         }
 
     async def matching(self, pattern: str) -> dict[str, int]:
-        """Partition counts of all topics whose complete name matches, internal ones left out.
+        """The partition counts of all topics whose complete name matches, without internal topics.
 
         Raises:
-            UsageError: the pattern is no regular expression.
+            UsageError: the pattern is not a regular expression.
         """
         compiled = topic_pattern(pattern)
         counts = await self._counts(None)
@@ -152,9 +152,9 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> bool:
-        """Create a topic and wait until it can be used; whether it was missing before.
+        """Create a topic and wait until it has leaders; return whether it was missing before.
 
-        A replication factor of -1 leaves it to the brokers.
+        With a replication factor of -1, brokers use their default.
         """
         return topic in await self.create_topics(
             {topic: partitions}, replication_factor=replication_factor, configs=configs
@@ -167,38 +167,38 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> set[str]:
-        """Create topics (name -> partitions) and wait for them; the names of those that are new."""
+        """Create topics (name -> partitions), wait for leaders, return the new topics' names."""
         client, doing = self._started, f"creating {', '.join(topics)}"
-        created = await self._asked(
+        created = await self._retry(
             doing, lambda: client.create_topics(topics, replication_factor, configs or {})
         )
-        await self._asked(doing, lambda: self._usable(topics))
+        await self._retry(doing, lambda: self._check_leaders(topics))
         self.expect(*topics)
         return created
 
     def expect(self, *topics: str) -> None:
-        """Expect these topics to exist: brokers hear of a new one at different times.
+        """Expect these topics to exist: brokers learn of a new topic at different times.
 
-        For a few seconds a topic that a broker does not report is asked for again.
+        For a few seconds, a topic that a broker does not list is requested again.
         """
-        seconds = min(_LATE_SECONDS, self._config.request_timeout_ms / 2000)
+        seconds = min(_PROPAGATION_SECONDS, self._config.request_timeout_ms / 2000)
         self._expected |= dict.fromkeys(topics, time.monotonic() + seconds)
 
     async def add_partitions(self, topic: str, total: int) -> None:
-        """Raise a topic's partition count to `total` and wait until the new ones can be used."""
+        """Raise a topic's partition count to `total` and wait until all partitions have leaders."""
         client, doing = self._started, f"adding partitions to {topic}"
-        await self._asked(doing, lambda: client.create_partitions(topic, total))
+        await self._retry(doing, lambda: client.create_partitions(topic, total))
 
         async def wait_until_grown() -> None:
-            # The metadata may be older than the answer.
+            # A broker's metadata may be older than the controller's response.
             if (await self._counts_once([topic])).get(topic, 0) < total:
                 raise _no_leader(f"{topic} has not grown yet")
-            await self._usable({topic: total})
+            await self._check_leaders({topic: total})
 
-        await self._asked(doing, wait_until_grown)
+        await self._retry(doing, wait_until_grown)
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic and wait until no metadata names it."""
+        """Delete a topic and wait until the metadata no longer lists it."""
         client, doing = self._started, f"deleting {topic}"
 
         async def wait_until_deleted() -> None:
@@ -206,14 +206,14 @@ class Admin:
                 raise _no_leader(f"{topic} still exists")
 
         self._expected.pop(topic, None)
-        await self._asked(doing, lambda: client.delete_topic(topic))
-        await self._asked(doing, wait_until_deleted)
+        await self._retry(doing, lambda: client.delete_topic(topic))
+        await self._retry(doing, wait_until_deleted)
 
     async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
-        """Delete a partition's records below an offset; its new beginning offset."""
+        """Delete a partition's records below an offset; return its new beginning offset."""
         client, at = self._started, TopicPartition(topic, partition)
         await self._require([at])
-        return await self._asked(
+        return await self._retry(
             f"deleting records of {at}",
             lambda: client.delete_records(at, before_offset),
         )
@@ -221,11 +221,11 @@ class Admin:
     async def beginning_offsets(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, int]:
-        """The first offset that is still in each partition."""
+        """The beginning offset (log start offset) of each partition."""
         wanted = [TopicPartition(*at) for at in partitions]
         if not wanted:
             return {}
-        consumer = await self._consumer_of(wanted)
+        consumer = await self._offset_consumer(wanted)
         with cluster_errors(self._config, "asking for offsets"):
             return await consumer.beginning_offsets(wanted)
 
@@ -234,7 +234,7 @@ class Admin:
         wanted = [TopicPartition(*at) for at in partitions]
         if not wanted:
             return {}
-        consumer = await self._consumer_of(wanted)
+        consumer = await self._offset_consumer(wanted)
         with cluster_errors(self._config, "asking for offsets"):
             return await consumer.end_offsets(wanted)
 
@@ -245,26 +245,26 @@ class Admin:
             TopicMissingError: there is no such topic.
         """
         client = self._started
-        return await self._asked(
+        return await self._retry(
             f"asking for the configuration of {topic}", lambda: client.topic_config(topic)
         )
 
     async def configurations(self, topics: Iterable[str]) -> list[Configuration]:
-        """The configuration of every broker, and of these topics, or why one is unknown."""
+        """The configurations of all brokers and of these topics; unknown ones have an error."""
         client, wanted = self._started, sorted(set(topics))
-        return await self._asked("asking for configurations", lambda: client.configurations(wanted))
+        return await self._retry("asking for configurations", lambda: client.configurations(wanted))
 
     async def permitted_operations(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        """What we may do with each of these topics; those of which that is unknown are left out."""
+        """The operations that we may do with each topic; topics with unknown ones are left out."""
         client, wanted = self._started, sorted(set(topics))
         if not wanted:
             return {}
-        return await self._asked(
+        return await self._retry(
             "asking what is permitted", lambda: client.permitted_operations(wanted)
         )
 
     async def cleanup_policy(self, topic: str) -> frozenset[str]:
-        """A topic's `cleanup.policy`: of `delete` and `compact`.
+        """A topic's `cleanup.policy`: `delete`, `compact`, or both.
 
         Raises:
             TopicMissingError: there is no such topic.
@@ -272,33 +272,33 @@ class Admin:
         policy = (await self.topic_config(topic)).get("cleanup.policy", "delete")
         return frozenset(word.strip() for word in policy.split(","))
 
-    # -- asking ---------------------------------------------------------------------------------
+    # -- requests -------------------------------------------------------------------------------
 
-    async def _asked(self, doing: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer, for as long as `request.timeout.ms`."""
+    async def _retry(self, doing: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request after retriable errors, for up to `request.timeout.ms`."""
         deadline = time.monotonic() + self._config.request_timeout_ms / 1000
         while True:
             try:
                 return await ask()
             except RequestError as error:
                 missing = error.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-                if missing or not error.row.retriable or time.monotonic() >= deadline:
+                if missing or not error.traits.retriable or time.monotonic() >= deadline:
                     raise cluster_error(self._config, doing, error) from error
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
 
     async def _counts(self, topics: list[str] | None) -> dict[str, int]:
         async def ask() -> dict[str, int]:
             counts, now = await self._counts_once(topics), time.monotonic()
-            late = [
+            unlisted = [
                 topic
                 for topic in topics or ()
                 if topic not in counts and now < self._expected.get(topic, 0)
             ]
-            if late:
-                raise _no_leader(", ".join(late))
+            if unlisted:
+                raise _no_leader(", ".join(unlisted))
             return counts
 
-        return await self._asked("asking for topics", ask)
+        return await self._retry("asking for topics", ask)
 
     async def _counts_once(self, topics: list[str] | None) -> dict[str, int]:
         counts = {}
@@ -312,25 +312,25 @@ class Admin:
                 raise topic.error
         return {topic: count for topic, count in counts.items() if count}
 
-    async def _usable(self, topics: Mapping[str, int]) -> None:
+    async def _check_leaders(self, topics: Mapping[str, int]) -> None:
         """Raise a retriable error until every partition of these topics has a leader."""
         for topic in await self._started.describe_topics(list(topics)):
-            # A topic that existed before keeps its own count: that is not waited for.
+            # A topic that existed before keeps its partition count, so do not compare the count.
             if topic.error or not topic.leaders or min(topic.leaders) < 0:
                 raise _no_leader(topic.name)
 
     async def _require(self, partitions: list[TopicPartition]) -> None:
-        """Raise TopicMissingError now, where a client would wait for the partition to appear."""
+        """Raise TopicMissingError at once; a client would wait for the partition to appear."""
         counts = await self.partition_counts(at.topic for at in partitions)
         for at in partitions:
             if at.partition >= counts.get(at.topic, 0):
                 raise TopicMissingError(f"{at} does not exist at {addresses(self._config)}")
 
-    async def _consumer_of(self, partitions: list[TopicPartition]) -> ConsumerPort:
-        """The consumer that is asked for these partitions' offsets."""
+    async def _offset_consumer(self, partitions: list[TopicPartition]) -> ConsumerPort:
+        """The consumer that requests offsets, after a check that these partitions exist."""
         await self._require(partitions)
         if self._consumer is None:
-            # Open transactions count, whatever the application reads.
+            # End offsets include open transactions, whatever the application's isolation level.
             config = replace(self._config, isolation_level=IsolationLevel.READ_UNCOMMITTED)
             consumer = library(config).consumer(config)
             await start(config, consumer, "connecting")

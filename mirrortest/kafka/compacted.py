@@ -35,29 +35,29 @@ if TYPE_CHECKING:
     from mirrortest.wire.record_batch import RecordArrays
 
     Entry = tuple[int, bytes, bytes | None]
-    """(offset, key, value); the value is None where the key was deleted."""
+    """(offset, key, value); a value of None is a tombstone."""
 
 _log = structlog.get_logger()
 
 _POLL_SECONDS = 1.0
 _WAIT_MS = 5000
-"""How long a broker holds a fetch while nothing is written; it answers at once when there is."""
+"""How long a broker may delay a fetch response; it sends new records at once."""
 _STOP_SECONDS = 2.0
-_MOST_AT_ONCE = 500
-"""Records in flight; aiokafka wakes all that wait for room whenever there is some for one."""
+_MAX_IN_FLIGHT = 500
+"""Records in flight; without a limit, aiokafka wakes all waiting writers for one free slot."""
 _BATCH_BYTES = 1 << 17
 _CONFIGS = {
     "cleanup.policy": "compact",
-    # The newest segment is never compacted: small ones keep what must be read at start small.
+    # The active segment is never compacted: small segments limit what must be read at start.
     "segment.bytes": str(16 * 1024 * 1024),
 }
 
 
 class CompactedTopic:
-    """One compacted topic; connections are made when they are first needed.
+    """One compacted topic; it connects at the first read or write.
 
-    Writing is idempotent and waits for all replicas. A record may still be in the topic twice
-    after a write that raised was called again: readers must allow for that.
+    Writes are idempotent and wait for all in-sync replicas. If a write raises and the caller
+    repeats it, the record can be in the topic twice: readers must allow for that.
     """
 
     def __init__(self, config: ClientConfig, topic: str) -> None:
@@ -65,16 +65,16 @@ class CompactedTopic:
         self._at = TopicPartition(topic, 0)
         self._producer: ProducerPort | None = None
         self._failed: ProducerPort | None = None
-        """The one before, which failed: its last records may still be in flight."""
+        """The previous producer, which failed; its last records may still be in flight."""
         self._starting = asyncio.Lock()
-        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._slots = asyncio.Semaphore(_MAX_IN_FLIGHT)
         self._readers: set[Reader] = set()
-        self._there = False
-        """Whether `create` has found or created it, and it was not read since."""
+        self._confirmed = False
+        """Whether `create` found or created the topic, and it was not read since."""
         self._reached = 0
-        """The offset after the last that a tail has read."""
+        """The offset after the last one that a tail read."""
         self._topic_id: str | None = None
-        """Of the topic that it read, where the cluster has topic ids."""
+        """The id of the topic that the tail read; None if the cluster has no topic ids."""
 
     @property
     def topic(self) -> str:
@@ -88,24 +88,25 @@ class CompactedTopic:
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect; tails that still run end with it."""
+        """Disconnect; running tails end."""
         for reader in list(self._readers):
             await self._close_reader(reader)
         await self._drop_producer()
 
     async def create(self) -> bool:
-        """Create the topic where it is missing, else check its form; whether it was missing.
+        """Create the topic, or check the existing one; return whether it was missing.
 
         Raises:
             PartitionCountError: it has more than one partition.
-            ClusterError: it is not compacted, so its records would go with time.
+            ClusterError: its `cleanup.policy` is not `compact` alone: retention would delete
+                records.
         """
         async with Admin(self._config) as admin:
-            made = await admin.partitions(self.topic) is None and await admin.create_topic(
+            created = await admin.partitions(self.topic) is None and await admin.create_topic(
                 self.topic, 1, configs=_CONFIGS
             )
-            self._there = True
-            if made:
+            self._confirmed = True
+            if created:
                 return True
             partitions = await admin.partitions(self.topic)
             if partitions != [0]:
@@ -116,7 +117,7 @@ class CompactedTopic:
             try:
                 policy = await admin.cleanup_policy(self.topic)
             except ClusterError as error:
-                # Describing a topic's configuration is a permission of its own.
+                # Describing a topic's configuration needs a separate permission.
                 _log.warning("cannot see whether the topic is compacted", why=str(error))
                 return False
         if policy != {"compact"}:
@@ -129,32 +130,33 @@ class CompactedTopic:
     # -- writing --------------------------------------------------------------------------------
 
     async def write(self, key: bytes, value: bytes | None) -> int:
-        """Write a record, or a tombstone, durably; its offset, or one not far above it.
+        """Write a record or a tombstone durably; return its offset, or one not far above it.
 
-        Calls that run at the same time share requests. Those called one after another by one
-        task are in the topic in that order.
+        Concurrent calls share requests. Consecutive calls of one task keep their order in the
+        topic.
 
         Raises:
-            ClusterError: it was refused, or not acknowledged within `delivery.timeout.ms`; it may
-                have been written.
+            ClusterError: the cluster refused the record, or did not acknowledge it within
+                `delivery.timeout.ms`; it may have been written.
         """
         doing, offset = f"writing to {self.topic}", None
         for again in (False, True):
             producer = await self._started()
             try:
-                async with self._room, asyncio.timeout(self._config.delivery_timeout_ms / 1000):
+                async with self._slots, asyncio.timeout(self._config.delivery_timeout_ms / 1000):
                     offset = await producer.write(self.topic, self._at.partition, key, value)
                 break
             except (RequestError, OSError) as error:
                 if not (isinstance(error, RequestError) and error.code == Code.NO_PARTITION):
-                    # An idempotent producer cannot go on past what was not acknowledged.
+                    # An idempotent producer cannot continue after an unacknowledged record.
                     await self._drop_producer(producer)
-                if again or not _forgets_producers(error):
+                if again or not _producer_state_lost(error):
                     raise cluster_error(self._config, doing, error) from error
-                # As after an unclean election; what a new producer writes begins anew.
+                # The leader lost the producer's state, for example in an unclean election: a new
+                # producer starts its sequence numbers at 0.
         if offset is not None:
             return offset
-        # Acknowledged as a repetition of something so old that its offset is forgotten.
+        # Acknowledged as a duplicate so old that the broker no longer has its offset.
         async with Admin(self._config) as admin:
             return (await admin.end_offsets([self._at]))[self._at] - 1
 
@@ -165,7 +167,7 @@ class CompactedTopic:
             config, doing = self._config, f"writing to {self.topic}"
             seconds = config.request_timeout_ms / 1000
             if self._failed is not None:
-                # Its records must not come behind those that are written now.
+                # Its records must not be appended after those that are written now.
                 try:
                     async with asyncio.timeout(seconds):
                         await self._failed.wait_closed()
@@ -179,7 +181,7 @@ class CompactedTopic:
             return producer
 
     async def _drop_producer(self, failed: ProducerPort | None = None) -> None:
-        """Stop the producer, or the one that failed if it is still in use."""
+        """Stop the producer; if `failed` is given, only if that one is still in use."""
         producer = self._producer
         if producer is None or (failed is not None and failed is not producer):
             return
@@ -192,12 +194,12 @@ class CompactedTopic:
     # -- reading --------------------------------------------------------------------------------
 
     async def tail(self) -> AsyncIterator[Entry]:
-        """All records from the beginning, then those to come, for ever.
+        """Yield all records from the beginning, then new ones, without end.
 
         Raises:
             TopicMissingError: there is no such topic.
-            TopicReplacedError: what this tail or the one before has read is not in it any more: it
-                was deleted and created again, or cut. The next tail begins anew.
+            TopicReplacedError: records that this tail or the previous one read are no longer in
+                the topic: it was recreated or truncated. The next tail accepts the new topic.
         """
         reader = await self._open_reader()
         try:
@@ -224,13 +226,13 @@ class CompactedTopic:
 
     async def _open_reader(self) -> Reader:
         async with Admin(self._config) as admin:
-            if self._there:
+            if self._confirmed:
                 admin.expect(self.topic)
             if await admin.partitions(self.topic) is None:
                 raise TopicMissingError(
                     f"topic {self.topic!r} does not exist at {addresses(self._config)}"
                 )
-        self._there = False
+        self._confirmed = False
         wait_ms = min(_WAIT_MS, self._config.request_timeout_ms // 2)
         reader = Reader(replace(self._config, fetch_max_wait_ms=wait_ms))
         self._readers.add(reader)
@@ -247,22 +249,22 @@ class CompactedTopic:
         await reader.close()
 
 
-def _forgets_producers(error: Exception) -> bool:
-    """Whether a leader has other numbers of a producer's records than it has itself."""
-    return isinstance(error, RequestError) and error.row.failure is Failure.PRODUCER_STATE
+def _producer_state_lost(error: Exception) -> bool:
+    """Whether the leader's sequence numbers of a producer differ from the producer's own."""
+    return isinstance(error, RequestError) and error.traits.failure is Failure.PRODUCER_STATE
 
 
 def _entries(batch: FetchedBatches) -> Iterator[Entry]:
-    """A batch's records from the position on; those without a key are not part of the table.
+    """Yield a batch's records from the position on; those without a key are not in the table.
 
-    Anybody may write to the topic: batches that cannot be read are left out, one by one.
+    Others can write to the topic: each batch that cannot be decoded is left out.
     """
     if batch.buffer is None:
         return
     try:
         parts = [decode_records(batch.buffer)]
     except MalformedBatchError:
-        parts = list(_sound(batch))
+        parts = list(_decodable(batch))
     for records in parts:
         for index, offset in enumerate(records.offsets.tolist()):
             key = records.key(index)
@@ -270,8 +272,8 @@ def _entries(batch: FetchedBatches) -> Iterator[Entry]:
                 yield offset, key, records.value(index)
 
 
-def _sound(batch: FetchedBatches) -> Iterator[RecordArrays]:
-    """The records of each batch that can be read."""
+def _decodable(batch: FetchedBatches) -> Iterator[RecordArrays]:
+    """Yield the records of each batch that can be decoded."""
     data = memoryview(batch.buffer or b"")
     for begin, end, *_ in kernels.headers(data):
         try:

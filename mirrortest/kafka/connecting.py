@@ -1,4 +1,4 @@
-"""Starts a client; where that fails, finds out why and raises it in the user's words."""
+"""Start a client; if that fails, find the cause and raise an error in the user's words."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _STOP_SECONDS = 2.0
-_PATIENCE_SECONDS = 5.0
+_FIRST_LOG_SECONDS = 5.0
 _REPEAT_SECONDS = 15.0
 _PROBE_SECONDS = 2.0
-"""How long a bootstrap server may take to accept a connection, once nothing else worked."""
+"""How long a bootstrap server may take to accept a connection, after all else failed."""
 
 
 async def start(
     config: ClientConfig, client: ClientPort, doing: str, *, seconds: float | None = None
 ) -> None:
-    """Start a client within so many seconds; it is stopped where that fails.
+    """Start a client, within `seconds` if given; stop it if that fails.
 
     Raises:
         UnreachableError: no bootstrap server answers.
         ClusterError: the cluster refuses us.
     """
-    with _patience_shown(config):
+    with _log_slow_start(config):
         await _start(config, client, doing, seconds)
 
 
 @contextlib.contextmanager
-def _patience_shown(config: ClientConfig) -> Iterator[None]:
-    """Log now and then that a cluster is still being tried: a listener may never answer."""
+def _log_slow_start(config: ClientConfig) -> Iterator[None]:
+    """Log periodically that the client is still trying: a listener may never answer."""
     loop, since = asyncio.get_running_loop(), time.monotonic()
     timer: asyncio.TimerHandle | None = None
 
@@ -60,7 +60,7 @@ def _patience_shown(config: ClientConfig) -> Iterator[None]:
         _log.warning(f"still trying {addresses(config)}", seconds=round(time.monotonic() - since))
         timer = loop.call_later(_REPEAT_SECONDS, show)
 
-    timer = loop.call_later(_PATIENCE_SECONDS, show)
+    timer = loop.call_later(_FIRST_LOG_SECONDS, show)
     try:
         yield
     finally:
@@ -87,7 +87,7 @@ async def _start(
 
 
 async def bootstrap_failure(config: ClientConfig, error: RequestError) -> ClusterError:
-    """Why no bootstrap server could be used: a client only logs it, so one is tried again."""
+    """Find out why no bootstrap server is usable: clients only log it, so connect once more."""
     cause: RequestError | OSError = error
     try:
         await library(config).try_connection(config)
@@ -106,9 +106,9 @@ async def bootstrap_failure(config: ClientConfig, error: RequestError) -> Cluste
             )
         return ClusterError(f"Kafka at {addresses(config)} refuses us: {why}")
     origin = _deepest(cause)
-    of_tls = isinstance(origin, ssl.SSLError)
-    text = f"no Kafka broker answers at {addresses(config)}: {reason(origin if of_tls else cause)}"
-    if not of_tls and await _connects(config):
+    is_tls = isinstance(origin, ssl.SSLError)
+    text = f"no Kafka broker answers at {addresses(config)}: {reason(origin if is_tls else cause)}"
+    if not is_tls and await _connects(config):
         text += f"; somebody listens there: is it security.protocol={config.security_protocol}"
         if config.portable and config.uses_sasl:  # the public API does not report a refusal
             text += f", does it offer sasl.mechanism={config.sasl_mechanism} and take the password"
@@ -125,7 +125,7 @@ def _deepest(error: BaseException) -> BaseException:
 
 
 async def _connects(config: ClientConfig) -> bool:
-    """Whether any bootstrap server accepts a connection, whatever it then does with it."""
+    """Whether any bootstrap server accepts a TCP connection, even if it fails afterwards."""
     for address in config.bootstrap_servers:
         host, _, port = address.rpartition(":")
         with contextlib.suppress(OSError, ValueError):

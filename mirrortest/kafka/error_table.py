@@ -1,7 +1,7 @@
-"""Every error of Kafka's in one table: what it is to the user, and what may be done about it.
+"""The table of Kafka errors: what the user sees, and whether a request can be repeated.
 
-`RequestError` is all that a port raises besides the errors of `mirrortest.errors`. It has a code: a
-broker's own (0 and above, and -1), or one of ours below that, for what happens in the client.
+Ports raise `RequestError`, OSError and errors of `mirrortest.errors`. A RequestError has a code: a
+broker's code (-1 and above), or one of ours (below -1) for an error in the client.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from mirrortest.config.client_config import ClientConfig
 
 TRANSIENT_ERRORS = (UnreachableError, TopicMissingError)
-"""Errors that may end by themselves. Any other answer of a cluster stays the same."""
+"""Errors that may pass by themselves; any other error is permanent."""
 
 
 class Code(IntEnum):
-    """The codes that the table or a caller names; brokers have more."""
+    """The error codes that the table or a caller uses; brokers have more."""
 
     NO_PARTITION = -10
-    """The topic exists, and has no such partition."""
+    """The topic exists, but the partition does not."""
     NO_OFFSET = -9
-    """A partition was neither sought, nor has its group committed an offset."""
+    """The partition was not sought, and its group has no committed offset."""
     ILLEGAL_STATE = -8
     COMMIT_FAILED = -7
     ACCESS_REFUSED = -6
-    """A broker closed the connection while the client authenticated."""
+    """Authentication failed without a broker's code, as when it closes the connection."""
     BROKE_OFF = -5
-    """The client gave up all its work: it found no broker that answers."""
+    """The client ended by itself or was abandoned: it sends nothing any more."""
     GAVE_UP_WAITING = -4
-    """The client repeated a request until its time was over."""
+    """The client repeated a request until its timeout."""
     NO_ANSWER = -3
     NOT_CONNECTED = -2
     UNKNOWN = -1
@@ -88,50 +88,50 @@ class Code(IntEnum):
     INCONSISTENT_TOPIC_ID = 103
 
 
-class Row(NamedTuple):
-    """What an error means."""
+class ErrorTraits(NamedTuple):
+    """How mirrortest treats an error."""
 
     error: type[ClusterError] = ClusterError
-    """What is raised to the user."""
+    """The exception that the user sees."""
     retriable: bool = False
     """Whether the same request may succeed later."""
     unwritten: bool = False
-    """Whether a broker answers with it only before it appends a batch, and never after."""
+    """Whether brokers return it only before they append a batch, never after."""
     failure: Failure = Failure.OTHER
-    """The category of a message that was not acknowledged because of it."""
+    """The failure category of messages that were not acknowledged because of it."""
 
 
-_LEADER_CHANGES = Row(UnreachableError, retriable=True, failure=Failure.UNREACHABLE)
-_TOO_LARGE = Row(unwritten=True, failure=Failure.TOO_LARGE)
-_NOT_AUTHORIZED = Row(failure=Failure.NOT_AUTHORIZED)
-_WRITE_NOT_AUTHORIZED = Row(unwritten=True, failure=Failure.NOT_AUTHORIZED)
-_PRODUCER_STATE = Row(unwritten=True, failure=Failure.PRODUCER_STATE)
-_REFUSED_BATCH = Row(unwritten=True, failure=Failure.REFUSED)
+_LEADER_CHANGES = ErrorTraits(UnreachableError, retriable=True, failure=Failure.UNREACHABLE)
+_TOO_LARGE = ErrorTraits(unwritten=True, failure=Failure.TOO_LARGE)
+_NOT_AUTHORIZED = ErrorTraits(failure=Failure.NOT_AUTHORIZED)
+_WRITE_NOT_AUTHORIZED = ErrorTraits(unwritten=True, failure=Failure.NOT_AUTHORIZED)
+_PRODUCER_STATE = ErrorTraits(unwritten=True, failure=Failure.PRODUCER_STATE)
+_REFUSED_BATCH = ErrorTraits(unwritten=True, failure=Failure.REFUSED)
 
-ERRORS: dict[int, Row] = {
-    Code.NO_PARTITION: Row(TopicMissingError, failure=Failure.TOPIC_MISSING),
+ERRORS: dict[int, ErrorTraits] = {
+    Code.NO_PARTITION: ErrorTraits(TopicMissingError, failure=Failure.TOPIC_MISSING),
     Code.ACCESS_REFUSED: _NOT_AUTHORIZED,
-    Code.BROKE_OFF: Row(UnreachableError, failure=Failure.UNREACHABLE),
-    Code.GAVE_UP_WAITING: Row(UnreachableError, failure=Failure.TIMEOUT),
-    Code.NO_ANSWER: Row(UnreachableError, retriable=True, failure=Failure.TIMEOUT),
-    Code.NOT_CONNECTED: Row(UnreachableError, retriable=True, failure=Failure.UNREACHABLE),
+    Code.BROKE_OFF: ErrorTraits(UnreachableError, failure=Failure.UNREACHABLE),
+    Code.GAVE_UP_WAITING: ErrorTraits(UnreachableError, failure=Failure.TIMEOUT),
+    Code.NO_ANSWER: ErrorTraits(UnreachableError, retriable=True, failure=Failure.TIMEOUT),
+    Code.NOT_CONNECTED: ErrorTraits(UnreachableError, retriable=True, failure=Failure.UNREACHABLE),
     Code.CORRUPT_MESSAGE: _REFUSED_BATCH,
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Row(
+    Code.UNKNOWN_TOPIC_OR_PARTITION: ErrorTraits(
         TopicMissingError, retriable=True, failure=Failure.TOPIC_MISSING
     ),
     Code.LEADER_NOT_AVAILABLE: _LEADER_CHANGES,
     Code.NOT_LEADER_OR_FOLLOWER: _LEADER_CHANGES,
-    Code.REQUEST_TIMED_OUT: Row(UnreachableError, retriable=True, failure=Failure.TIMEOUT),
+    Code.REQUEST_TIMED_OUT: ErrorTraits(UnreachableError, retriable=True, failure=Failure.TIMEOUT),
     Code.MESSAGE_TOO_LARGE: _TOO_LARGE,
     Code.COORDINATOR_LOAD_IN_PROGRESS: _LEADER_CHANGES,
     Code.COORDINATOR_NOT_AVAILABLE: _LEADER_CHANGES,
     Code.NOT_COORDINATOR: _LEADER_CHANGES,
     Code.INVALID_TOPIC: _REFUSED_BATCH,
     Code.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
-    Code.NOT_ENOUGH_REPLICAS: Row(
+    Code.NOT_ENOUGH_REPLICAS: ErrorTraits(
         UnreachableError, retriable=True, unwritten=True, failure=Failure.NOT_ENOUGH_REPLICAS
     ),
-    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Row(
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorTraits(
         UnreachableError, retriable=True, failure=Failure.NOT_ENOUGH_REPLICAS
     ),
     Code.INVALID_REQUIRED_ACKS: _REFUSED_BATCH,
@@ -140,7 +140,7 @@ ERRORS: dict[int, Row] = {
     Code.INVALID_TIMESTAMP: _REFUSED_BATCH,
     Code.UNSUPPORTED_SASL_MECHANISM: _NOT_AUTHORIZED,
     Code.ILLEGAL_SASL_STATE: _NOT_AUTHORIZED,
-    Code.INVALID_PARTITIONS: Row(PartitionCountError),
+    Code.INVALID_PARTITIONS: ErrorTraits(PartitionCountError),
     Code.NOT_CONTROLLER: _LEADER_CHANGES,
     Code.UNSUPPORTED_FOR_MESSAGE_FORMAT: _REFUSED_BATCH,
     Code.POLICY_VIOLATION: _REFUSED_BATCH,
@@ -153,7 +153,7 @@ ERRORS: dict[int, Row] = {
     Code.UNKNOWN_LEADER_EPOCH: _LEADER_CHANGES,
     Code.OFFSET_NOT_AVAILABLE: _LEADER_CHANGES,
 }
-_ANY_OTHER = Row()
+_OTHER_ERROR = ErrorTraits()
 
 ACCESS_REFUSED = frozenset(
     {
@@ -163,7 +163,7 @@ ACCESS_REFUSED = frozenset(
         Code.SASL_AUTHENTICATION_FAILED,
     }
 )
-"""Errors of a client that was not let in."""
+"""Errors of a failed authentication."""
 GROUP_MOVED_ON = frozenset(
     {
         Code.COMMIT_FAILED,
@@ -173,14 +173,14 @@ GROUP_MOVED_ON = frozenset(
         Code.UNKNOWN_MEMBER_ID,
     }
 )
-"""Errors of a commit that comes after the group has begun a new generation."""
+"""Errors of an offset commit that came too late: the group is rebalancing or has rebalanced."""
 
 
 class RequestError(Exception):
     """A request to Kafka failed; the text is the reason, on one line.
 
     Attributes:
-        code: a `Code`, or another one of a broker's.
+        code: a `Code`, or another broker code.
     """
 
     def __init__(self, code: int, text: str = "") -> None:
@@ -188,22 +188,22 @@ class RequestError(Exception):
         self.code = code
 
     @property
-    def row(self) -> Row:
-        """The error's row in the table."""
-        return ERRORS.get(self.code, _ANY_OTHER)
+    def traits(self) -> ErrorTraits:
+        """The error's entry in the table."""
+        return ERRORS.get(self.code, _OTHER_ERROR)
 
 
 def addresses(config: ClientConfig) -> str:
-    """How a cluster is named in errors."""
+    """The cluster's name in errors: its bootstrap servers."""
     return ",".join(config.bootstrap_servers)
 
 
 def cluster_error(config: ClientConfig, doing: str, error: RequestError | OSError) -> ClusterError:
-    """The user's error for one that a request met while `doing` something."""
+    """The exception that the user sees if a request fails while `doing` something."""
     if not isinstance(error, RequestError):
         code = Code.NO_ANSWER if isinstance(error, TimeoutError) else Code.NOT_CONNECTED
         error = RequestError(code, reason(error))
-    where, kind = f"Kafka at {addresses(config)}", error.row.error
+    where, kind = f"Kafka at {addresses(config)}", error.traits.error
     if kind is TopicMissingError:
         return kind(f"{where}: {doing}: the topic or partition does not exist")
     if kind is UnreachableError:
@@ -213,7 +213,7 @@ def cluster_error(config: ClientConfig, doing: str, error: RequestError | OSErro
 
 @contextlib.contextmanager
 def cluster_errors(config: ClientConfig, doing: str) -> Iterator[None]:
-    """Turn what a port raises inside into the user's errors, with the cluster's address."""
+    """Convert a port's errors into ClusterErrors with the cluster's address."""
     try:
         yield
     except (RequestError, OSError) as error:
@@ -221,10 +221,10 @@ def cluster_errors(config: ClientConfig, doing: str) -> Iterator[None]:
 
 
 def reason(error: BaseException | None) -> str:
-    """An error's text on one line; its kind where it has none."""
+    """An error's text on one line; its class name if it has no text."""
     if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
         return reason_of(error).lower()
     if isinstance(error, socket.gaierror):
         return "the host name cannot be resolved: is it spelled correctly?"
-    silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-    return " ".join(str(error).split()) or silence
+    fallback = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return " ".join(str(error).split()) or fallback

@@ -1,6 +1,6 @@
-"""What a fetch brings: complete record batches of format v2, cut out of a response.
+"""Complete record batches (format v2), cut out of a fetch response.
 
-Checked here are a batch's CRC-32C and the shape of its header; its records are not looked at.
+This module checks a batch's CRC-32C and header, but not its records.
 """
 
 from __future__ import annotations
@@ -35,37 +35,35 @@ if TYPE_CHECKING:
 _PREFIX = struct.Struct(">qi")
 _EPOCH = struct.Struct(">i")
 _ABORT = 0
-_MOST_RECORDS = 1 << 13
-"""More records are not put together, but for those of one batch: they are judged in portions."""
+_MAX_RECORDS = 1 << 13
+"""Batches are joined up to this many records, to be judged in portions; one batch can have more."""
 
 
-@dataclass(slots=True)  # not frozen: that would treble what it costs to make one
+@dataclass(slots=True)  # not frozen: creating one would cost three times as much
 class FetchedBatches:
-    """Record batches as they were fetched, one behind another: one, or several of a response.
+    """One or several consecutive record batches of a fetch response.
 
-    They are complete: records below the offset that was asked for may come first. `buffer`
-    is the batches, where they were compressed with their records decompressed (the CRC is then
-    wrong); or None where nothing is to be read: control and aborted batches, those that
-    compaction has emptied, and what is `unread`. Either way the reader's position moves on to
-    `next_offset`.
+    The batches are complete, so the first can begin with records below the fetch offset. `buffer`
+    contains them; compressed records are decompressed there (the CRC is then wrong). It is None
+    if there is nothing to read: control and aborted batches, batches that compaction emptied, and
+    `unread` ones. In every case the reader's position moves on to `next_offset`.
 
     Attributes:
-        fetched_from: offset that reading had reached before; nothing was passed over since.
-        next_offset: the offset after the last batch's last, gaps included.
-        arrived_ns: wall time at which the first answer came that showed records up to
-            `next_offset`, as far as the client reports it: a reader that is behind has them later.
-        buffer: of each batch 61 bytes of header, then the records; never to be written to.
+        fetched_from: the offset that reading had reached; nothing was skipped since.
+        next_offset: the offset after the last batch's last offset, gaps included.
+        arrived_ns: wall time of the first response that showed records up to `next_offset`. If
+            the client does not report it: the time at which the reader received them.
+        buffer: for each batch 61 bytes of header, then its records; read-only.
         count: number of records in `buffer`.
-        leader_epoch: of the leader that wrote these batches; -1 where that is unknown.
-        topic_id: of the topic that was read; None where the cluster reports none.
-        transactional: whether they were written in transactions; never where the client
+        leader_epoch: of the leader that wrote these batches; -1 if unknown.
+        topic_id: of the topic that was read; None if the cluster reports none.
+        transactional: whether they were written in transactions; always False if the client
             does not report it.
-        stamped: whether a broker stamped their records (`message.timestamp.type=LogAppendTime`).
-        markers_from: from this offset on up to `next_offset` there are transactions' markers, or
-            records of aborted ones, alone; None where that is not so, or the client does not
-            report it.
-        unread: why there are records at these offsets that cannot be read, however often they are
-            fetched; None where it is not so.
+        stamped: whether a broker set the timestamps (`message.timestamp.type=LogAppendTime`).
+        markers_from: from this offset up to `next_offset` there are only transaction markers and
+            aborted records; None if there are others, or if the client does not report it.
+        unread: why the records at these offsets cannot be read, however often they are fetched;
+            None if they can.
     """
 
     topic: str
@@ -85,7 +83,7 @@ class FetchedBatches:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The position `offset` is outside of the partition now: seek before reading on."""
+    """The position `offset` is outside the partition's log: the caller must seek."""
 
     topic: str
     partition: int
@@ -94,18 +92,18 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class Recreated(OutOfRange):
-    """The topic that was read does not exist any more; one of its name does, of another id."""
+    """The topic was deleted and recreated: its name now has another topic id."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Diverged(OutOfRange):
-    """The log was cut back, so that what was read below `offset` is not there any more.
+    """The log was truncated: some records that were read below `offset` are no longer in it.
 
-    The log that is there now was written up to `leader_epoch` (at most the last that was read)
-    below `end_offset`. What was read agrees with it as far as it was written up to that epoch,
-    and at most to that offset.
+    In the current log, `leader_epoch` (at most the last epoch that was read) ends at `end_offset`.
+    A record that was read is still in the log only if its epoch is at most `leader_epoch` and its
+    offset is below `end_offset`.
     """
 
     leader_epoch: int
@@ -127,9 +125,9 @@ Fetched: TypeAlias = FetchedBatches | Unreadable | OutOfRange
 
 
 class ReadPosition(NamedTuple):
-    """How far a partition was read: of which topic, and by which leader's last batch.
+    """A read position: the next offset, the last batch's leader epoch, and the topic id.
 
-    -1 and None mean unknown, which is not checked.
+    -1 and None mean unknown; brokers do not check an unknown value.
     """
 
     offset: int
@@ -138,15 +136,14 @@ class ReadPosition(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where a partition ends.
+    """A partition's end.
 
     Attributes:
-        offset: after the last record that is replicated (the high watermark), whatever a reader
-            may see of it.
-        stable_offset: below it every transaction has ended; a reader of committed records comes
-            no further. The same as `offset` for a reader of uncommitted ones.
-        topic_id: of the topic that ends there; None where the cluster reports none.
-        agrees: False where what was read is not there any more: the log was cut back.
+        offset: the high watermark, whatever the reader's isolation level.
+        stable_offset: the last stable offset: below it every transaction has ended, and a
+            read_committed reader gets no further. Equal to `offset` for a read_uncommitted reader.
+        topic_id: of the topic that ends there; None if the cluster reports none.
+        agrees: False if records that were read are no longer in the log: it was truncated.
     """
 
     offset: int
@@ -156,7 +153,7 @@ class End(NamedTuple):
 
 
 def has_complete_batch(data: memoryview) -> bool:
-    """Whether a response's bytes contain a complete batch."""
+    """Whether a response's bytes begin with a complete batch."""
     if len(data) < _PREFIX.size:
         return False
     _, length = _PREFIX.unpack_from(data)
@@ -173,30 +170,30 @@ def batches(
     aborted: Sequence[tuple[int, int]] | None = None,
     topic_id: str | None = None,
 ) -> Iterator[FetchedBatches | Unreadable]:
-    """Yield a response's batches in order; the last one may be cut off and is then left out.
+    """Yield a response's batches in order; leave out a last batch that is cut off.
 
-    Those that need no change come together, up to some thousand records, those of
-    transactions, and those that a broker stamped, apart from the others; those that have to be
-    decompressed or are left out come one by one, and so do those of transactions where some were
-    aborted.
+    Consecutive batches that need no change are joined, up to some thousand records, if they agree
+    in leader epoch, in LogAppendTime and in being transactional. Other batches are yielded one by
+    one: compressed ones, those without readable records, and, if some transactions were aborted,
+    transactional ones.
 
     Args:
         data: the records of one partition in a fetch response.
         topic: the partition's topic.
         partition: its number.
-        fetch_offset: what was asked for; batches wholly below it are passed over.
-        arrived_ns: wall time to stamp.
-        aborted: (producer id, first offset) of aborted transactions to leave out; None to read
-            uncommitted.
-        topic_id: the topic's id, where it has one.
+        fetch_offset: the requested offset; batches entirely below it are skipped.
+        arrived_ns: wall time at which the response arrived.
+        aborted: (producer id, first offset) of aborted transactions to leave out; None for
+            read_uncommitted.
+        topic_id: the topic's id, if it has one.
     """
-    transactions = _Transactions(aborted) if aborted else None
+    transactions = _AbortedTransactions(aborted) if aborted else None
     special = CODEC_MASK | CONTROL | (0 if transactions is None else TRANSACTIONAL)
     reached = upto = fetch_offset
-    begin = end = count = kind = 0  # of those that come together
-    sound = 0
-    found = kernels.headers(data)
-    # Epochs never fall within a log: where the first is the last, so are all between.
+    begin = end = count = kind = 0  # of the batches that are joined
+    intact_end = 0
+    batch_headers = kernels.headers(data)
+    # Leader epochs never decrease in a log: if the first and last are equal, all between are.
 
     def joined(
         upto: int,
@@ -212,28 +209,28 @@ def batches(
             *_kinds(kind), unread, markers_from,
         )  # fmt: skip
 
-    epoch = _epoch(data, found[0][0]) if found else -1
-    one_epoch = not found or epoch == _epoch(data, found[-1][0])
-    for at, stop, base, last_delta, attributes, crc, producer, records in found:
+    epoch = _epoch(data, batch_headers[0][0]) if batch_headers else -1
+    one_epoch = not batch_headers or epoch == _epoch(data, batch_headers[-1][0])
+    for at, stop, base, last_delta, attributes, crc, producer, records in batch_headers:
         if crc32c.crc32c(data[at + CRC_FROM : stop]) != crc:
             break
-        sound = stop
+        intact_end = stop
         following = base + last_delta + 1
         if following <= fetch_offset:
             continue
         unchanged = records and not attributes & special
-        before = epoch
+        epoch_before = epoch
         if not one_epoch:
             epoch = _epoch(data, at)
         kind_before, kind = kind, attributes & (TRANSACTIONAL | LOG_APPEND_TIME)
         if count and not (
             unchanged
             and at == end
-            and count + records <= _MOST_RECORDS
-            and epoch == before
+            and count + records <= _MAX_RECORDS
+            and epoch == epoch_before
             and kind == kind_before
         ):
-            yield joined(upto, data[begin:end], count, before, kind_before)
+            yield joined(upto, data[begin:end], count, epoch_before, kind_before)
             reached, count = upto, 0
         if unchanged:
             begin, end = begin if count else at, stop
@@ -242,7 +239,7 @@ def batches(
         raw = data[at:stop]
         marker = bool(attributes & CONTROL)
         if transactions is not None:
-            marker = transactions.leave_out(raw, base, attributes, producer) or marker
+            marker = transactions.exclude(raw, base, attributes, producer) or marker
         skipped = marker or not records
         buffer: memoryview | bytearray | None = None
         unread: str | None = None
@@ -250,7 +247,7 @@ def batches(
             try:
                 buffer = _decompressed(raw, attributes & CODEC_MASK)
             except ValueError as error:
-                # Its CRC is right: it was written like that, and reading goes on behind it.
+                # Its CRC is right, so it was written like that: continue after it.
                 skipped, unread = True, str(error)
         yield joined(
             following,
@@ -264,7 +261,7 @@ def batches(
         reached = upto = following
     if count:
         yield joined(upto, data[begin:end], count, epoch, kind)
-    rest = data[sound:]
+    rest = data[intact_end:]
     if has_complete_batch(rest):
         offset, length = _PREFIX.unpack_from(rest)
         reason, torn = _damage(rest[: max(_PREFIX.size + length, 0)])
@@ -272,29 +269,29 @@ def batches(
 
 
 def _kinds(attributes: int) -> tuple[bool, bool]:
-    """Whether batches are of transactions, and whether a broker stamped their records."""
+    """Whether batches are transactional, and whether a broker set their timestamps."""
     return bool(attributes & TRANSACTIONAL), bool(attributes & LOG_APPEND_TIME)
 
 
 def _epoch(data: memoryview, at: int) -> int:
-    """The leader epoch of the batch that begins there."""
+    """The leader epoch of the batch that begins at `at`."""
     return int(_EPOCH.unpack_from(data, at + EPOCH_AT)[0])
 
 
-class _Transactions:
-    """Those that were aborted, of one partition, as its batches pass in their order."""
+class _AbortedTransactions:
+    """The aborted transactions of one partition; its batches must come in offset order."""
 
     def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
         self._pending = sorted(aborted, key=lambda transaction: transaction[1])
-        self._shut_out: set[int] = set()
+        self._aborting: set[int] = set()
 
-    def leave_out(self, raw: memoryview, base_offset: int, attributes: int, producer: int) -> bool:
-        """Whether the batch is of an aborted transaction."""
+    def exclude(self, raw: memoryview, base_offset: int, attributes: int, producer: int) -> bool:
+        """Process the next batch; return whether it belongs to an aborted transaction."""
         while self._pending and self._pending[0][1] <= base_offset:
-            self._shut_out.add(self._pending.pop(0)[0])
+            self._aborting.add(self._pending.pop(0)[0])
         if attributes & CONTROL and _is_abort(raw):
-            self._shut_out.discard(producer)
-        return bool(attributes & TRANSACTIONAL) and producer in self._shut_out
+            self._aborting.discard(producer)
+        return bool(attributes & TRANSACTIONAL) and producer in self._aborting
 
 
 def _damage(raw: memoryview) -> tuple[str, bool]:
@@ -324,7 +321,7 @@ def _decompressed(raw: memoryview, codec: int) -> memoryview | bytearray:
 
 
 def _is_abort(raw: memoryview) -> bool:
-    """Whether a control batch ends a transaction by aborting it: its key is version, kind."""
+    """Whether a control batch is an abort marker; its key is (version, type)."""
     try:
         key = decode_records(raw).key(0)
     except (MalformedBatchError, IndexError):

@@ -1,7 +1,7 @@
-"""Follows a compacted topic: applies its records in order, for ever, and reports how far it is.
+"""Follow a compacted topic: apply its records in order, without end, and report the position.
 
-What is applied must not mind repetition: after an outage, and where the topic was created again,
-its records come again from the beginning.
+Applying a record must be idempotent: after an outage, or after the topic was recreated, all records
+come again from the beginning.
 """
 
 from __future__ import annotations
@@ -21,39 +21,39 @@ _log = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
 STALLED_SECONDS = 15.0
-"""How long a wait for a record lasts while no record at all is applied."""
+"""How long `wait_applied` waits while no record at all is applied."""
 
 
 class FollowedTopic(Protocol):
-    """What is asked of the topic (`kafka.compacted.CompactedTopic`)."""
+    """What a follower needs of its topic (`kafka.compacted.CompactedTopic`)."""
 
     @property
     def topic(self) -> str:
-        """Its name."""
+        """The topic's name."""
 
     def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
-        """All records from the beginning, then those to come: (offset, key, value).
+        """Yield all records from the beginning, then new ones: (offset, key, value).
 
-        Raises TopicReplacedError where what was read of the topic is not in it any more.
+        Raises TopicReplacedError if records that were read are no longer in the topic.
         """
 
 
 class FollowerPosition(NamedTuple):
-    """Where a follower was: `position` is an offset in the topic of this `epoch`."""
+    """A follower's position: `position` is an offset in the topic of this `epoch`."""
 
     epoch: int
     position: int
 
 
 class Follower:
-    """Applies each record of `topic` as `apply(key, value)`; `run` must run as a task.
+    """A follower of `topic` that calls `apply(key, value)` per record; `run` must run as a task.
 
     Attributes:
-        epoch: how often what was read of the topic was not in it any more, because it
-            was deleted, created again or cut. What was written in an earlier epoch may not be in
-            the topic: its writer writes it again. It steps before a record of the new epoch
-            is applied.
-        position: the offset after the record applied last, in the topic of this epoch; 0 before
+        epoch: how often the topic lost records that were read or waited for, because it was
+            deleted, recreated or truncated. Records written in an earlier epoch might not be in
+            the topic: their writers write them again. The epoch is incremented before a record of
+            the new epoch is applied.
+        position: the offset after the last applied record, in the topic of this epoch; 0 before
             the first.
     """
 
@@ -62,20 +62,20 @@ class Follower:
         self._apply = apply
         self.epoch = 0
         self.position = 0
-        self._away = False
+        self._in_outage = False
         self._failure: Exception | None = None
         self._moved = asyncio.Condition()
         self._replaced = asyncio.Event()
-        """Set by a writer whose record proves that the topic is another one."""
+        """Set by a writer whose record proves that the topic was replaced."""
         self._waiting = 0
 
     @property
     def place(self) -> FollowerPosition:
-        """Where it is now: to be asked for before a record is written that is to be awaited."""
+        """The current position; a writer takes it before it writes a record to wait for."""
         return FollowerPosition(self.epoch, self.position)
 
     async def run(self) -> None:
-        """Apply all records, for ever; an outage is waited for, whenever it comes.
+        """Apply all records, without end; wait out any outage.
 
         Raises:
             ClusterError: the cluster refuses.
@@ -85,13 +85,13 @@ class Follower:
                 try:
                     await self._read_until_replaced()
                 except TopicReplacedError:
-                    await self._step()
+                    await self._advance_epoch()
                     continue
                 except (UnreachableError, TopicMissingError) as error:
                     if isinstance(error, TopicMissingError):
-                        await self._step()
-                    if not self._away:
-                        self._away = True
+                        await self._advance_epoch()
+                    if not self._in_outage:
+                        self._in_outage = True
                         _log.warning(
                             "a topic cannot be followed, trying again",
                             topic=self._topic.topic,
@@ -99,30 +99,30 @@ class Follower:
                         )
                 await asyncio.sleep(_RETRY_SECONDS)
         except Exception as error:
-            # Waiters must hear of it: their records will never be applied.
+            # Wake the waiters: their records will never be applied.
             self._failure = error
             await self._notify()
             raise
 
     async def wait_applied(self, offset: int, since: FollowerPosition) -> bool:
-        """Wait until everything up to a written record's offset, itself included, is applied.
+        """Wait until all records up to and including a written record's offset are applied.
 
-        `since` is the follower's `place` before the record was written. False: what was
-        read is not in the topic any more, nor perhaps the record: write it again.
+        `since` is the follower's `place` before the record was written. Returns False if the topic
+        has lost records since, perhaps this one too: the caller must write it again.
 
         Raises:
-            UnreachableError: for `STALLED_SECONDS` nothing was applied; the wait may be repeated.
-            Exception: what ended the following.
+            UnreachableError: no record was applied for `STALLED_SECONDS`; the caller can retry.
+            Exception: the error that ended `run`.
         """
         if since.epoch == self.epoch and offset < since.position:
-            # A topic only grows: this offset is one of another topic under the same name.
+            # Offsets in a topic only grow: this one belongs to another topic of the same name.
             self._replaced.set()
-            await self._step()
+            await self._advance_epoch()
         self._waiting += 1
         try:
             async with self._moved:
                 while self.epoch == since.epoch and self.position <= offset and not self._failure:
-                    await self._move()
+                    await self._wait_for_progress()
         finally:
             self._waiting -= 1
         if self.epoch != since.epoch:
@@ -131,7 +131,7 @@ class Follower:
             raise self._failure
         return True
 
-    async def _move(self) -> None:
+    async def _wait_for_progress(self) -> None:
         try:
             async with asyncio.timeout(STALLED_SECONDS):
                 await self._moved.wait()
@@ -141,7 +141,7 @@ class Follower:
             ) from error
 
     async def _read_until_replaced(self) -> None:
-        """Read for ever, or until a writer has found that the topic is another one."""
+        """Read until a writer has found that the topic was replaced, or until reading fails."""
         self._replaced.clear()
         tasks = [asyncio.ensure_future(self._read()), asyncio.ensure_future(self._replaced.wait())]
         try:
@@ -154,21 +154,21 @@ class Follower:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(self) -> None:
-        # Records come in hundreds at once, and each may be of many streams.
+        # Hundreds of records come at once, and each can concern many streams.
         time_slice, epoch = TimeSlice(), self.epoch
         async for offset, key, value in self._topic.tail():
             if self.epoch != epoch:
                 return
-            if self._away:
-                self._away = False
+            if self._in_outage:
+                self._in_outage = False
                 _log.info("the topic is followed again", topic=self._topic.topic)
             self._apply(key, value)
             self.position = offset + 1
             await self._notify()
             await time_slice.over()
 
-    async def _step(self) -> None:
-        """What was read or written is not there any more; that may be nothing."""
+    async def _advance_epoch(self) -> None:
+        """Start a new epoch, unless nothing was read and no writer waits."""
         if self.position or self._waiting:
             self.epoch += 1
             self.position = 0

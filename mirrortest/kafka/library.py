@@ -1,4 +1,4 @@
-"""Which implementation of the ports a client uses."""
+"""Select the implementation of the ports."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SERIES = "0.14"
 
 
 def library(config: ClientConfig) -> Library:
-    """The implementation that a configuration asks for; called before any client is made.
+    """The implementation that a configuration selects; call it before creating a client.
 
     Raises:
-        ClusterError: the installed aiokafka is not the one that `fast` was written for.
+        ClusterError: `fast` does not support the installed aiokafka.
     """
-    # Imported only where it is used: another series of aiokafka must not break the other one.
+    # Import only the selected package: an aiokafka without support must not break `public`.
     if config.portable:
         from mirrortest.kafka import public  # noqa: PLC0415
 

@@ -1,8 +1,8 @@
-"""What mirrortest asks of a Kafka client library, in our own types alone.
+"""The interface to a Kafka client library, in mirrortest's own types.
 
-`Sender`, `Reader`, `Admin` and `CompactedTopic` are written against these protocols. A package of
-this room implements them with one library: `fast` with aiokafka's internals, `public` with
-aiokafka's public calls. `library` picks one by the configuration (`--portable`).
+`Sender`, `Reader`, `Admin` and `CompactedTopic` are written against these protocols. Two packages
+implement them: `fast` with aiokafka's internals, `public` with aiokafka's public API. `library`
+selects one by the configuration (`--portable`).
 
 Ports raise `error_table.RequestError`, OSError (also TimeoutError), or errors of
 `mirrortest.errors`.
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from mirrortest.model.topic_partition import TopicPartition
 
     OnDelivery = Callable[[int | None, RequestError | None], None]
-    """Called once with a batch's offset (None where no broker answers) or the error."""
+    """Called once with a batch's offset (None with acks=0; -1 if unknown) or the error."""
 
 
 class Encoded(Protocol):
-    """What is asked of an encoded batch (`wire.batch.EncodedBatch`)."""
+    """What a producer needs of an encoded batch (`wire.batch.EncodedBatch`)."""
 
     @property
     def buffer(self) -> bytearray | memoryview:
@@ -37,20 +37,20 @@ class Encoded(Protocol):
         """Number of records."""
 
     def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Write the producer's state and the CRC."""
+        """Write the producer id, epoch, base sequence and the CRC."""
 
 
 class Batch(Protocol):
     """A batch that is being sent."""
 
     withdrawn: bool
-    """Whether it was given up: then its bytes are not sent any more, where that is possible."""
+    """Whether it was given up: the client no longer sends its bytes, if it can prevent that."""
     queued: bool
-    """Whether it was taken up for delivery: only then may it have got sequence numbers."""
+    """Whether the client accepted it for delivery: only then can it have sequence numbers."""
 
     @property
     def handed_over(self) -> int:
-        """How often its bytes were handed over for transmission, at most: 0 is a proof."""
+        """An upper bound on how often its bytes were handed over for transmission."""
 
 
 class ClientPort(Protocol):
@@ -60,7 +60,7 @@ class ClientPort(Protocol):
         """Connect."""
 
     async def stop(self, seconds: float) -> None:
-        """Disconnect in order, or at once after so many seconds. Raises nothing."""
+        """Disconnect; wait about `seconds` at most for a clean end. Raises nothing."""
 
 
 class ProducerPort(ClientPort, Protocol):
@@ -70,59 +70,59 @@ class ProducerPort(ClientPort, Protocol):
         """Wrap a batch for `send`."""
 
     def send(self, batch: Batch, topic: str, partition: int, on_delivery: OnDelivery) -> None:
-        """Queue a batch, behind those of its partition that came before."""
+        """Queue a batch behind earlier batches of its partition."""
 
     async def write(
         self, topic: str, partition: int, key: bytes, value: bytes | None
     ) -> int | None:
-        """Write a record and wait; its offset, None where the broker has forgotten it."""
+        """Write a record and wait for its offset; None if the broker no longer has the offset."""
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the cluster last reported for a topic."""
+        """A topic's partition count in the latest metadata."""
 
     def stamps(self, topic: str) -> bool:
-        """Whether a broker has answered that it stamps a topic's records (LogAppendTime).
+        """Whether a response showed that brokers set a topic's timestamps (LogAppendTime).
 
-        Never where the client does not report it.
+        Always False if the client does not report it.
         """
 
     def numbers_left(self, topic: str, partition: int) -> int:
-        """How many more records of a partition this producer can number."""
+        """How many sequence numbers this producer has left for a partition."""
 
     def failure(self) -> str | None:
         """Why delivery ended by itself; None while it runs."""
 
     def abandon(self, why: str) -> None:
-        """Start no request any more, where that is possible; answers to others still count."""
+        """Send no more requests, if the client can prevent it; pending responses still count."""
 
     async def wait_closed(self) -> None:
-        """After `stop`: wait until nothing more of it can be written."""
+        """After `stop`: wait until this producer can no longer write anything."""
 
 
 class RebalanceListener(Protocol):
-    """Is called by a consumer's own task; the rebalance waits for it."""
+    """Callbacks of a rebalance, called by a consumer's own task; the rebalance waits for them."""
 
     async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
-        """These partitions are about to be taken away."""
+        """Give up these partitions, which are about to be revoked."""
 
     async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
-        """These partitions are now assigned."""
+        """Take over these partitions, which are now assigned."""
 
 
 class ConsumerPort(ClientPort, Protocol):
-    """Fetches batches, in a group or of partitions assigned by hand; resets no offset by itself.
+    """A consumer of batches, in a group or with assigned partitions; it never resets an offset.
 
-    Brokers that have topic ids and leader epochs are asked for them with every fetch, so that they
-    notice a re-created topic, or a log that was cut back, behind the reader.
+    If client and broker support it, every fetch carries topic ids and leader epochs. The broker
+    then detects that a topic was recreated, or that a log was truncated below the position.
     """
 
     @property
     def sees_topic_ids(self) -> bool:
-        """Whether everything was fetched by topic id so far: then no re-creation goes unnoticed."""
+        """Whether every fetch so far was by topic id: then no recreated topic was missed."""
 
     @property
     def sees_markers(self) -> bool:
-        """Whether batches distinguish markers and aborted records from what compaction removed."""
+        """Whether batches distinguish markers and aborted records from compacted records."""
 
     def subscribe(self, topics: Iterable[str], listener: RebalanceListener) -> None:
         """Join the group for topics by name."""
@@ -131,64 +131,64 @@ class ConsumerPort(ClientPort, Protocol):
         """Join the group for all topics whose name the pattern matches."""
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions; each is sought before it is fetched."""
+        """Read these partitions; the caller must seek each one before it is fetched."""
 
-    def seek(self, partition: TopicPartition, place: ReadPosition) -> None:
-        """Read an assigned partition from here on.
+    def seek(self, partition: TopicPartition, read_position: ReadPosition) -> None:
+        """Set the position of an assigned partition.
 
-        A place without a topic id refers to the topic that exists at the next fetch.
+        A position without a topic id refers to the topic that exists at the next fetch.
         """
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch nothing for these."""
+        """Stop fetching these partitions."""
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch for these again."""
+        """Fetch these partitions again."""
 
     async def fetch(
         self, *, timeout_ms: int, portion: int, reached: Mapping[TopicPartition, int]
     ) -> list[list[Fetched]]:
-        """What has arrived, in lists of one partition each, in order.
+        """What has arrived, as one list per partition, in offset order.
 
         `portion` is about how many bytes are returned at once. `reached` is the next offset of
-        each partition that has a position. A position that does not exist any more comes
-        as OutOfRange, Recreated or Diverged, all that comes of its partition, until it is sought.
+        each partition that has a position. If a position no longer exists, its partition yields
+        only OutOfRange, Recreated or Diverged, until the caller seeks it.
         """
 
     async def topics(self) -> set[str]:
-        """All topics' names."""
+        """The names of all topics."""
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The first offset that is still in each partition."""
+        """The beginning offset (log start offset) of each partition."""
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after each partition's last record that this consumer may see."""
+        """The end offset of each partition, as the consumer's isolation level shows it."""
 
     async def topic_id(self, topic: str) -> str | None:
-        """The topic's id; None where brokers have none.
+        """The topic's id; None if client or brokers report none.
 
-        It may be that of a topic that was deleted just now: then a fetch finds out.
+        It can be the id of a topic that was just deleted: the next fetch detects that.
         """
 
     async def ends(self, read: Mapping[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
-        """Where partitions end, and whether that is the log that was read up to these places.
+        """The partitions' ends, and whether the logs still contain what was read.
 
-        No end comes from a leader of which a broker has heard that it was replaced, and none of a
-        topic that was replaced meanwhile. It fails where fewer than half of the brokers answer.
-        Of partitions that were not asked for the ends come, too, where any broker reports them.
+        No end comes from a leader that a broker reports as replaced, or from a topic that was
+        recreated meanwhile. The call fails if fewer than half of the brokers answer. The result
+        also contains other partitions of these topics that any broker reports.
         """
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit each partition's next offset for the group."""
 
     def failure(self) -> str | None:
-        """Why fetching ended by itself; None while it runs, as far as that can be seen."""
+        """Why fetching ended by itself; None while it runs, or if the client does not report it."""
 
 
 class Operation(IntEnum):
-    """What a principal may be allowed to do with a topic, by Kafka's codes (AclOperation)."""
+    """An operation on a topic that ACLs can permit, with Kafka's code (AclOperation)."""
 
     READ = 3
     WRITE = 4
@@ -201,7 +201,7 @@ class Operation(IntEnum):
 
     @property
     def shown(self) -> str:
-        """As Kafka's tools name it: ``DescribeConfigs``."""
+        """The name that Kafka's tools use: ``DescribeConfigs``."""
         return self.name.title().replace("_", "")
 
 
@@ -209,8 +209,8 @@ class TopicDescription(NamedTuple):
     """A topic as one broker describes it.
 
     Attributes:
-        error: the broker's error for the topic, where it has one.
-        leaders: by partition, -1 where it has none.
+        error: the broker's error for the topic, or None.
+        leaders: node id by partition, -1 if it has no leader.
     """
 
     name: str
@@ -221,7 +221,7 @@ class TopicDescription(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """What a broker or a topic is configured with, defaults included; or why that is unknown."""
+    """The configuration of a broker or topic, defaults included, or the error of the request."""
 
     kind: str
     """``brokers`` or ``topics``."""
@@ -231,18 +231,18 @@ class Configuration(NamedTuple):
 
 
 class AdminPort(ClientPort, Protocol):
-    """Requests that neither read nor write records; each is sent once."""
+    """An admin client; it sends each request once."""
 
     async def describe_cluster(self) -> tuple[str, int]:
-        """The cluster's id, and how many brokers it has."""
+        """The cluster's id and its number of brokers."""
 
     async def describe_topics(self, topics: list[str] | None) -> list[TopicDescription]:
-        """These topics, or all."""
+        """Describe these topics; all if None."""
 
     async def create_topics(
         self, topics: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
     ) -> set[str]:
-        """Create topics (name -> partitions); the names of those that did not exist before."""
+        """Create topics (name -> partitions); return the names of those that were missing."""
 
     async def create_partitions(self, topic: str, total: int) -> None:
         """Raise a topic's partition count."""
@@ -251,26 +251,26 @@ class AdminPort(ClientPort, Protocol):
         """Delete a topic."""
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
-        """Delete a partition's records below an offset; its first offset then."""
+        """Delete a partition's records below an offset; return its new beginning offset."""
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's complete configuration, defaults included."""
 
     async def configurations(self, topics: list[str]) -> list[Configuration]:
-        """Of every broker, and of these topics; secrets have no value."""
+        """The configurations of all brokers and of these topics, without secret values."""
 
     async def permitted_operations(self, topics: list[str]) -> dict[str, frozenset[Operation]]:
-        """What we may do with each of these topics; those of which that is unknown are left out."""
+        """The operations that we may do with each topic; topics with unknown ones are left out."""
 
 
 class Library(Protocol):
-    """A module that makes clients with one library."""
+    """A module that creates clients with one library."""
 
     METADATA_CREATES_TOPICS: bool
-    """Whether a metadata request creates a missing topic, where the broker allows that."""
+    """Whether a metadata request creates a missing topic if the broker allows that."""
 
     def producer(self, config: ClientConfig, *, batch_bytes: int | None = None) -> ProducerPort:
-        """A producer of encoded batches; with `batch_bytes` one of records, gathered up to that."""
+        """A producer of encoded batches; with `batch_bytes`, of records in batches up to that."""
 
     def consumer(self, config: ClientConfig, *, group: str | None = None) -> ConsumerPort:
         """A consumer."""
@@ -279,4 +279,4 @@ class Library(Protocol):
         """An admin client."""
 
     async def try_connection(self, config: ClientConfig) -> None:
-        """Connect to one bootstrap server and close; raises what goes wrong there."""
+        """Connect to one bootstrap server and disconnect; raise the error if that fails."""

@@ -1,9 +1,9 @@
-"""Reads partitions as complete batches, in a consumer group or by hand.
+"""Read partitions as complete batches, in a consumer group or with assigned partitions.
 
-Nothing is reset, committed or skipped behind the caller's back: `seek` sets where to read, a
-position that does not exist any more is an `OutOfRange` (of another topic of the same name
-`Recreated`, of a log that was cut back `Diverged`), and each batch that `next` returns begins where
-the one before it ended.
+The reader never resets, commits or skips an offset by itself. `seek` sets the position. A position
+that no longer exists is returned as an `OutOfRange`: `Recreated` if another topic now has the name,
+`Diverged` if the log was truncated. Each batch that `next` returns begins where the one before it
+ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import structlog
 
 from mirrortest.errors import ClusterError, TopicMissingError, UsageError
-from mirrortest.host.allocator import give_back, keep_large_buffers
+from mirrortest.host.allocator import keep_large_buffers, release_free_memory
 from mirrortest.kafka.admin import topic_pattern
 from mirrortest.kafka.connecting import start
 from mirrortest.kafka.error_table import (
@@ -52,13 +52,13 @@ _log = structlog.get_logger()
 _STOP_SECONDS = 5.0
 _SLACK_SECONDS = 0.05
 _BYTES_AT_ONCE = 16 << 20
-"""About so much is returned at once: of what compresses well, a response expands to gigabytes."""
+"""About how many bytes are returned at once: a compressed response can expand to gigabytes."""
 
 
 class Reader:
-    """Reads from one cluster, as an async context manager; to be used by one task.
+    """A reader of one cluster, an async context manager; only one task may use it.
 
-    With a group it is `subscribe`d, without one it is `assign`ed partitions.
+    With a group, call `subscribe`; without one, call `assign`.
     """
 
     def __init__(self, config: ClientConfig, *, group: str | None = None) -> None:
@@ -68,11 +68,11 @@ class Reader:
         self._fetching: asyncio.Task[list[list[Fetched]]] | None = None
         self._rebalances: Rebalances | None = None
         self._active: set[TopicPartition] = set()
-        """What may be returned: assigned, after the caller's callback."""
+        """Partitions that may be returned: assigned, and the caller's callback has run."""
         self._expected: dict[TopicPartition, int] = {}
-        """Where the next batch of a partition must begin."""
-        self._of: dict[TopicPartition, tuple[str | None, int]] = {}
-        """The topic id that it must have, where one was given; the epoch of the batch before."""
+        """Partition -> the offset at which its next batch must begin."""
+        self._identities: dict[TopicPartition, tuple[str | None, int]] = {}
+        """Partition -> its required topic id (None: any), and the last batch's leader epoch."""
         self._paused: set[TopicPartition] = set()
 
     async def __aenter__(self) -> Self:
@@ -94,7 +94,7 @@ class Reader:
         self._consumer = consumer
 
     async def close(self) -> None:
-        """Leave the group and disconnect; no callback is called any more."""
+        """Leave the group and disconnect; no callback runs afterwards."""
         if self._rebalances is not None:
             self._rebalances.close()
         if self._fetching is not None:
@@ -105,7 +105,7 @@ class Reader:
         if consumer is not None:
             await consumer.stop(_STOP_SECONDS)
             del consumer
-            give_back()
+            release_free_memory()
 
     # -- what to read ---------------------------------------------------------------------------
 
@@ -139,7 +139,7 @@ class Reader:
             for at in map(TopicPartition._make, partitions):
                 self._active.discard(at)
                 self._expected.pop(at, None)
-                self._of.pop(at, None)
+                self._identities.pop(at, None)
                 self._paused.discard(at)
 
         self._rebalances = Rebalances(
@@ -153,16 +153,16 @@ class Reader:
             consumer.subscribe(topics or (), self._rebalances)
 
     async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read these partitions from now on; those read before keep their position and pause.
+        """Read exactly these partitions; those read before keep their position and pause state.
 
-        Each new one must be sought before `next` is called.
+        The caller must seek each new one before it calls `next`.
         """
         wanted = [TopicPartition(*at) for at in partitions]
         self._started().assign(wanted)
         self._active = set(wanted)
         for at in set(self._expected) - self._active:
-            del self._expected[at]  # a fetch that is under way looks there, too
-            del self._of[at]
+            del self._expected[at]  # in place: a running fetch reads this dict, too
+            del self._identities[at]
         self._paused &= self._active
         for at in list(self._expected):
             self._seek_again(at)
@@ -170,7 +170,7 @@ class Reader:
             self.pause(self._paused)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are being read, after the caller's callbacks."""
+        """The assigned partitions for which the caller's callbacks have run."""
         return set(self._active)
 
     def seek(
@@ -181,28 +181,28 @@ class Reader:
         topic_id: str | None = None,
         leader_epoch: int = -1,
     ) -> None:
-        """Read a partition from an offset on; allowed for assigned ones, in callbacks too.
+        """Set the position of an assigned partition; callbacks may call this, too.
 
-        With an id it is read of that topic alone, else of the one that there is now. With the epoch
-        of the batch before the offset it is seen where the log was cut back before it.
+        With `topic_id`, only that topic is read, else the one that exists now. With `leader_epoch`,
+        the epoch of the batch before the offset, a truncation below the offset is detected.
         """
         at = TopicPartition(*partition)
         self._started().seek(at, ReadPosition(offset, leader_epoch, topic_id))
         self._expected[at] = offset
-        self._of[at] = topic_id, leader_epoch
+        self._identities[at] = topic_id, leader_epoch
 
     def _seek_again(self, at: TopicPartition) -> None:
-        topic_id, leader_epoch = self._of[at]
+        topic_id, leader_epoch = self._identities[at]
         self.seek(at, self._expected[at], topic_id=topic_id, leader_epoch=leader_epoch)
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Fetch nothing for these partitions until they are resumed or revoked."""
+        """Stop fetching these partitions until they are resumed or revoked."""
         named = [TopicPartition(*at) for at in partitions]
         self._paused |= set(named)
         self._started().pause(named)
 
     def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Fetch for these partitions again."""
+        """Fetch these partitions again."""
         named = [TopicPartition(*at) for at in partitions]
         self._paused -= set(named)
         self._started().resume(named)
@@ -210,21 +210,22 @@ class Reader:
     # -- reading --------------------------------------------------------------------------------
 
     async def next(self, timeout: float) -> list[FetchedBatches | OutOfRange]:  # noqa: ASYNC109
-        """What has arrived, within `timeout` seconds; the empty list where nothing has.
+        """Wait up to `timeout` seconds for data and return it; the list can be empty.
 
-        An OutOfRange (Recreated, Diverged) is all that comes of its partition, and comes again
-        until that is sought. What is returned counts as read: the position has moved past it.
+        If a position no longer exists, its partition yields only an OutOfRange (Recreated,
+        Diverged), again and again until the caller seeks it. Returned batches count as read: the
+        position has moved past them.
 
         Raises:
-            ClusterError: the cluster refuses, a batch cannot be read, or fetching has broken off.
+            ClusterError: the cluster refuses, a batch cannot be read, or fetching has ended.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         while True:
             if self._rebalances is not None:
                 await self._rebalances.run_callbacks()
-            if never := self._active - self._expected.keys():
-                raise RuntimeError(f"assigned and never sought: {sorted(never)}")
+            if unsought := self._active - self._expected.keys():
+                raise RuntimeError(f"assigned and never sought: {sorted(unsought)}")
             consumer = self._started()
             failure = consumer.failure()
             if failure is not None:
@@ -240,16 +241,20 @@ class Reader:
                 )
             if await self._wait(self._fetching, left):
                 fetching, self._fetching = self._fetching, None
-                found = self._taken(fetching)
+                found = self._process(fetching)
                 if found or loop.time() >= deadline:
                     return found
             elif loop.time() >= deadline and not self._change_waits():
                 return []
 
     async def arrived(self) -> list[FetchedBatches]:
-        """What has arrived by now, so that more is fetched; `next` raises what goes wrong.
+        """Return what has arrived by now, so that more is fetched; runs no rebalance callback.
 
-        For callers that are busy with other work: no assignment changes here.
+        For callers that are busy with other work. If a fetch failed or a position no longer
+        exists, this returns nothing, and `next` reports it.
+
+        Raises:
+            ClusterError: a batch cannot be read.
         """
         if self._fetching is None:
             fetch = self._started().fetch(
@@ -258,15 +263,15 @@ class Reader:
             self._fetching = asyncio.get_running_loop().create_task(fetch)
             await asyncio.sleep(0)
         fetching = self._fetching
-        if not fetching.done() or fetching.exception() is not None or _breaks_off(fetching):
+        if not fetching.done() or fetching.exception() is not None or _position_lost(fetching):
             return []
         self._fetching = None
-        return self._taken(fetching)
+        return self._process(fetching)
 
     async def _wait(self, fetching: asyncio.Task[Any], seconds: float) -> bool:
-        """Wait for a fetch or a rebalance; whether the fetch is done."""
-        # It ends by itself in time, unless a rebalance delays it: then it is left for later,
-        # since a cancellation would break aiokafka's accounts.
+        """Wait for a fetch or a rebalance; return whether the fetch is done."""
+        # The fetch ends in time by itself, unless a rebalance delays it. Then a later call takes
+        # it, since a cancellation would break aiokafka's bookkeeping.
         seconds += _SLACK_SECONDS
         if self._rebalances is None:
             await asyncio.wait({fetching}, timeout=seconds)
@@ -288,36 +293,36 @@ class Reader:
     def _change_waits(self) -> bool:
         return self._rebalances is not None and self._rebalances.changed.is_set()
 
-    def _taken(self, fetching: asyncio.Task[list[list[Fetched]]]) -> list[Any]:
+    def _process(self, fetching: asyncio.Task[list[list[Fetched]]]) -> list[Any]:
         try:
             fetched = fetching.result()
         except RequestError as error:
             if error.code == Code.NO_OFFSET:
-                return []  # found out before it was sought
-            if error.row.retriable:
+                return []  # fetched before the caller sought it
+            if error.traits.retriable:
                 _log.warning(
                     "fetching is tried again", cluster=addresses(self._config), why=str(error)
                 )
                 return []
             raise cluster_error(self._config, "reading", error) from error
-        return [item for items in fetched for item in self._continued(items)]
+        return [item for items in fetched for item in self._continuing(items)]
 
-    def _continued(self, items: list[Fetched]) -> list[FetchedBatches | OutOfRange]:
-        """The batches of one partition that continue it; others are fetched again."""
-        kept: list[FetchedBatches | OutOfRange] = []
+    def _continuing(self, items: list[Fetched]) -> list[FetchedBatches | OutOfRange]:
+        """The batches that continue their partition's position; others are fetched again."""
+        accepted: list[FetchedBatches | OutOfRange] = []
         at = TopicPartition(items[0].topic, items[0].partition) if items else None
         if at is None or at not in self._active:
-            return kept
+            return accepted
         expected = self._expected.get(at)
-        topic_id, epoch = self._of.get(at, (None, -1))
+        topic_id, epoch = self._identities.get(at, (None, -1))
         for item in items:
             if isinstance(item, OutOfRange):
-                return [item] if expected in {None, item.offset} else kept
+                return [item] if expected in {None, item.offset} else accepted
             if isinstance(item, Unreadable):
-                # What came before it is delivered; it turns up again with the next fetch.
-                if kept:
+                # Deliver what came before it; the next fetch returns it again.
+                if accepted:
                     self._seek_again(at)
-                    return kept
+                    return accepted
                 raise ClusterError(
                     f"{at} at offset {item.offset} cannot be read from "
                     f"{addresses(self._config)}: {item.reason}"
@@ -327,9 +332,9 @@ class Reader:
                 or (item.topic_id != topic_id and None not in {item.topic_id, topic_id})
             ):
                 self._seek_again(at)
-                return kept
+                return accepted
             if item.leader_epoch != epoch or topic_id is None:
-                topic_id, epoch = self._of[at] = item.topic_id, item.leader_epoch
+                topic_id, epoch = self._identities[at] = item.topic_id, item.leader_epoch
             if item.unread is not None:
                 _log.warning(
                     "records cannot be read, and are passed over",
@@ -338,37 +343,37 @@ class Reader:
                     why=item.unread,
                 )
             self._expected[at] = expected = item.next_offset
-            kept.append(item)
-        return kept
+            accepted.append(item)
+        return accepted
 
     # -- offsets --------------------------------------------------------------------------------
 
     async def beginning_offsets(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], int]:
-        """The first offset that is still in each partition."""
+        """The beginning offset (log start offset) of each partition."""
         return await self._offsets(partitions, self._started().beginning_offsets)
 
     async def end_offsets(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], int]:
-        """The offset after each partition's last record that this reader may see."""
+        """The end offset of each partition, as the reader's isolation level shows it."""
         return await self._offsets(partitions, self._started().end_offsets)
 
     @property
     def sees_markers(self) -> bool:
-        """Whether batches distinguish markers and aborted records from what compaction removed."""
+        """Whether batches distinguish markers and aborted records from compacted records."""
         return self._started().sees_markers
 
     @property
     def sees_topic_ids(self) -> bool:
-        """Whether everything was fetched by topic id so far: no re-creation goes unnoticed then."""
+        """Whether every fetch so far was by topic id: then no recreated topic was missed."""
         return self._started().sees_topic_ids
 
     async def topic_id(self, topic: str) -> str | None:
-        """A topic's id; None where the cluster has none.
+        """A topic's id; None if client or brokers report none.
 
-        It may be that of a topic that was deleted just now: then `next` finds out.
+        It can be the id of a topic that was just deleted: `next` detects that.
         Raises ClusterError (TopicMissingError).
         """
         with cluster_errors(self._config, "asking for a topic's id"):
@@ -377,11 +382,11 @@ class Reader:
     async def ends(
         self, read: Mapping[tuple[str, int], ReadPosition]
     ) -> dict[tuple[str, int], End]:
-        """Where partitions end, and whether that is the log that was read up to these places.
+        """The partitions' ends, and whether the logs still contain what was read.
 
-        It includes what no reader of committed records may see yet. No end comes from a
-        leader of which a broker has heard that it was replaced. With it come the ends of further
-        partitions of these topics that any broker reports. Raises ClusterError.
+        The ends include records that a read_committed reader cannot see yet. No end comes from a
+        leader that a broker reports as replaced. The result also contains other partitions of
+        these topics that any broker reports. Raises ClusterError.
         """
         if not read:
             return {}
@@ -390,7 +395,7 @@ class Reader:
         return cast("dict[tuple[str, int], End]", ends)
 
     async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
-        """Commit each partition's next offset; False where the group has moved on meanwhile."""
+        """Commit each partition's next offset; return False if the group rebalanced meanwhile."""
         positions = {TopicPartition(*at): offset for at, offset in offsets.items()}
         try:
             await self._started().commit(positions)
@@ -424,6 +429,6 @@ class Reader:
             raise cluster_error(self._config, "asking for offsets", error) from error
 
 
-def _breaks_off(fetching: asyncio.Task[list[list[Fetched]]]) -> bool:
-    """Whether a fetch found a position that does not exist any more."""
+def _position_lost(fetching: asyncio.Task[list[list[Fetched]]]) -> bool:
+    """Whether a fetch found a position that no longer exists."""
     return any(isinstance(item, OutOfRange) for items in fetching.result() for item in items)

@@ -1,8 +1,8 @@
-"""Brings a group's rebalances into the task that reads.
+"""Run a group's rebalance callbacks in the task that reads.
 
-A client calls its listener from a task of its own, while the application works on something else.
-Here the listener only queues the change; the reader runs the callbacks between two fetches, and the
-rebalance waits until that is done.
+The client calls its listener in its own task, while the application works on something else. This
+listener only queues the change. The reader runs the callbacks between two fetches, and the
+rebalance waits for them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class _Change(NamedTuple):
 
 
 class Rebalances:
-    """A `ports.RebalanceListener` that queues changes; `changed` is set while some wait.
+    """A `ports.RebalanceListener` that queues changes; `changed` is set while changes wait.
 
-    `at_once` is called with newly assigned partitions before anything else can happen to them.
+    `at_once` is called immediately with newly assigned partitions, before they can be fetched.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Rebalances:
         self._closed = False
 
     async def run_callbacks(self) -> None:
-        """Run the callbacks of all changes that wait; what a callback raises is raised here."""
+        """Run the callbacks of all queued changes; an error of a callback is raised here."""
         while self._waiting:
             change = self._waiting[0]
             try:
@@ -57,7 +57,7 @@ class Rebalances:
         self.changed.clear()
 
     def close(self) -> None:
-        """Run no callback any more, and delay no rebalance."""
+        """Drop queued changes, run no more callbacks, and no longer delay a rebalance."""
         self._closed = True
         for change in self._waiting:
             if not change.done.done():

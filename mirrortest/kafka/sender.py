@@ -1,21 +1,21 @@
-"""Sends batches, and reports of each an outcome that is proven, never more.
+"""Send batches and report for each batch the outcome that is proven, never more.
 
-How a batch ends:
+The outcomes:
 
-- **acked**: the broker acknowledged it.
-- **failed**: the bytes were never handed to a connection and never will be; or they were handed
-  over once, and the broker refused that one request by an error which it raises before it writes.
-- **unknown**: all else. A request that was repeated may have been written by a try whose answer
-  was lost; several errors (not leader, timed out, too few replicas after the append) come from a
-  broker that has written already; with acks=0 nobody answers.
+- **acked**: the broker acknowledged the batch.
+- **failed**: its bytes were never handed over to a connection and never will be; or they were
+  handed over once, and the broker refused that request with an error that precedes the append.
+- **unknown**: all other cases. If a request was repeated, an earlier try may have been appended
+  although its response was lost. Some errors (not leader, timed out, too few replicas after the
+  append) come from brokers that may have appended already. With acks=0 no broker answers.
 
-Where the client does not report when bytes are handed over (`--portable`), whatever was queued and
-not acknowledged is unknown.
+If the client does not report when bytes are handed over (`--portable`), every batch that was queued
+and not acknowledged is unknown.
 
-An idempotent producer cannot go on past a batch that was not acknowledged: the broker refuses
-what comes after the hole. So the first such batch ends the sender: what waits behind it has
-failed, what is in flight, or may be, still gets its answer, and the application creates a new
-sender, as a new incarnation.
+An idempotent producer cannot continue after a batch that was not acknowledged: the broker refuses
+the batches after the gap. So the first such batch ends the sender. Batches that wait behind it
+fail. Batches that are in flight, or may be, still get their response. The application creates a
+new sender, as a new incarnation.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _STOP_SECONDS = 2.0
 
 
 class SenderDeadError(ClusterError):
-    """An idempotent sender met an error that it cannot go past: a new incarnation is needed."""
+    """The sender has ended and sends nothing more: a new incarnation is needed."""
 
 
 class Sent(NamedTuple):
-    """How the send of a batch ended.
+    """The outcome of a batch.
 
-    `base_offset` is the offset of its first record, or -1 where that is unknown; `error` and
-    `failure` are why it was not acknowledged.
+    `base_offset` is the offset of its first record, or -1 if unknown; `error` and `failure` are
+    the reason if it was not acknowledged.
     """
 
     outcome: Outcome
@@ -75,10 +75,10 @@ class _Pending:
 
 
 class Sender:
-    """Sends encoded batches to one cluster, as an async context manager.
+    """A sender of encoded batches to one cluster, an async context manager.
 
-    Calls of `send` for one partition are served in their order. A batch's buffer must not be
-    touched before its future is done.
+    Batches of one partition are sent in the order of the `send` calls. The caller must not change
+    a batch's buffer before its future is done.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -87,15 +87,15 @@ class Sender:
         self._config = config
         self._producer: ProducerPort | None = None
         self._pending: dict[_Pending, None] = {}
-        """In the order of their deadlines."""
+        """Batches without an outcome, in the order of their deadlines."""
         self._timer: asyncio.TimerHandle | None = None
-        """For the first deadline of those that were pending when it was set."""
+        """Fires at the first deadline of the batches that were pending when it was set."""
         self._dead: str | None = None
         self._closed = False
 
     @property
     def dead(self) -> str | None:
-        """Why no more can be sent and a new sender is needed; None while all is well."""
+        """Why the sender has ended and a new one is needed; None while it works."""
         return self._dead
 
     async def __aenter__(self) -> Self:
@@ -106,7 +106,7 @@ class Sender:
         await self.stop()
 
     async def start(self) -> None:
-        """Connect, and get a producer id where sends are idempotent.
+        """Connect, and get a producer id if sends are idempotent.
 
         Raises:
             UnreachableError: no broker answers within `request.timeout.ms`.
@@ -120,9 +120,7 @@ class Sender:
         self._producer = producer
 
     def send(self, topic: str, partition: int, encoded: Encoded) -> asyncio.Future[Sent]:
-        """Hand a batch over for sending.
-
-        The future always gets a result, never an exception.
+        """Queue a batch for sending; the future gets its outcome, never an exception.
 
         Raises:
             SenderDeadError: the sender has ended; the batch was not sent.
@@ -144,15 +142,15 @@ class Sender:
         return pending.ended
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the cluster last reported for a topic (`metadata.max.age.ms`)."""
+        """A topic's partition count in the latest metadata (`metadata.max.age.ms`)."""
         return self._started.partition_count(topic)
 
     def stamps(self, topic: str) -> bool:
-        """Whether a broker has answered that it stamps a topic's records (LogAppendTime)."""
+        """Whether a response showed that brokers set a topic's timestamps (LogAppendTime)."""
         return self._started.stamps(topic)
 
     async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # what is left stays pending
-        """Wait until every batch has its outcome; False where `timeout` seconds did not do."""
+        """Wait up to `timeout` seconds for all outcomes; return whether every batch has its own."""
         waiting = [pending.ended for pending in self._pending]
         if waiting:
             await asyncio.wait(waiting, timeout=max(timeout, 0))
@@ -193,11 +191,11 @@ class Sender:
     ) -> None:
         pending.batch.withdrawn = True
         del self._pending[pending]
-        if not pending.ended.cancelled():  # with the task that awaited it
+        if not pending.ended.cancelled():  # cancelled with the task that awaited it
             pending.ended.set_result(Sent(outcome, base_offset, error, failure))
 
     def _give_up(self, pending: _Pending, why: str, failure: Failure = Failure.WITHDRAWN) -> None:
-        """Settle without an answer; once withdrawn, what was not handed over never will be."""
+        """Settle without a response; if not handed over yet, the withdrawn batch never will be."""
         outcome = Outcome.UNKNOWN if pending.batch.handed_over else Outcome.FAILED
         self._settle(pending, outcome, why, failure)
 
@@ -213,16 +211,16 @@ class Sender:
             return
         why = f"{pending.where}: {error}"
         tries = pending.batch.handed_over
-        refused = tries == 1 and error.row.unwritten
+        refused = tries == 1 and error.traits.unwritten
         outcome = Outcome.FAILED if refused or not tries else Outcome.UNKNOWN
-        self._settle(pending, outcome, why, error.row.failure)
+        self._settle(pending, outcome, why, error.traits.failure)
         if self._config.enable_idempotence and pending.batch.queued:
             self._end(f"sending to {addresses(self._config)} broke off: {why}")
         else:
             self._check_failure()
 
     def _expire(self) -> None:
-        """Give up what is overdue, and wait for the next deadline."""
+        """Give up overdue batches, and set the timer for the next deadline."""
         loop, self._timer = asyncio.get_running_loop(), None
         for pending in list(self._pending):
             if pending.deadline > loop.time():
@@ -232,11 +230,11 @@ class Sender:
                 self._overdue(pending)
 
     def _overdue(self, pending: _Pending) -> None:
-        """`delivery.timeout.ms` is over for a batch."""
+        """Give up a batch after `delivery.timeout.ms`, and end the sender."""
         seconds = self._config.delivery_timeout_ms / 1000
         why = f"{pending.where}: no acknowledgement within {seconds:g} s"
         self._give_up(pending, why, Failure.TIMEOUT)
-        # Others wait behind it in the queue: the queue ends with it.
+        # Other batches wait behind it in the queue, so the sender ends with it.
         self._end(f"sending to {addresses(self._config)} broke off: {why}")
 
     # -- the end --------------------------------------------------------------------------------
@@ -247,7 +245,7 @@ class Sender:
             self._end(f"sending to {addresses(self._config)} broke off: {failure}")
 
     def _end(self, why: str) -> None:
-        """Send no more. What was handed over still gets its answer, where one is on its way."""
+        """Send nothing more. Batches that were handed over can still get their response."""
         if self._dead is not None:
             return
         self._dead = why

@@ -30,7 +30,7 @@ __all__ = [
     "Part",
     "PartState",
 ]
-_HOMES = dict.fromkeys(__all__, "mirrors") | {
+_MODULES = dict.fromkeys(__all__, "mirrors") | {
     "Broker": "cluster",
     "Cluster": "cluster",
     "Lab": "testbed",
@@ -40,7 +40,7 @@ _HOMES = dict.fromkeys(__all__, "mirrors") | {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name where it is used: a command's help needs none of them."""
-    if name not in _HOMES:
+    """Import a name at its first use: the help of commands needs none of them."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -1,7 +1,7 @@
-"""The archive of Kafka's classes, with which a lab starts in three quarters of the time.
+"""The CDS archive of Kafka's classes: with it a lab starts in three quarters of the time.
 
-`python -m mirrortest.lab.archive` writes it, once for each Java and each Kafka, by starting a lab
-of its own; every later lab uses it. Java ignores an archive that does not fit.
+`python -m mirrortest.lab.archive` starts a lab of its own and writes the archive, once for each
+Java and each Kafka. Every later lab uses it. Java ignores an archive that does not fit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _TOPIC = "archive"
 _SECONDS = 300.0
-"""The longest time that Java may take to write it."""
+"""The longest time in which Java must write the archive."""
 
 
 def write_archive() -> Path:
-    """Write it, unless it exists; takes half a minute.
+    """Write the archive, unless it exists; this takes half a minute.
 
     Raises:
         LabError: the lab did not start, or Java could not write the archive.
@@ -44,7 +44,7 @@ def write_archive() -> Path:
 
 
 def _merged(lists: Iterable[Path]) -> str:
-    """One list of the classes that several programs load, without the ids of one program."""
+    """Merge the class lists of several programs; ids are dropped, as each list has its own."""
     lines = {line.partition(" id:")[0] for path in lists for line in path.read_text().splitlines()}
     # Lines with @ refer to classes that must be listed before them.
     return "".join(

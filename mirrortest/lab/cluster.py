@@ -1,4 +1,4 @@
-"""A KRaft cluster whose brokers are controllers, too."""
+"""A KRaft cluster in which each broker is also a controller."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirrortest.lab.runtime import Runtime
 
 _STARTED = "Kafka Server started"
-"""Docker accepts connections to a broker's port before the broker does; its log is exact."""
+"""The log line of a started broker: Docker accepts connections to its port before it does."""
 
 START_TIMEOUT = 180.0
 """Seconds; a cold start takes 3 to 10 on two cores, more on a busy machine."""
@@ -51,7 +51,7 @@ _SETTINGS = {
 
 
 class Broker(Part):
-    """One broker, controller as well; its port and data stay the same over restarts."""
+    """A broker that is also a controller; its port and data stay the same over restarts."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Broker(Part):
 
     @property
     def address(self) -> str:
-        """Where clients reach it."""
+        """The address for clients."""
         return f"{ADDRESS}:{self.port}"
 
     def spawn(self) -> None:
-        """Write its properties file, format its data where it is new, start it, return at once."""
+        """Write its properties file, format its data if it is new, and start it; do not wait."""
         write_properties(self.properties_file, self.properties)
         self._runtime.format(self.properties_file, self.data, self._cluster_id)
         super().spawn()
@@ -96,10 +96,11 @@ class Broker(Part):
         self.wait_ready()
 
     def remove(self) -> None:
-        """Move its partitions to the other brokers, and end it in order, for good.
+        """Decommission it: move its partitions to the other brokers, then terminate it.
 
         Raises:
-            LabError: the rest would have no majority of controllers, or it is a container.
+            LabError: the other brokers would have no majority of controllers, it is a container,
+                or its partitions could not be moved.
         """
         leaving = int(self.properties["node.id"])
         runtime = self._runtime
@@ -116,9 +117,11 @@ class Broker(Part):
         server = ("--bootstrap-server", self.address)
 
         def partitions() -> list[reassignment.Replicas]:
-            return reassignment.described(runtime.run(reassignment.DESCRIBE, *server, "--describe"))
+            return reassignment.parse_description(
+                runtime.run(reassignment.DESCRIBE, *server, "--describe")
+            )
 
-        plan.write_text(reassignment.without(leaving, partitions(), others))
+        plan.write_text(reassignment.plan_without(leaving, partitions(), others))
         execute = ("--execute", "--reassignment-json-file", str(plan))
         runtime.run(reassignment.REASSIGN, *server, *execute)
         self.wait_until(
@@ -129,7 +132,7 @@ class Broker(Part):
         self.terminate()
 
     def wait_ready(self, timeout: float = START_TIMEOUT, *, brokers: int = 1) -> None:
-        """Wait until it answers, and its metadata has at least `brokers` brokers.
+        """Wait until it answers, and its metadata lists at least `brokers` brokers.
 
         Raises:
             LabError: it died, or `timeout` seconds have passed.
@@ -150,10 +153,10 @@ class Broker(Part):
         self.wait_until(answers, timeout, lambda: f"answered with {answer}")
 
     def drop_page_cache(self) -> None:
-        """Write its segments to the disk and drop them from the page cache; none in a container."""
+        """Sync its segments to disk, then drop them from the page cache; not those in a volume."""
         for segment in self.data.rglob("*.log"):
             with contextlib.suppress(FileNotFoundError), segment.open("rb") as file:
-                os.fsync(file.fileno())  # what is not written yet cannot be dropped
+                os.fsync(file.fileno())  # dirty pages cannot be dropped
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
@@ -163,11 +166,11 @@ class Cluster(ClusterClient):
     Attributes:
         alias: the mirror's name for it.
         cluster_id: Kafka's id of it.
-        runtime: what its brokers run on.
+        runtime: where its brokers run.
         ports: two for each broker: for clients and for controllers.
-        link_ports: two more for each broker with a link to the mirror: where the link listens, and
-            where the broker takes what comes over it.
-        brokers: its parts, by number.
+        link_ports: two more for each broker if there is a link to the mirror: the port of the link,
+            and the broker's port for connections over the link.
+        brokers: its brokers, in the order of their ids.
     """
 
     def __init__(
@@ -222,7 +225,7 @@ class Cluster(ClusterClient):
 
     @property
     def bootstrap_servers_for_parts(self) -> str:
-        """Where other parts of the lab reach the brokers, over the link if there is one."""
+        """The bootstrap servers for other parts of the lab, over the link if there is one."""
         if self.routes:
             return self.bootstrap_servers_over_link
         return self.runtime.bootstrap_servers(
@@ -231,16 +234,16 @@ class Cluster(ClusterClient):
 
     @property
     def bootstrap_servers_over_link(self) -> str:
-        """Where a mirror on this machine reaches the brokers; without a link as clients do."""
+        """The bootstrap servers for a mirror on this machine; without a link those for clients."""
         return ",".join(f"{ADDRESS}:{port}" for port in self.routes) or self.bootstrap_servers
 
     @property
     def routes(self) -> dict[int, int]:
-        """What the link relays: its port -> the broker's; empty without a link."""
+        """The link's routes: its port -> the broker's port; empty without a link."""
         return dict(zip(self.link_ports[::2], self.link_ports[1::2], strict=True))
 
     def _link_listener(self, number: int) -> dict[str, str]:
-        """The properties of a broker whose answers lead the mirror over the link."""
+        """The listener properties by which a broker's metadata leads the mirror over the link."""
         if not self.routes:
             return {}
         port, controller = self.ports[2 * number - 2 : 2 * number]
@@ -261,7 +264,7 @@ class Cluster(ClusterClient):
             broker.spawn()
 
     def wait_ready(self, timeout: float = START_TIMEOUT) -> None:
-        """Wait until each broker answers, and its metadata has all of them.
+        """Wait until each broker answers, and its metadata lists all of them.
 
         Raises:
             LabError: one died, or `timeout` seconds have passed.
@@ -276,7 +279,7 @@ class Cluster(ClusterClient):
 
 
 def _new_cluster_id() -> str:
-    """A random id in Kafka's form; never one that looks like an option."""
+    """A random id in Kafka's format; one that begins with "-" would look like an option."""
     while (cluster_id := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith(
         "-"
     ):

@@ -20,9 +20,9 @@ TIMEOUT = 30.0
 
 
 class ClusterClient:
-    """A client of one cluster; each request uses a connection of its own, as brokers restart.
+    """A client of one cluster; each request opens its own connection, since brokers restart.
 
-    Methods raise ClusterError where the cluster does not answer or refuses.
+    Methods raise ClusterError if the cluster does not answer or refuses.
 
     Attributes:
         bootstrap_servers: addresses, separated by commas.
@@ -33,7 +33,7 @@ class ClusterClient:
         self._timeout = timeout
 
     def broker_count(self) -> int:
-        """How many brokers are in the cluster's metadata."""
+        """The number of brokers in the cluster's metadata."""
         self._check_port()
         return self._ask(Admin.broker_count)
 
@@ -45,7 +45,7 @@ class ClusterClient:
     def create_topic(
         self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> bool:
-        """Create a topic and wait until it can be used; whether it was missing before.
+        """Create a topic and wait until it can be used; returns whether it is new.
 
         Raises:
             PartitionCountError: it exists with another number of partitions. A running mirror
@@ -67,7 +67,7 @@ class ClusterClient:
         return self._ask(lambda admin: admin.delete_topic(topic))
 
     def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 without it."""
+        """The number of partitions of a topic; 0 if there is no such topic."""
 
         async def ask(admin: Admin) -> int:
             return (await admin.partition_counts([topic])).get(topic, 0)
@@ -75,11 +75,11 @@ class ClusterClient:
         return self._ask(ask)
 
     def beginning_offsets(self, topic: str) -> dict[int, int]:
-        """The first offset of each partition; empty without the topic."""
+        """The first offset of each partition; empty if there is no such topic."""
         return self._offsets(topic, Admin.beginning_offsets)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
-        """The end offset of each partition; empty without the topic."""
+        """The end offset of each partition; empty if there is no such topic."""
         return self._offsets(topic, Admin.end_offsets)
 
     def _offsets(self, topic: str, which: Callable[..., Awaitable[Any]]) -> dict[int, int]:
@@ -91,7 +91,7 @@ class ClusterClient:
         return self._ask(ask)
 
     def delete_records(self, topic: str, before: Mapping[int, int] | int) -> None:
-        """Delete records below an offset: one for each partition, or one for all; -1: the end."""
+        """Delete records below an offset, one per partition or one for all; -1 means the end."""
 
         async def ask(admin: Admin) -> None:
             every = (
@@ -105,7 +105,7 @@ class ClusterClient:
         return self._ask(ask)
 
     def _check_port(self) -> None:
-        """Fail where nothing listens: the client library would log an error each time."""
+        """Raise UnreachableError if nothing listens: the client library would log each attempt."""
         host, port = self.bootstrap_servers.split(",")[0].rsplit(":", 1)
         try:
             socket.create_connection((host, int(port)), self._timeout).close()
@@ -123,7 +123,7 @@ class ClusterClient:
             async with asyncio.timeout(self._timeout + 5), Admin(config) as admin:
                 return await ask(admin)
 
-        # On a thread of its own: the caller may be inside a running loop.
+        # In its own thread: that of the caller may run an event loop.
         answers: list[T] = []
         failures: list[BaseException] = []
 

@@ -1,6 +1,7 @@
-"""How other processes control a running lab: a socket of its owner, one JSON line each way.
+"""The socket by which other processes control a running lab: one JSON line in each direction.
 
-Only the owner can start a part again and see what each is doing, so every request goes to it.
+Only the process that started the lab can restart its parts and see their states, so it serves every
+request.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ _MAX_PATH = 100  # a socket's path has room for 108 bytes
 
 
 def socket_path(name: str) -> Path:
-    """Where the lab of this name listens: under $XDG_STATE_HOME, else ~/.local/state.
+    """The path of the socket of a lab: under $XDG_STATE_HOME, else ~/.local/state.
 
     Raises:
-        UsageError: the name cannot be that of a file, or the path is too long for a socket.
+        UsageError: the name has characters other than letters, digits, - and _, or the path is too
+            long for a socket.
     """
     if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
         raise UsageError(f"--name {name!r}: use letters, digits, - and _")
@@ -40,7 +42,7 @@ def socket_path(name: str) -> Path:
 
 
 def sockets() -> list[Path]:
-    """Where this user's running labs listen."""
+    """The paths of the sockets of this user's running labs."""
     return [path for path in sorted(_folder().glob("lab-*.sock")) if is_up(path)]
 
 
@@ -50,17 +52,17 @@ def _folder() -> Path:
 
 
 def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
-    """Ask the lab that listens at `path`; returns its answer.
+    """Send a request to the lab that listens at `path`; returns its answer.
 
     Raises:
         LabError: no lab is up there, or the request failed.
         UsageError: the lab has no part of that name.
     """
     try:
-        with socket.socket(socket.AF_UNIX) as line:
-            line.connect(os.fspath(path))
-            line.sendall(json.dumps({"verb": verb, **details}).encode() + b"\n")
-            with line.makefile("rb") as reader:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(os.fspath(path))
+            connection.sendall(json.dumps({"verb": verb, **details}).encode() + b"\n")
+            with connection.makefile("rb") as reader:
                 answer: dict[str, Any] = json.loads(reader.readline() or b"{}")
     except (FileNotFoundError, ConnectionRefusedError):
         raise LabError(_not_up(path)) from None
@@ -74,7 +76,7 @@ def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
 
 
 def _not_up(path: Path) -> str:
-    """The error for a lab that is not up: it names those that are."""
+    """The error's text for a lab that is not up; it names the labs that are up."""
     up = [f"--name {each.stem.removeprefix('lab-')}" for each in sockets()]
     if not up:
         return "no lab is up: start one with `mirrortest lab up`"
@@ -82,10 +84,10 @@ def _not_up(path: Path) -> str:
 
 
 def is_up(path: Path) -> bool:
-    """Whether a lab listens there."""
-    with socket.socket(socket.AF_UNIX) as line:
+    """Whether a lab listens at `path`."""
+    with socket.socket(socket.AF_UNIX) as connection:
         try:
-            line.connect(os.fspath(path))
+            connection.connect(os.fspath(path))
         except OSError:
             return False
     return True
@@ -106,10 +108,10 @@ def bring_down(path: Path) -> None:
 
 
 class Control:
-    """Serves the requests to one lab, one at a time, on a thread; a context manager.
+    """Serves the requests to one lab, one at a time, in a thread; a context manager.
 
     Attributes:
-        ending: set once the lab's end was requested.
+        ending: set once a client has requested the lab's end.
     """
 
     def __init__(self, lab: Lab, path: Path) -> None:
@@ -135,26 +137,26 @@ class Control:
         self._path.unlink(missing_ok=True)
         self._closed.set()
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would keep waiting
+            self._listener.shutdown(socket.SHUT_RDWR)  # close() does not wake the thread
         self._listener.close()
 
     def _serve(self) -> None:
         while True:
             try:
-                line, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 if self._closed.wait(_RETRY_SECONDS):
                     return
-                continue  # no descriptor is free, for example
-            with contextlib.suppress(OSError), line, line.makefile("rwb") as stream:
+                continue  # for example, no file descriptor is free
+            with contextlib.suppress(OSError), connection, connection.makefile("rwb") as stream:
                 if request := stream.readline():
                     stream.write(json.dumps(self._answered(request)).encode() + b"\n")
 
     def _answered(self, request: bytes) -> dict[str, Any]:
         try:
             return self._answer(json.loads(request))
-        except Exception:  # noqa: BLE001  # whatever it was, later requests are answered
-            import structlog  # noqa: PLC0415  # the verbs that ask have no log
+        except Exception:  # noqa: BLE001  # any failure: later requests must be answered
+            import structlog  # noqa: PLC0415  # commands that send requests do not log
 
             structlog.get_logger().exception("a request failed unexpectedly")
             return {

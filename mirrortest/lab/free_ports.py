@@ -16,19 +16,20 @@ _LOWEST = 10_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Reserve `count` ports that nothing listens on, for this process until it ends.
+    """Reserve `count` ports on which nothing listens, until this process ends.
 
-    They are below the range of the system's ephemeral ports. A killed broker must find its port
-    free again, and a client that connects to an ephemeral port on which nothing listens can end up
-    connected to itself. Other processes that call this function get other ports.
+    They are below the range of the system's ephemeral ports, unless that begins too low. A killed
+    broker must find its port free again, and a client that connects to an ephemeral port on which
+    nothing listens can connect to itself. On Linux other processes that call this function get
+    other ports.
 
     Raises:
-        LabError: there are not that many.
+        LabError: of 1,000 random ports fewer than `count` are free.
     """
     highest = 32_767
     with contextlib.suppress(OSError, ValueError):
         highest = int(_RANGE.read_text().split()[0]) - 1
-    if highest - _LOWEST < 1_000:  # a system with another range of ephemeral ports
+    if highest - _LOWEST < 1_000:  # too few ports are below the ephemeral ones
         highest = 65_535
     found: list[int] = []
     for port in random.sample(range(_LOWEST, highest + 1), min(1_000, highest - _LOWEST)):
@@ -44,7 +45,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _reserve(port: int) -> None:
-    """Reserve a port among all processes that call this, where the system is Linux.
+    """Reserve a port among all processes that call this; on Linux only.
 
     Raises:
         OSError: another process reserved it.
@@ -52,6 +53,6 @@ def _reserve(port: int) -> None:
     if sys.platform != "linux":
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
-        # An abstract name: it belongs to the port's network namespace and ends with its owner.
+        # An abstract name belongs to the port's network namespace and is freed with the process.
         mark.bind(f"\0mirrortest-port-{port}")
         mark.detach()  # it stays open until the process ends

@@ -1,10 +1,10 @@
 """The jars that the lab runs: pinned, verified, and downloaded once.
 
-A lock lists each jar as ``group:artifact:version sha256``. It contains no address, and no POM is
-read to use it. A jar gets its final name in the cache only after its checksum was verified: a
-broken download costs that one jar, and a partial file is never used.
+A lock lists each jar as ``group:artifact:version sha256``. It contains no URL, and no POM is read
+to use it. A jar gets its final name in the cache only after its checksum was verified: a broken
+download affects that jar only, and a partial file is never used.
 
-``python -m mirrortest.lab.jars`` writes all locks anew, after a change of coordinates.
+``python -m mirrortest.lab.jars`` rewrites all locks after a change of `COORDINATES`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mirrortest.lab.temporary_directories import temporary_directory
 
 KAFKA, MIRROR_MAKER_1, JMX = "jars.lock", "mirrormaker1.lock", "jmx.lock"
 COORDINATES = {
-    # All that these depend on is in the lock, too. kafka-tools are Kafka's own command line tools.
+    # The lock has their dependencies, too. kafka-tools are Kafka's own command line tools.
     KAFKA: (
         "org.apache.kafka:kafka_2.13:4.3.1",
         "org.apache.kafka:connect-mirror:4.3.1",
@@ -45,16 +45,16 @@ COORDINATES = {
     # Prometheus's JMX exporter.
     JMX: ("io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1",),
 }
-"""The jars that each lock is written for."""
+"""The jars for which each lock is written."""
 ATTEMPTS = 4
 THREADS = 8
 
 Progress = Callable[[int, int], None]
-"""Called with the number of jars that are cached and the number of all."""
+"""Called with the number of cached jars and the number of all jars."""
 
 
 class Jar(NamedTuple):
-    """One line of the lock."""
+    """One line of a lock."""
 
     group: str
     artifact: str
@@ -63,12 +63,12 @@ class Jar(NamedTuple):
 
     @property
     def coordinate(self) -> str:
-        """As Maven writes it."""
+        """The coordinate as Maven writes it."""
         return f"{self.group}:{self.artifact}:{self.version}"
 
     @property
     def file_name(self) -> str:
-        """Its name in the cache: two groups may have an artifact of one name."""
+        """The name in the cache: artifacts of two groups can have the same name."""
         return f"{self.group}.{self.artifact}-{self.version}.jar"
 
 
@@ -112,7 +112,7 @@ def fetch(jars: Iterable[Jar], directory: Path, progress: Progress | None = None
     """Download the jars that `directory` lacks, and verify all; returns their paths in order.
 
     Raises:
-        LabError: one cannot be downloaded, or has a wrong checksum.
+        LabError: a jar cannot be downloaded, or its checksum is wrong.
     """
     jars = list(jars)
     paths = [directory / jar.file_name for jar in jars]
@@ -142,13 +142,13 @@ def fetch(jars: Iterable[Jar], directory: Path, progress: Progress | None = None
 
 
 def write_lock(lock: str) -> None:
-    """Write a lock for its coordinates, resolved and downloaded afresh."""
+    """Resolve and download the coordinates of a lock afresh, and write the lock."""
     lines = ["# Written by python -m mirrortest.lab.jars: group:artifact:version sha256"]
     with tempfile.TemporaryDirectory() as directory:
         context = _maven(Path(directory))
         if lock == KAFKA:
-            # With "!" jgo does not read the parents of all of them as one bill of materials:
-            # Log4j's pins an old kafka-clients.
+            # Without "!" jgo would read their parent POMs as one bill of materials, and that of
+            # Log4j pins an old kafka-clients.
             wanted = [context.create_dependency(f"{name}!") for name in COORDINATES[lock]]
             inputs, others = context.resolver.resolve(wanted)
             found = [one for one in (*inputs, *others) if one.scope not in {"test", "provided"}]

@@ -1,4 +1,4 @@
-"""The mirrors that the lab can run: MirrorMaker 2, MirrorMaker 1, the faulty one, any command."""
+"""The mirrors that the lab can run: MirrorMaker 2 and 1, the faulty mirror, any command."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from mirrortest.errors import UsageError
-from mirrortest.host.interpreter import AS_PROGRAM
+from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.lab import jars
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT = 180.0
 NAME = "mirror"
-"""The name of a lab's mirror, whichever it is."""
+"""The name of a lab's mirror, of any kind."""
 SOURCE, DESTINATION = "{source}", "{destination}"
-"""What a mirror's command has where the addresses of the clusters belong."""
+"""The placeholders for the addresses of the clusters in a mirror's command."""
 
 
 class Mirror(Part):
     """A mirror from one cluster to another.
 
     Attributes:
-        alias: what it puts before topics' names, with a dot; empty: it keeps them.
+        alias: the prefix, without its dot, of the copies' names; empty: it keeps topic names.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Mirror(Part):
         super().__init__(name, command, log, environment=environment, program=program)
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
-        """Wait until it mirrors, after the last start.
+        """Wait until it has begun to mirror since its last start.
 
         Raises:
             LabError: it died, or `timeout` seconds have passed.
@@ -62,7 +62,7 @@ class Mirror(Part):
         self.wait_until(self._is_ready, timeout, lambda: "did not begin to mirror")
 
     def wait_topic(self, topic: str, timeout: float = READY_TIMEOUT) -> str:
-        """Wait until a topic of the source is in the destination; returns its name there.
+        """Wait until the destination has all partitions of a topic's copy; returns its name.
 
         Raises:
             LabError: it died, or `timeout` seconds have passed.
@@ -77,29 +77,29 @@ class Mirror(Part):
         return name
 
     def copy_of(self, topic: str) -> str:
-        """What a topic of the source is called in the destination."""
+        """The name in the destination of the copy of a source topic."""
         return f"{self.alias}.{topic}" if self.alias else topic
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether it has begun to mirror, after the last start."""
+        """Whether it has begun to mirror since its last start."""
 
 
 @dataclass(frozen=True)
 class MirrorSettings:
-    """How MirrorMaker 2 mirrors.
+    """The settings of MirrorMaker 2.
 
     Attributes:
         topics: the regular expressions of the topics to mirror, separated by commas.
-        exclude: those to leave out; None: MirrorMaker's own default.
+        exclude: those of the topics to leave out; None: MirrorMaker's own default.
         refresh_seconds: how often it looks for new topics and partitions.
-        offset_flush_ms: how often it stores its position: what it repeats after a kill. Its own
-            default is a minute.
-        exactly_once: write in transactions. The destination's offsets then have gaps that are
-            transaction markers, no loss.
-        tasks: the most tasks that copy.
-        workers: processes that share the tasks: `mirror`, `mirror2` and so on.
-        properties: further properties; they win.
+        offset_flush_ms: how often it commits its position; after a kill it repeats what it copied
+            since the last commit. Its own default is a minute.
+        exactly_once: write in transactions. The destination's offsets then have gaps for the
+            transaction markers, which are not losses.
+        tasks: the maximum number of tasks.
+        workers: the number of processes that share the tasks: `mirror`, `mirror2` and so on.
+        properties: further properties; they override the others.
     """
 
     topics: str = ".*"
@@ -153,7 +153,7 @@ class MirrorMaker2(Mirror):
             f"{a}->{b}.topics": settings.topics,
             f"{b}->{a}.enabled": "false",
             f"{b}->{a}.emit.heartbeats.enabled": "false",
-            "plugin.discovery": "service_load",  # a second sooner than by looking at every class
+            "plugin.discovery": "service_load",  # a second faster than a scan of all classes
             "tasks.max": str(settings.tasks),
             "refresh.topics.interval.seconds": str(settings.refresh_seconds),
             "refresh.groups.interval.seconds": str(settings.refresh_seconds),
@@ -169,7 +169,7 @@ class MirrorMaker2(Mirror):
             "status.storage.replication.factor": "1",
             "status.storage.partitions": "1",
             "config.storage.replication.factor": "1",
-            # Keys of the worker need the name of the cluster that it writes to.
+            # Properties of the worker need the alias of the cluster that it writes to.
             f"{b}.offset.flush.interval.ms": str(settings.offset_flush_ms),
             # A task that takes longer to shut down repeats what it copied last. Each new topic
             # restarts the task, so on a busy machine a shorter timeout would cause duplicates.
@@ -187,7 +187,7 @@ class MirrorMaker2(Mirror):
                 f"{a}.consumer.isolation.level": "read_committed",
             }
         if settings.workers > 1:
-            # How long the tasks of a worker that has ended wait for its return: 5 minutes else.
+            # How long the tasks of an ended worker wait for its return; the default is 5 minutes.
             found[f"{b}.scheduled.rebalance.max.delay.ms"] = "3000"
         if settings.exactly_once or settings.workers > 1:
             self._rest_port = self._rest_port or free_ports(1)[0]
@@ -203,23 +203,23 @@ class MirrorMaker2(Mirror):
         super().spawn()
 
     def _is_ready(self) -> bool:
-        # Of several workers one runs the connector; the others take part once they have joined.
-        alone = self.settings.workers == 1
-        ready = "Started MirrorSourceConnector with" if alone else "Joined group at generation"
+        # With several workers only one runs the connector, but each of them joins the group.
+        is_alone = self.settings.workers == 1
+        ready = "Started MirrorSourceConnector with" if is_alone else "Joined group at generation"
         return ready in self.log_since_start()
 
 
 @dataclass(frozen=True)
 class FaultyMirrorSettings:
-    """How the faulty mirror mirrors.
+    """The settings of the faulty mirror.
 
     Attributes:
-        spec: the TOML file of the faults to inject; None: none.
-        truth: the directory where it records what it did, and its position; None: `truth` in the
-            lab's own.
+        spec: the TOML file of the faults to inject; None: no faults.
+        truth: the directory of the ground truth and the mirror's position; None: `truth` in the
+            lab's directory.
         topics: the regular expressions of the topics to mirror, separated by commas.
-        exclude: those to leave out; None: the faulty mirror's own default.
-        ledger_topic: a topic that is copied as it is, unless an act names it.
+        exclude: those of the topics to leave out; None: the faulty mirror's own default.
+        ledger_topic: a topic that is copied without faults, unless an act names it.
     """
 
     spec: Path | None = None
@@ -230,7 +230,7 @@ class FaultyMirrorSettings:
 
 
 class FaultyMirror(Mirror):
-    """`mirrortest sabotage` between the lab's clusters; always a process of this machine."""
+    """`mirrortest sabotage` between the lab's clusters; always a process on this machine."""
 
     def __init__(
         self,
@@ -246,14 +246,14 @@ class FaultyMirror(Mirror):
 
     @property
     def truth(self) -> Path:
-        """The directory where it records what it did."""
+        """The directory of its ground truth."""
         return self.settings.truth or self._directory / "truth"
 
     def spawn(self) -> None:
-        """Start it by its settings as they are now, and return at once."""
+        """Start it with its current settings, and return at once."""
         settings = self.settings
         self._command = (
-            *(*AS_PROGRAM, "mirrortest", "sabotage"),
+            *(*RUN_MODULE, "mirrortest", "sabotage"),
             *("--source-bootstrap-server", self.source.bootstrap_servers_over_link),
             *("--destination-bootstrap-server", self.destination.bootstrap_servers_over_link),
             *("--source-alias", self.source.alias),
@@ -271,15 +271,15 @@ class FaultyMirror(Mirror):
 
 @dataclass(frozen=True)
 class CommandSettings:
-    """A mirror that is any command.
+    """The settings of a mirror that is any command.
 
     Attributes:
-        command: its words, with `SOURCE` and `DESTINATION` for the addresses of the clusters. A
-            signal (SIGTERM) must end it.
-        alias: what it puts before topics' names, with a dot; empty: it keeps them.
+        command: its words, with `SOURCE` and `DESTINATION` in place of the clusters' addresses.
+            SIGTERM must end it.
+        alias: the prefix, without its dot, of the copies' names; empty: it keeps topic names.
 
     Raises:
-        UsageError: the command has no place for one of the addresses.
+        UsageError: the command lacks a placeholder.
     """
 
     command: Sequence[str]
@@ -294,7 +294,7 @@ class CommandSettings:
 
 
 class CommandMirror(Mirror):
-    """A process of this machine; it is taken to mirror as soon as it runs."""
+    """A mirror that is a process on this machine; it is ready as soon as it runs."""
 
     def __init__(
         self, directory: Path, *, source: Cluster, destination: Cluster, settings: CommandSettings
@@ -317,7 +317,7 @@ AnySettings: TypeAlias = MirrorSettings | FaultyMirrorSettings | CommandSettings
 
 
 class MirrorMaker1(Part):
-    """MirrorMaker 1: keeps topics' names, and chooses each record's partition anew by its key.
+    """MirrorMaker 1, which keeps topic names and partitions each record anew by its key.
 
     It copies the topics that match `include`, a regular expression, to topics that must exist.
     """

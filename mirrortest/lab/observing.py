@@ -1,11 +1,11 @@
-"""A lab under observation: `mirrortest observe` of its parts."""
+"""Observes the parts of a lab with `mirrortest observe`."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mirrortest.host.interpreter import AS_PROGRAM
+from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def observing_table(lab: Lab) -> dict[str, list[str]]:
-    """The options by which `mirrortest observe` reads all parts of a lab, without their dashes.
+    """The options, without dashes, with which `mirrortest observe` reads all parts of a lab.
 
-    A part's process is found by the name of its configuration, and is called by that.
+    A part's process is found by its configuration's path in the command line, and named after it.
     """
     return {
         "match": [*(f"{lab.directory}/config/{name}." for name in lab.parts), f"{lab.directory}/"],
@@ -35,7 +35,7 @@ def observing_table(lab: Lab) -> dict[str, list[str]]:
 def observed(lab: Lab, output: Path | None, *, metrics: bool = False) -> Iterator[None]:
     """Observe a running lab into a folder of `output` until the context ends; None: do not.
 
-    With `metrics` the observer serves its own, and the lab's targets have their address.
+    With `metrics` the observer serves its own metrics, and becomes one of the lab's targets.
 
     Raises:
         LabError: the observer cannot be started.
@@ -43,7 +43,7 @@ def observed(lab: Lab, output: Path | None, *, metrics: bool = False) -> Iterato
     if output is None:
         yield
         return
-    command = [*AS_PROGRAM, "mirrortest", "observe", "--output", str(output.absolute())]
+    command = [*RUN_MODULE, "mirrortest", "observe", "--output", str(output.absolute())]
     command += [f"--{key}={each}" for key, every in observing_table(lab).items() for each in every]
     if metrics:
         (port,) = free_ports(1)

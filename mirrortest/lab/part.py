@@ -27,7 +27,7 @@ FAULTS = (
     *link.FAULTS,
     link.HEAL,
 )
-"""What can be done to a part; `delay` and `rate` need a measure."""
+"""The actions on a part; `delay` and `rate` need a value."""
 CLEARED_BY = {
     "kill": "start",
     "terminate": "start",
@@ -36,16 +36,16 @@ CLEARED_BY = {
     "disconnect": "connect",
     **dict.fromkeys(link.FAULTS, link.HEAL),
 }
-"""The faults that last, and what ends each."""
+"""Each fault that lasts -> the action that ends it."""
 
 
 class Part:
-    """A program of the lab, which never outlives the process that started it.
+    """A program of the lab.
 
     Attributes:
         name: unique within the lab; the command line uses it.
-        log: the file that gets its output, over all its restarts.
-        program: what runs it: a process by default.
+        log: the file to which its output is appended, over all restarts.
+        program: what runs it; by default a process, which never outlives this one.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Part:
 
     @property
     def state(self) -> PartState:
-        """What the part is doing at this moment."""
+        """The current state of the part."""
         state = self.program.state
         if state is PartState.DOWN and not self._end_is_expected:
             return PartState.DEAD
@@ -98,14 +98,14 @@ class Part:
             self.program.start(self._command, self._environment, self.log)
         except LabError as error:
             raise self.failure(str(error)) from None
-        self._end_is_expected = False  # not sooner: another thread may ask for the state
+        self._end_is_expected = False  # only now: another thread may read the state
 
     def start(self) -> None:
-        """Start the program; subclasses say whether this waits until it is ready."""
+        """Start the program; in some subclasses also wait until it is ready."""
         self.spawn()
 
     def wait_ready(self) -> None:
-        """Wait until it is ready; subclasses say what that means."""
+        """Raise if it ended by itself; subclasses wait until it is ready."""
         self.check()
 
     def kill(self) -> None:
@@ -133,7 +133,7 @@ class Part:
         self.program.send(signal.SIGCONT)
 
     def restart(self) -> None:
-        """End it in order, if it runs, and start it again."""
+        """Terminate it, if it runs, and start it again."""
         self.terminate()
         self.start()
 
@@ -141,7 +141,7 @@ class Part:
         """Raise if it ended by itself.
 
         Raises:
-            LabError: it did; the text ends with its log's last lines.
+            LabError: it ended by itself; the text ends with its log's last lines.
         """
         if self.state is PartState.DEAD:
             raise self.failure(f"died with exit code {self.program.exit_code}")
@@ -149,7 +149,7 @@ class Part:
     def wait_until(
         self, ready: Callable[[], bool], timeout: float, problem: Callable[[], str]
     ) -> None:
-        """Wait until `ready()`; `problem()` is the error's text, such as "did not answer".
+        """Wait until `ready()`; `problem()` is the text of a timeout, as "did not answer".
 
         Raises:
             LabError: it died, or `timeout` seconds have passed.
@@ -166,11 +166,11 @@ class Part:
         return "\n".join(self._log_text()[-256 * 1024 :].splitlines()[-lines:])
 
     def log_since_start(self) -> str:
-        """What it has logged since its last start."""
+        """Its log since its last start."""
         return self._log_text(self._log_start)
 
     def failure(self, problem: str) -> LabError:
-        """An error about this part that ends with its log's last lines, where there are any."""
+        """An error about this part; it ends with the last lines of its log, if there are any."""
         tail = self.tail()
         end = f"; the end of {self.log}:\n{tail}" if tail else ""
         return LabError(f"{self.name} {problem}{end}")
@@ -189,12 +189,13 @@ class Part:
 
 
 def inject(part: Part, fault: str, /, **values: Any) -> None:
-    """Do one of `FAULTS` to a part; returns once it is ready, where it is started.
+    """Apply one of `FAULTS` to a part; after a start, wait until it is ready.
 
-    `values` are those of the link's method of that name.
+    `values` are the arguments of the link's method of that name.
 
     Raises:
-        LabError: it is not in the state for that, did not start, or is no container or no link.
+        LabError: the part is in the wrong state, did not start, or is not of the kind (a container,
+            a broker, a link) that the fault is for.
     """
     owner = part.program if fault in _CONTAINER_FAULTS else part
     method = getattr(owner, "cont" if fault == "continue" else fault, None)

@@ -1,4 +1,4 @@
-"""Which brokers have which partitions once one of them is removed; by Kafka's own tools."""
+"""Moves the partitions of a broker to the others: input and output of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTITION = re.compile(
 
 
 class Replicas(NamedTuple):
-    """The brokers that have a partition, the preferred leader first; `in_sync` are up to date."""
+    """The brokers with replicas of a partition, the preferred leader first; `in_sync`: the ISR."""
 
     topic: str
     partition: int
@@ -27,8 +27,8 @@ class Replicas(NamedTuple):
     in_sync: frozenset[int]
 
 
-def described(text: str) -> list[Replicas]:
-    """What Kafka's tool for topics prints of all partitions."""
+def parse_description(text: str) -> list[Replicas]:
+    """Parse how Kafka's tool for topics describes all partitions."""
     return [
         Replicas(
             found["topic"],
@@ -40,24 +40,25 @@ def described(text: str) -> list[Replicas]:
     ]
 
 
-def without(leaving: int, partitions: Iterable[Replicas], others: Collection[int]) -> str:
-    """The plan by which a broker has no partition any more, as Kafka's tool reads it.
+def plan_without(leaving: int, partitions: Iterable[Replicas], others: Collection[int]) -> str:
+    """The reassignment that leaves a broker without partitions, as JSON for Kafka's tool.
 
-    Another broker takes its place; if all of them have the partition, it has one replica less.
+    Another broker gets each of its replicas. If all others have one already, the partition has one
+    replica less.
     """
     moved = []
     for number, (topic, partition, brokers, _) in enumerate(partitions):
         if leaving not in brokers:
             continue
         free = sorted(set(others) - set(brokers))
-        heirs = free[number % len(free) :][:1] if free else []
-        replicas = [new for old in brokers for new in (heirs if old == leaving else [old])]
+        replacement = free[number % len(free) :][:1] if free else []
+        replicas = [new for old in brokers for new in (replacement if old == leaving else [old])]
         moved.append({"topic": topic, "partition": partition, "replicas": replicas})
     return json.dumps({"version": 1, "partitions": moved})
 
 
 def is_done(leaving: int, partitions: Collection[Replicas]) -> bool:
-    """Whether the broker has no partition, and all others are up to date."""
+    """Whether the broker has no replicas, and those of all others are in sync."""
     return all(
         leaving not in each.brokers and set(each.brokers) <= each.in_sync for each in partitions
     )

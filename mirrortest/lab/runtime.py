@@ -1,4 +1,4 @@
-"""Where programs run: one interface, with `process`, `docker` and `kubernetes` behind it."""
+"""The interface to where programs run; `process`, `docker` and `kubernetes` implement it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_HEAP = "512m"
 
 
 class PartState(StrEnum):
-    """What a part of the lab is doing."""
+    """The state of a part of the lab."""
 
     DOWN = "down"  # not started, or ended on request
     RUNNING = "running"
@@ -29,7 +29,7 @@ class Program(ABC):
     """The program of one part, over all its restarts.
 
     Attributes:
-        exit_code: of its last end, where it ended by itself.
+        exit_code: its exit code, if it ended by itself.
     """
 
     @abstractmethod
@@ -43,7 +43,7 @@ class Program(ABC):
     @property
     @abstractmethod
     def state(self) -> PartState:
-        """RUNNING, STOPPED, or DOWN where it does not run."""
+        """RUNNING, STOPPED, or DOWN if it does not run."""
 
     @property
     @abstractmethod
@@ -53,11 +53,11 @@ class Program(ABC):
     @property
     @abstractmethod
     def exit_code(self) -> int | None:
-        """How it ended."""
+        """Its exit code, if it ended by itself."""
 
     @property
     def awaited(self) -> str:
-        """Why it does not run yet, where its start takes long; empty otherwise."""
+        """Why it does not run yet, if its start takes long; empty otherwise."""
         return ""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class Program(ABC):
 
 
 class Launch(NamedTuple):
-    """How a part is started, and what runs it."""
+    """The command and environment of a part, and the program that runs it."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
@@ -90,35 +90,35 @@ class Launch(NamedTuple):
 
 
 class Runtime(ABC):
-    """Runs Kafka's own programs, as processes of this machine or in containers."""
+    """Runs Kafka's own programs, as processes on this machine or in containers."""
 
     @abstractmethod
     def broker(
         self, name: str, properties_file: Path, *, data: Path, port: int, cluster_id: str
     ) -> Launch:
-        """How a broker is started; clients on this machine reach it at `port`."""
+        """The launch of a broker; clients on this machine connect to `port`."""
 
     @abstractmethod
     def mirror_maker(self, name: str, properties_file: Path, *arguments: str) -> Launch:
-        """How MirrorMaker 2 is started."""
+        """The launch of MirrorMaker 2."""
 
     @abstractmethod
     def format(self, properties_file: Path, data: Path, cluster_id: str) -> None:
-        """Prepare a broker's data directory before its start, unless that was done before."""
+        """Prepare a broker's data directory before its start, unless it is prepared already."""
 
     @abstractmethod
     def log_dirs(self, data: Path) -> str:
-        """What a broker's property `log.dirs` must be."""
+        """The value of the property `log.dirs` of a broker."""
 
     @abstractmethod
     def listeners(
         self, brokers: Sequence[str], number: int, ports: Sequence[int]
     ) -> dict[str, str]:
-        """The properties by which broker `number` listens, and finds the others.
+        """The properties of the listeners of broker `number`, and of the controllers' quorum.
 
-        `brokers` are the names of all, `ports` two for each: for clients and for controllers.
+        `brokers` are the names of all; `ports` has two for each: for clients and for controllers.
         """
 
     @abstractmethod
     def bootstrap_servers(self, brokers: Mapping[str, str]) -> str:
-        """Where other parts reach the brokers; `brokers` maps names to addresses for clients."""
+        """The bootstrap servers for other parts; `brokers` maps names to addresses for clients."""

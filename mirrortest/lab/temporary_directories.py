@@ -1,4 +1,4 @@
-"""Temporary directories that name their owner, so that those of killed owners can be removed."""
+"""Temporary directories whose names have a pid: those of killed processes can be removed."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ def temporary_directory(parent: Path, prefix: str) -> Path:
 
 def sweep(parent: Path, prefix: str) -> None:
     """Remove the directories of this user's processes that have ended."""
-    for left in parent.glob(f"{prefix}*-*"):
-        owner = left.name.removeprefix(prefix).split("-", 1)[0]
+    for directory in parent.glob(f"{prefix}*-*"):
+        owner = directory.name.removeprefix(prefix).split("-", 1)[0]
         if not owner.isdigit() or is_running(int(owner)):
             continue
         try:
-            mine = left.stat().st_uid == os.getuid()
-        except FileNotFoundError:  # another process sweeps, too
+            mine = directory.stat().st_uid == os.getuid()
+        except FileNotFoundError:  # another process removed it
             continue
         if mine:
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process of this id runs on this machine, of any user; a zombie does not."""
+    """Whether a process of any user with this id runs on this machine; a zombie does not."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except OSError:  # another user's
+    except OSError:  # it is another user's
         return True
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:  # no Linux, or it has just ended: the next sweep removes it
+    except OSError:  # not Linux, or it has just ended: the next sweep removes it
         return True
     return status.rpartition(")")[2].split()[0] != "Z"

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from mirrortest.lab.part import Part
     from mirrortest.lab.runtime import Runtime
 
-_FORM = 1
+_VERSION = 1
 _PREFIX = "mirrortest-lab-"
 
 
@@ -56,28 +56,29 @@ class Lab:
             lab.mirror.wait_topic("orders")  # -> "A.orders"
             lab.mirror.kill()
 
-    Everything listens on 127.0.0.1 alone. No part outlives the process that started it, but for
-    containers of an owner that was killed: `mirrortest lab down --all` removes those.
+    Everything listens on 127.0.0.1 only. No part outlives the process that started the lab, except
+    the containers of a killed one: `mirrortest lab down --all` removes those.
 
     Args:
         directory: for configuration, logs and data. It is kept, and a later lab continues with its
-            data and ports. None: a temporary one, removed at the end.
-        image: run in containers of this image of Kafka, with the layout of Apache's. Such parts can
+            data and ports. None: a temporary directory, removed at the end.
+        image: run in containers of this Kafka image, with the layout of Apache's. Containers can
             also be paused and disconnected from the network. None: run as processes.
-        brokers: of each cluster.
+        brokers: the number of brokers of each cluster.
         source_alias: the mirror's name for the source, and the prefix of mirrored topics.
         destination_alias: the mirror's name for the destination.
         mirror: its settings: `MirrorSettings` for MirrorMaker 2, `FaultyMirrorSettings` for one
-            that injects faults, `CommandSettings` for any; None: MirrorMaker 2 mirrors every topic.
-        start_mirror: False leaves it for `lab.mirror.start()`.
-        not_started: names of the mirror's workers that are left for later.
-        links: between the mirror and each cluster is a part, `link-source` and `link-destination`,
-            that can be as bad as a network.
-        source_alone: the destination is not started, nor the mirror.
+            that injects faults, `CommandSettings` for any command. None: MirrorMaker 2 mirrors
+            every topic.
+        start_mirror: False: the caller starts it later with `lab.mirror.start()`.
+        not_started: the names of the mirror's workers that the caller starts later.
+        links: put a part between the mirror and each cluster, `link-source` and
+            `link-destination`, that can simulate a bad network.
+        source_alone: start neither the destination nor the mirror.
         broker_properties: further properties of every broker.
-        heap: of each Java process.
-        jvm_options: further options of each; they win.
-        gc_logs: every Java process logs its garbage collections, with its log.
+        heap: the largest heap of each Java process, as -Xmx takes it.
+        jvm_options: further options of each Java process; they override the lab's.
+        gc_logs: every Java process logs its garbage collections in the directory of its log.
         metrics: every Java process serves its JMX metrics for Prometheus. The addresses are in
             `targets`, and in targets.json in the directory, for Prometheus's `file_sd_configs`.
         on_step: called with one line of text at each step of the start.
@@ -147,12 +148,12 @@ class Lab:
 
     @property
     def clusters(self) -> list[Cluster]:
-        """Those that are started."""
+        """The clusters that are started."""
         return [self.source] if self._source_alone else [self.source, self.destination]
 
     @property
     def gc_logs(self) -> dict[str, Path]:
-        """Each Java part's log of garbage collections, by its name; empty where none is written."""
+        """Each Java part's garbage collection log, by its name; empty if none is written."""
         if not self._gc_logs or self._image is not None:
             return {}
         return {name: gc_log(self.directory / "logs", name) for name in self._java_parts}
@@ -161,7 +162,7 @@ class Lab:
         """A part by its name.
 
         Raises:
-            UsageError: there is none of that name.
+            UsageError: there is no part of that name.
         """
         try:
             return self.parts[name]
@@ -190,7 +191,7 @@ class Lab:
         }
 
     def up(self) -> Self:
-        """Start both clusters, and the mirror unless left for later; wait until all are ready.
+        """Start the clusters and, unless the caller does so, the mirror; wait until all are ready.
 
         Raises:
             LabError: a part did not start; nothing is left running.
@@ -226,15 +227,15 @@ class Lab:
         return self
 
     def down(self) -> None:
-        """End every part, the mirror first; remove a temporary directory and all in Docker.
+        """End every part, the mirror first; remove a temporary directory and all Docker objects.
 
         Raises:
-            LabError: something could not be ended; all else has been.
+            LabError: something could not be ended; everything else was.
         """
         up, self._up = self._up, False
         built, self._built = self._built, False
         engine, self.engine = self.engine, None
-        with contextlib.ExitStack() as ending:  # from the last to the first, whatever fails
+        with contextlib.ExitStack() as ending:  # runs all callbacks, the last one first
             if engine is not None:
                 ending.callback(engine.close)
             if up and not self._keep:
@@ -294,7 +295,7 @@ class Lab:
         return chosen
 
     def add_target(self, name: str, address: str) -> None:
-        """Add another program's metrics to what Prometheus finds."""
+        """Add the metrics of another program to the targets for Prometheus."""
         self.targets[name] = address
         self._write_targets()
 
@@ -348,18 +349,18 @@ class Lab:
             }
             for cluster in clusters
         }
-        file.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
+        file.write_text(json.dumps({"v": _VERSION, **facts}, indent=1))
         self._built = True
 
     def _link_ports(self, saved: dict[str, Any]) -> Sequence[int]:
-        """Those of a cluster's link, as they were; empty without links."""
+        """The ports of a cluster's link, saved or new; empty without links."""
         if not self._with_links:
             return ()
         return saved.get("link_ports") or free_ports(2 * self._brokers)
 
 
 def part_metrics(lab: Lab) -> Metrics:
-    """Which parts of a lab run, as metrics; each scrape asks the parts themselves."""
+    """Metrics that show which parts of a lab run; each scrape reads the current states."""
     metrics = Metrics()
     for name, part in lab.parts.items():
 

@@ -1,8 +1,8 @@
-"""The numbers that are published, and the collector that a scrape reads them from.
+"""The published numbers, and the collector through which a scrape reads them.
 
 The applications update numbers and `timing.histogram.Histogram`s, a batch at a time; only a scrape
-converts them. It runs in the endpoint's thread while the application goes on: each number is read
-once, so that a histogram's count is always the sum of its own buckets.
+converts them. It runs in another thread while the application continues. It reads each number once,
+so a histogram's count is always the sum of its buckets.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ class Gauge:
         self._read = None
 
     def read_by(self, function: Callable[[], float]) -> None:
-        """Call `function` at each scrape, in the endpoint's thread: for ages, which grow."""
+        """Call `function` at each scrape, in the scrape's thread: for ages, which grow."""
         self._read = function
 
     @property
     def value(self) -> float:
-        """What a scrape would see now."""
+        """The value that a scrape would read now."""
         return self._value if self._read is None else self._read()
 
 
@@ -82,8 +82,8 @@ class Metrics(Collector):
     """All metrics of one process, by the names of `names.TABLE`.
 
     The first call for a child creates it, at zero; later ones return it. Labels are keyword
-    arguments, exactly those of the metric's row; else ValueError. `common` are labels that are the
-    same for the whole process.
+    arguments, exactly those of the metric's row; else ValueError. `common` are labels that have one
+    value in this process; callers leave them out.
     """
 
     def __init__(self, **common: str) -> None:
@@ -105,14 +105,14 @@ class Metrics(Collector):
     def histogram(
         self, metric: Metric, histogram: Histogram | None = None, **labels: str
     ) -> Histogram:
-        """A histogram of the table; a given one replaces the child and is read as it grows."""
+        """A histogram of the table; a given one replaces the child, and scrapes read it."""
         if histogram is not None:
             self.remove(metric, **labels)
         fresh = Histogram() if histogram is None else histogram
         return self._child(metric, Kind.HISTOGRAM, labels, fresh)
 
     def remove(self, metric: Metric, **labels: str) -> None:
-        """Publish a child no longer: a partition that went to another consumer."""
+        """Stop publishing a child, as for a partition that went to another consumer."""
         with self._lock:
             self._children.get(metric, {}).pop(self._key(metric, labels), None)
 

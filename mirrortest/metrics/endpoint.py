@@ -1,6 +1,6 @@
 """The HTTP server: /metrics for Prometheus; /startup, /ready, /live for Kubernetes; /status.
 
-It runs in a thread. A busy process uses another process instead (`server_process`).
+It runs in a thread. A busy process uses a child process instead (`server_process`).
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ _STOP_POLL_S = 0.05
 class MetricsEndpoint:
     """Serves a collector's metrics, with those of its own process, on an address and a port.
 
-    `metrics` may also be a WSGI application that answers scrapes itself. With port 0 it takes a
-    free port, see `port`. `health` answers the probes and for the status, in the server's thread;
-    without it all probes pass. A listening `listener` replaces address and port.
+    `metrics` may also be a WSGI application that answers scrapes itself. Port 0 is a free port, see
+    `port`. `health` answers the probes and has the status; each request reads it in a thread of its
+    own. Without it all probes pass. A listening `listener` replaces address and port.
+    `own_process=False` leaves out the metrics of this process.
 
     Raises:
         UsageError: the address does not exist here, or the port is in use or not allowed.
@@ -84,7 +85,7 @@ class MetricsEndpoint:
 
 
 class Serve(Protocol):
-    """How an application's metrics are served: by `serve_apart`, or over a worker's pipe."""
+    """How an application's metrics are served: by `serve_in_child`, or over a worker's pipe."""
 
     def __call__(
         self, metrics: Collector, *, address: str, port: int, health: Probed
@@ -109,7 +110,7 @@ def serve_metrics(
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """One thread a request; none of them delays the process's end."""
+    """Uses a thread for each request; none of them delays the process's end."""
 
     daemon_threads = True
 
@@ -118,26 +119,26 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()
         self.socket = listener
-        # Nobody looks the host's name up, which can take seconds where DNS is broken.
+        # The base class would look the host's name up: seconds if DNS is broken.
         self.server_name, self.server_port = listener.getsockname()[:2]
         self.setup_environ()
         self.set_app(app)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of a client that went away."""
+        """Log nothing: the client disconnected."""
 
 
 class _Handler(WSGIRequestHandler):
-    """Keeps no log of requests, and no client that does not speak."""
+    """Logs no requests, and disconnects clients that send nothing."""
 
     timeout = _CLIENT_TIMEOUT_S
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the base class's name
-        """Say nothing: stderr belongs to the program's log."""
+        """Log nothing: stderr belongs to the program's log."""
 
 
 def listening(address: str, port: int) -> socket.socket:
-    """A socket that listens there, on a free port for 0. Raises UsageError as MetricsEndpoint."""
+    """A listening socket; port 0 is a free port. Raises UsageError as `MetricsEndpoint` does."""
     try:
         family, host = _resolved(address, port)
         listener = socket.socket(family, socket.SOCK_STREAM)

@@ -1,4 +1,4 @@
-"""What an application answers besides its metrics: Kubernetes' probes, and its status."""
+"""The answers to Kubernetes' probes, and an application's status."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class Status(Protocol):
-    """How an application stands."""
+    """An application's status."""
 
     def document(self) -> BaseModel:
-        """For programs."""
+        """The status as a JSON document's model."""
 
 
 class Probed(Protocol):
-    """What answers the probes, and for the status; see `Health`."""
+    """Answers the probes, and has the status; see `Health`."""
 
     @property
     def started(self) -> bool:
@@ -37,13 +37,13 @@ class Probed(Protocol):
 
     @property
     def status(self) -> Status | None:
-        """How it stands; None before it is at work."""
+        """The application's status; None before it has begun its work."""
 
 
 class Probes(NamedTuple):
-    """The answers at one moment, for another process; by default none of them passes.
+    """The answers at one moment, for another process; by default all probes fail.
 
-    A process that is never asked for the status does not load what it is made of.
+    The status stays pickled until it is requested, as unpickling imports its modules.
     """
 
     started: bool = False
@@ -53,37 +53,37 @@ class Probes(NamedTuple):
 
     @classmethod
     def of(cls, health: Probed) -> Self:
-        """Its answers now."""
+        """The current answers of `health`."""
         return cls(health.started, health.ready, health.alive, pickle.dumps(health.status))
 
     @property
     def status(self) -> Status | None:
-        """How it stands."""
+        """The application's status."""
         status: Status | None = pickle.loads(self.pickled_status)  # noqa: S301  # a parent's or a child's
         return status
 
 
 class Health:
-    """The answers; the application's loop sets them, the probes' thread reads them.
+    """The answers to the probes; the application's loop sets them, the server's threads read them.
 
-    `started`: it is connected and has its position in the run. `ready`: it does its work. `alive`:
-    its loop has made progress (`beat`) within `patience` seconds. Waiting for an outage to end is
-    progress, as a restart would not end it.
+    `started`: the application is connected and has its position in the run. `ready`: it does its
+    work. `alive`: its loop has made progress (`beat`) within `patience` seconds. Waiting for an
+    outage to end is progress, as a restart would not end it.
     """
 
     def __init__(self, patience: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._patience = patience
         self._monotonic = monotonic
-        self._beaten = monotonic()
+        self._last_beat = monotonic()
         self.started = False
         self.ready = False
         self.status: Status | None = None
 
     def beat(self) -> None:
-        """The loop has made progress."""
-        self._beaten = self._monotonic()
+        """Record that the loop has made progress."""
+        self._last_beat = self._monotonic()
 
     @property
     def alive(self) -> bool:
         """Whether the loop made progress within `patience`."""
-        return self._monotonic() - self._beaten <= self._patience
+        return self._monotonic() - self._last_beat <= self._patience

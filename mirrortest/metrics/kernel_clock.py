@@ -1,4 +1,4 @@
-"""The kernel's bound of its wall clock's error.
+"""The kernel's bound on its wall clock's error.
 
 NTP daemons give the kernel a bound, root distance included. It grows by 500 ppm until the next
 update. The bounds of two machines together are the error bar of every latency between them.
@@ -27,9 +27,9 @@ class _Timex(ctypes.Structure):
 
 
 def clock_error_bound() -> float | None:
-    """The most that the wall clock is off, seconds; None where there is no such call.
+    """The most that the wall clock is off, in seconds; None if the system has no such call.
 
-    16 s is the kernel's "unknown": nothing disciplines the clock.
+    16 s is the kernel's "unknown": no daemon disciplines the clock.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -42,6 +42,6 @@ def clock_error_bound() -> float | None:
 
 
 def known_clock_error_ns() -> int | None:
-    """The most that the wall clock is off, ns; None: unknown."""
+    """The most that the wall clock is off, in ns; None: unknown."""
     bound = clock_error_bound()
     return None if bound is None or bound >= _UNKNOWN_SECONDS else int(bound * 1e9)

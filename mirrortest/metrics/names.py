@@ -1,9 +1,9 @@
-"""Every metric, once: its name, kind, labels and meaning.
+"""The table of all metrics: name, kind, labels and meaning.
 
 docs/reference/metrics.md is generated from it.
 
-Base units (seconds, bytes), counters end in ``_total``. Histograms carry no partition label: their
-buckets would multiply by it.
+Units are base units (seconds, bytes). Counters end in ``_total``. Histograms carry no partition
+label: their buckets would multiply by it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OUTCOMES = ", ".join(each.label for each in Outcome)
 
 
 class Kind(StrEnum):
-    """What Prometheus may do with a metric."""
+    """A metric's type in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Side(StrEnum):
-    """Whose metric it is. A source observer is a consumer in the source."""
+    """Which application has a metric. A source observer is a consumer in the source."""
 
     BOTH = "both"
     PRODUCER = "producer"
@@ -46,7 +46,7 @@ class Side(StrEnum):
 
 
 class Metric(NamedTuple):
-    """A row of the table; `name` goes without the prefix."""
+    """A row of the table; `name` is without the prefix."""
 
     side: Side
     name: str
@@ -72,7 +72,7 @@ def _producer(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Metr
 
 
 def _consumer(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Metric:
-    # By its role a source observer's figure is never taken for one of the mirror's copy.
+    # The label `role` keeps a source observer's figures apart from those of the mirror's copy.
     return _row(Metric(Side.CONSUMER, f"consumer_{name}", kind, (*labels, "role"), text))
 
 
@@ -249,7 +249,7 @@ def _observed(table: Observed) -> dict[str, Metric]:
 
 
 OBSERVED = {table: _observed(table) for table in TABLES if table not in (GC, LOG)}
-"""Of `mirrortest observe`: its tables' figures of the last interval, by their columns."""
+"""By table and column, the gauges of `mirrortest observe`: figures of the last interval."""
 OBSERVED_PAUSES = Metric(
     Side.OBSERVER, "observer_gc_pause_seconds_total", Kind.COUNTER, ("log", "collector", "kind"),
     "Pauses of a JVM by its log of garbage collections.",
@@ -270,7 +270,7 @@ OBSERVER_TABLE = (
 
 
 def markdown(table: Iterable[Metric] = TABLE) -> str:
-    """The table as documentation."""
+    """The table as Markdown."""
     lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
     for metric in table:
         labels = ", ".join(f"`{label}`" for label in metric.labels)

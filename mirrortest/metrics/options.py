@@ -9,7 +9,7 @@ from mirrortest.config.option import option
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsOptions:
-    """Port 0: no metrics are served."""
+    """Port and address of the metrics; with port 0 they are not served."""
 
     metrics_port: int = option(
         0, "Serve Prometheus metrics here; 0 is off.", env=True, minimum=0, maximum=65535

@@ -1,9 +1,10 @@
-"""The metrics of a busy process, served by a process of their own.
+"""Serves the metrics of a busy process from a child process.
 
-Where a busy process answers a scrape itself, each step waits for its interpreter: tens of
-milliseconds. So an idle child answers, to which the parent sends a snapshot each second. Idle
-processes serve themselves (`endpoint`). Run as a program, this module is that child. Its arguments
-are two descriptors: the listening socket, and the pipe with the snapshots. It ends with the pipe.
+If a busy process answered a scrape itself, each step would wait for its interpreter: tens of
+milliseconds. Instead it sends a snapshot each second to an idle child, which answers. Idle
+processes serve their own metrics (`endpoint`). Run as a program, this module is that child. Its
+arguments are two descriptors: the listening socket, and the pipe with the snapshots. It ends when
+the pipe closes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.host.interpreter import AS_PROGRAM
+from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.metrics.endpoint import MetricsEndpoint, listening
 from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot, SnapshotPages, SnapshotSender
 
@@ -36,10 +37,10 @@ _RETRY_SECONDS = 1.0
 
 
 class ServerProcess:
-    """Serves a collector's metrics, with those of this process, at most a second old.
+    """Serves a collector's metrics, with those of this process, from a snapshot each second.
 
-    It takes the arguments of `endpoint.MetricsEndpoint`, and raises as that does. A server that is
-    killed is started again; when this process ends, in whatever way, so does the server.
+    Its arguments and errors are those of `endpoint.MetricsEndpoint`. A server that is killed is
+    started again. When this process ends, in whatever way, so does the server.
     """
 
     def __init__(self, metrics: Collector, *, address: str, port: int, health: Probed) -> None:
@@ -54,7 +55,7 @@ class ServerProcess:
     def stop(self) -> None:
         """Stop serving and free the port; it can be repeated."""
         self._stopped.set()
-        # A write to it fails then, and delays nothing.
+        # The thread's write to the pipe then fails instead of blocking.
         self._process.kill()
         self._thread.join()
         self._listener.close()
@@ -70,11 +71,11 @@ class ServerProcess:
         numbers = (self._listener.fileno(), reading.fileno())
         with reading:
             process = subprocess.Popen(
-                [*AS_PROGRAM, __name__, *map(str, numbers)],
+                [*RUN_MODULE, __name__, *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=numbers,
-                # A terminal's Ctrl-C must not stop it: we are scraped until we have ended.
+                # A terminal's Ctrl-C must not stop it: scrapes go on until this process ends.
                 start_new_session=True,
             )
         return process, writing
@@ -91,7 +92,7 @@ class ServerProcess:
             self._start_again()
 
     def _start_again(self) -> None:
-        """Start it; where the machine has no room for it now, try again until it has."""
+        """Start the server; if the system cannot start a process now, try again."""
         while not self._stopped.is_set():
             try:
                 self._process, self._pipe = self._start()
@@ -104,22 +105,22 @@ class ServerProcess:
                 return
 
 
-def serve_apart(
+def serve_in_child(
     metrics: Collector, *, address: str, port: int, health: Probed
 ) -> ServerProcess | None:
-    """Serve on `--metrics-address` and `--metrics-port`; port 0 is off."""
+    """Serve on `--metrics-address` and `--metrics-port` from a child; port 0 is off."""
     if not port:
         return None
     return ServerProcess(metrics, address=address, port=port, health=health)
 
 
 def main() -> None:
-    """Serve until the pipe ends; raises EOFError then."""
+    """Serve until the pipe closes; then raise EOFError."""
     listener, pipe = map(int, sys.argv[1:])
     snapshots: Connection[None, Snapshot] = Connection(pipe, writable=False)
     latest = LatestSnapshot()
     pages = SnapshotPages(latest)
-    # Before the first answer: a process that has just begun must not seem to have stopped.
+    # Before the first answer: a process that has just started must not seem to have stopped.
     pages.take(snapshots.recv())
     with MetricsEndpoint(pages, listener=socket.socket(fileno=listener), health=latest):
         while True:

@@ -45,10 +45,10 @@ class SnapshotSender:
         self._health = health
 
     def run(self, send: Callable[[Snapshot], object], stopped: Event) -> None:
-        """Send a snapshot each second until it is stopped.
+        """Send a snapshot each second until `stopped` is set.
 
-        A failure to collect is logged, and tried again a second later: metrics are read while they
-        are written. Raises BrokenPipeError where the receiver has ended.
+        A failure to collect is logged, and collecting is tried again a second later: metrics are
+        read while they are written. Raises BrokenPipeError if the receiver has ended.
         """
         while not stopped.is_set():
             try:
@@ -61,14 +61,14 @@ class SnapshotSender:
 
 
 class LatestSnapshot(Collector):
-    """The latest snapshot, while it is fresh; then it is empty, and no probe passes."""
+    """The latest snapshot while it is fresh; after that no metrics, and all probes fail."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._received: tuple[float, Snapshot] | None = None
 
     def take(self, snapshot: Snapshot) -> None:
-        """From now on this is the latest."""
+        """Make this the latest snapshot."""
         self._received = self._monotonic(), snapshot
 
     def collect(self) -> Iterator[Metric]:
@@ -77,7 +77,7 @@ class LatestSnapshot(Collector):
 
     @property
     def fresh(self) -> bool:
-        """Whether it came within ten seconds."""
+        """Whether the latest snapshot came within the last ten seconds."""
         received = self._received
         return received is not None and self._monotonic() - received[0] <= _FRESH_SECONDS
 
@@ -98,7 +98,7 @@ class LatestSnapshot(Collector):
 
     @property
     def status(self) -> Status | None:
-        """How the process stands, if it is fresh."""
+        """The process's status; None if the snapshot is not fresh."""
         return self._now.probes.status
 
     @property
@@ -107,7 +107,7 @@ class LatestSnapshot(Collector):
 
 
 class _Form(NamedTuple):
-    """All of a request that its answer depends on, as WSGI names it."""
+    """The parts of a request that its answer depends on, by their WSGI names."""
 
     REQUEST_METHOD: str
     PATH_INFO: str
@@ -125,8 +125,8 @@ class _Page(NamedTuple):
 class SnapshotPages:
     """A WSGI application that serves the latest snapshot while it is fresh.
 
-    A scraper requests the same form (format, compression) each time. Each form that was requested
-    before is rendered when a snapshot comes, so that a scrape only sends bytes.
+    A scraper requests the same form (format, compression) each time. Forms requested before are
+    rendered as soon as a snapshot comes, so a scrape only sends bytes.
     """
 
     def __init__(self, latest: LatestSnapshot) -> None:
@@ -137,13 +137,13 @@ class SnapshotPages:
         self._pages: dict[_Form, _Page] = {}
 
     def take(self, snapshot: Snapshot) -> None:
-        """From now on this is the latest."""
+        """Make this the latest snapshot, and render it."""
         self._latest.take(snapshot)
         for form in list(self._pages):
             self._pages[form] = self._rendered(form)
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a scrape; 503 where the latest snapshot is not fresh."""
+        """Answer a scrape; 503 if the latest snapshot is not fresh."""
         if not self._latest.fresh:
             status = HTTPStatus.SERVICE_UNAVAILABLE
             start_response(f"{status.value} {status.phrase}", [("Content-Length", "0")])
@@ -151,7 +151,7 @@ class SnapshotPages:
         form = _Form._make(environ.get(name, "") for name in _Form._fields)
         page = self._pages.get(form)
         if page is None:
-            # A scraper with ever new forms must not cost us ever more rendering.
+            # Limits what a scraper with ever new forms makes us render.
             for old in list(self._pages)[: 1 - _MOST_FORMS]:
                 self._pages.pop(old, None)
             page = self._pages[form] = self._rendered(form)

@@ -1,1 +1,1 @@
-"""What a run is made of, in names and numbers that every other room shares."""
+"""The names and numbers of a run that all other packages share."""

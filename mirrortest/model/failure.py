@@ -1,4 +1,4 @@
-"""Why messages were not acknowledged: a few names that stay the same, for metrics and summaries."""
+"""Why messages were not acknowledged: a few stable names, for metrics and summaries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Failure(StrEnum):
-    """The category of a failure; texts with it say more, and change."""
+    """The category of a failure; error texts have more detail, and may change."""
 
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"

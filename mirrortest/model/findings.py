@@ -1,9 +1,9 @@
 """Everything that can be wrong with a message: one row per finding, from which all else derives.
 
-A row of `DEFINITIONS` says where a finding is seen, how much it matters, whether it fails a run by
-default, and what it means. The subsets below, thresholds, the words of reports and dashboards, and
-the table in docs/reference/findings.md are made of it. To add a finding: a bit in `Finding`, a row
-in `DEFINITIONS`, what detects it online (`verify`), what detects it offline (`reconcile`), and
+A row of `DEFINITIONS` defines where a finding is seen, how much it matters, whether it fails a run
+by default, and what it means. The subsets below, thresholds, the words of reports and dashboards,
+and the table in docs/reference/findings.md are derived from it. To add a finding, add a bit to
+`Finding`, a row to `DEFINITIONS`, its detection online (`verify`) and offline (`reconcile`), and
 tests.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 
 class Outcome(IntEnum):
-    """How the send of a message ended, after Jepsen's ok, fail and info.
+    """How the send of a message ended, like Jepsen's ok, fail and info.
 
     The values are written into sequence logs.
     """
@@ -24,7 +24,7 @@ class Outcome(IntEnum):
     FAILED = 2
     """Certainly not written."""
     UNKNOWN = 3
-    """Timed out, connection lost, process died: it may or may not appear. Never loss or phantom."""
+    """Timeout, lost connection or dead process: it may or may not appear. Never lost or phantom."""
 
     @property
     def label(self) -> str:
@@ -33,7 +33,7 @@ class Outcome(IntEnum):
 
 
 class Finding(IntFlag):
-    """The findings as bits: those of a message, or of an interval of messages, are one integer.
+    """The findings as bits: one integer has all findings of a message, or of an interval of them.
 
     The values are written into sequence logs, the names in lower case into states and summaries.
     """
@@ -55,11 +55,11 @@ class Finding(IntFlag):
     COMPACTED = 1 << 14
     INCONCLUSIVE = 1 << 15
 
-    __hash__ = int.__hash__  # that of an enum is ten times as slow, and findings are keys
+    __hash__ = int.__hash__  # an enum's is ten times slower, and findings are dict keys
 
     @property
     def label(self) -> str:
-        """The finding's name in metrics, reports and thresholds: lower case, as `altered_key`."""
+        """The finding's name in metrics, reports and thresholds: lower case, like `altered_key`."""
         name = self.name
         if name is None:
             raise ValueError(f"{self!r} is not one finding")
@@ -84,13 +84,13 @@ class Weight(StrEnum):
     DOUBT = "doubt"
     """Could not be judged."""
     NOTE = "note"
-    """Right or wrong as the user decides."""
+    """Right or wrong, as the user decides."""
     PLAIN = "plain"
-    """A quantity, and no finding."""
+    """A quantity, not a finding."""
 
 
 class Fails(Enum):
-    """When a finding fails a run, without a threshold of the user's."""
+    """When a finding fails a run for which the user set no threshold on it."""
 
     ALWAYS = auto()
     EXACTLY_ONCE = auto()
@@ -99,7 +99,7 @@ class Fails(Enum):
 
 
 class Definition(NamedTuple):
-    """What one finding is.
+    """The definition of one finding.
 
     Attributes:
         finding: its bit and its name.
@@ -108,7 +108,7 @@ class Definition(NamedTuple):
         fails: when it fails a run by default.
         meaning: what is true of a message that has it.
         predicate: for a sentence about several messages; empty: "were" and the name.
-        normal: whether a lane in order may have it.
+        normal: whether a healthy lane may have it.
     """
 
     finding: Finding
@@ -247,7 +247,7 @@ DEFINITIONS: Final = (
         normal=True,
     ),
 )
-"""The registry, worst first: the order of all tables that people read."""
+"""The registry, worst first: the order of all tables that users read."""
 
 _BY_BIT = sorted(DEFINITIONS, key=lambda definition: definition.finding)
 
@@ -262,32 +262,33 @@ def _bits(findings: tuple[Finding, ...]) -> Finding:
 
 
 def failing(*, exactly_once: bool) -> tuple[Finding, ...]:
-    """What fails a run by default, worst first."""
+    """The findings that fail a run by default, worst first."""
     fails = {Fails.ALWAYS, Fails.EXACTLY_ONCE} if exactly_once else {Fails.ALWAYS}
     return tuple(each.finding for each in DEFINITIONS if each.fails in fails)
 
 
 NO_STREAM: Final = _bits(_with(Scope.RECORD))
-"""Messages with one of these never enter a stream; so do corrupted ones whose id is unknown."""
+"""Messages with one of these are in no stream; nor are corrupted ones whose id is unknown."""
 STREAM_FINDINGS: Final = _with(Scope.MESSAGE)
-"""What a message of a stream can show by itself, given its partition and the run."""
+"""Findings that a single message of a stream can show, given its partition and the run."""
 PER_MESSAGE: Final = NO_STREAM | _bits(STREAM_FINDINGS)
-"""What any message can show by itself."""
+"""Findings that any single message can show."""
 IN_PARTITION: Final = (*STREAM_FINDINGS, *_with(Scope.ORDER))
-"""What can be found from one partition alone."""
+"""Findings that one partition alone can show."""
 MISSING: Final = _with(Scope.MISSING)
-"""What an acknowledged message that was not seen may be."""
+"""The findings that an acknowledged message that was not seen may have."""
 BY_LEDGER: Final = _with(Scope.MISSING, Scope.SEEN)
-"""What cannot be established without the ledger (or the producers' logs)."""
+"""Findings that need the ledger (or the producers' logs)."""
 OF_STREAM: Final = (*IN_PARTITION, *BY_LEDGER)
-"""What can be found of a message of a stream."""
+"""All findings that a message of a stream can have."""
 BY_REPEATS: Final = (Finding.DUPLICATED, Finding.REORDERED)
-"""What a producer without idempotence may cause itself, when it sends a batch once more, and what
-is written again after a transaction was aborted, to those who read both."""
+"""Findings that a mirror need not have caused: a producer without idempotence may cause them when
+it retries a batch, and so may messages written again after an aborted transaction, for consumers
+that read both."""
 OPEN: Final = (Finding.IN_FLIGHT, Finding.INCONCLUSIVE)
-"""Those of acknowledged messages whose verdict may still change."""
+"""Findings of acknowledged messages whose verdict may still change."""
 WRONG: Final = frozenset(each.finding for each in DEFINITIONS if not each.normal)
-"""What a lane in order does not have."""
+"""Findings that a healthy lane does not have."""
 
 _FAILS = {
     Fails.ALWAYS: "yes",

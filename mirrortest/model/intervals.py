@@ -1,7 +1,7 @@
-"""Sets of whole numbers kept as sorted, disjoint, half-open intervals.
+"""Sets of integers, stored as sorted, disjoint, half-open intervals.
 
-Clean traffic is one interval for each stream however many messages it has, so that memory and work
-follow the number of faults and not the number of messages.
+Clean traffic is one interval per stream, however many messages it has. So memory and work grow with
+the number of faults, not of messages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 
 class IntervalSet:
-    """A mutable set of ints as half-open intervals; touching intervals are one.
+    """A mutable set of ints as half-open intervals; adjacent intervals are joined.
 
-    The bounds stand in one flat ascending list ``[lo, hi, lo, hi, ...]``: a number is inside
-    exactly when an odd number of bounds are at or below it. Adding at the end is O(1) amortised,
-    elsewhere it costs a bisection and a list splice; ``|``, ``&`` and ``-`` are linear.
+    The bounds are in one flat ascending list ``[lo, hi, lo, hi, ...]``: a number is in the set if
+    an odd number of bounds are at or below it. Adding at the end is O(1) amortised; elsewhere it
+    costs a bisection and a list splice. ``|``, ``&`` and ``-`` are linear.
     """
 
     __slots__ = ("_bounds", "_count")
@@ -35,7 +35,7 @@ class IntervalSet:
         """Read what `to_list` wrote.
 
         Raises:
-            ValueError: this is no such list.
+            ValueError: this is not such a list.
         """
         if len(deltas) % 2:
             raise ValueError("an interval list has an even number of entries")
@@ -51,13 +51,13 @@ class IntervalSet:
     @classmethod
     def _of(cls, bounds: list[int]) -> IntervalSet:
         """Wrap bounds that are already in order."""
-        made = cls.__new__(cls)
-        made._bounds = bounds  # noqa: SLF001  # of this class
-        made._count = sum(bounds[1::2]) - sum(bounds[0::2])  # noqa: SLF001  # likewise
-        return made
+        interval_set = cls.__new__(cls)
+        interval_set._bounds = bounds  # noqa: SLF001  # of this class
+        interval_set._count = sum(bounds[1::2]) - sum(bounds[0::2])  # noqa: SLF001  # likewise
+        return interval_set
 
     def to_list(self) -> list[int]:
-        """The bounds, each as its distance from the one before: short in JSON."""
+        """The bounds, each as its distance from the previous one, which is short in JSON."""
         if not self._bounds:
             return []
         return [self._bounds[0], *(after - before for before, after in pairwise(self._bounds))]
@@ -67,7 +67,7 @@ class IntervalSet:
         return IntervalSet._of(self._bounds.copy())
 
     def add(self, lo: int, hi: int) -> None:
-        """Add the numbers of [lo, hi); nothing if it is empty."""
+        """Add the numbers of [lo, hi), which may be empty."""
         if lo >= hi:
             return
         bounds = self._bounds
@@ -79,7 +79,7 @@ class IntervalSet:
             self._count += hi - lo
         else:
             self._count += hi - lo - self.count_within(lo, hi)
-            # A bound equal to lo or hi is swallowed: this is what joins touching intervals.
+            # Bounds equal to lo or hi are removed, which joins adjacent intervals.
             left = bisect_left(bounds, lo)
             right = bisect_right(bounds, hi)
             bounds[left:right] = [lo] * (left % 2 == 0) + [hi] * (right % 2 == 0)
@@ -130,7 +130,7 @@ class IntervalSet:
         return IntervalSet._of(bounds)
 
     def within(self, lo: int, hi: int) -> IntervalSet:
-        """Those numbers of the set that are in [lo, hi)."""
+        """The numbers of the set that are in [lo, hi)."""
         if lo >= hi:
             return IntervalSet()
         left = bisect_right(self._bounds, lo)
@@ -138,7 +138,7 @@ class IntervalSet:
         return IntervalSet._of([lo] * (left % 2) + self._bounds[left:right] + [hi] * (right % 2))
 
     def missing(self, lo: int, hi: int) -> IntervalSet:
-        """Those numbers of [lo, hi) that are not in the set."""
+        """The numbers of [lo, hi) that are not in the set."""
         if lo >= hi:
             return IntervalSet()
         left = bisect_right(self._bounds, lo)
@@ -148,7 +148,7 @@ class IntervalSet:
         )
 
     def below(self, bound: int) -> IntervalSet:
-        """Those numbers of the set that are less than `bound`."""
+        """The numbers of the set that are less than `bound`."""
         return self.within(self._bounds[0], bound) if self._bounds else IntervalSet()
 
     def count_within(self, lo: int, hi: int) -> int:
@@ -162,7 +162,7 @@ class IntervalSet:
         return sum(ends) - sum(starts) + hi * (right % 2) - lo * (left % 2)
 
     def around(self, number: int) -> tuple[int, int | None]:
-        """The bounds [lo, hi) of the numbers missing around a missing one; None: no end."""
+        """The gap [lo, hi) that contains a missing number; None: it has no end."""
         at = bisect_right(self._bounds, number)
         lo = self._bounds[at - 1] if at else 0
         return lo, self._bounds[at] if at < len(self._bounds) else None
@@ -196,7 +196,7 @@ class IntervalSet:
         return bisect_right(self._bounds, number) % 2 == 1
 
     def __len__(self) -> int:
-        """The number of *intervals*, which is what the set costs; `count` counts numbers."""
+        """The number of *intervals*, which is the set's cost; `count` counts numbers."""
         return len(self._bounds) // 2
 
     def __bool__(self) -> bool:
@@ -212,7 +212,7 @@ class IntervalSet:
 
 
 class _Nothing(IntervalSet):
-    """Empty for ever, so that it can be shared: most sets of a verdict are."""
+    """An immutable empty set, which can be shared: most sets of a verdict are empty."""
 
     __slots__ = ()
 
@@ -225,8 +225,8 @@ class _Nothing(IntervalSet):
         if other:
             self._refuse()
 
-    def __hash__(self) -> int:  # type: ignore[override]  # of the others none has one
-        return hash(())  # what never changes may be a field's default
+    def __hash__(self) -> int:  # type: ignore[override]  # mutable sets have no hash
+        return hash(())  # a dataclass field's default must be hashable
 
     @staticmethod
     def _refuse() -> NoReturn:
@@ -234,4 +234,4 @@ class _Nothing(IntervalSet):
 
 
 NOTHING: Final[IntervalSet] = _Nothing()
-"""No numbers; never changed."""
+"""The shared empty set."""

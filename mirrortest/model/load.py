@@ -1,6 +1,6 @@
-"""The figures of a load, once: their names, types, units and meanings.
+"""The registry of load figures: their names, types, units and meanings.
 
-They are the columns of `intervals.parquet` and of its copy as CSV; metrics of the same figures have
+They are the columns of `intervals.parquet` and of its CSV copy. Metrics of the same figures take
 their meanings from here.
 """
 
@@ -14,7 +14,7 @@ INTS, COUNTS = "list<int32>", "list<int64>"
 
 
 class Writer(StrEnum):
-    """Who has a figure. An observer of the source is a consumer."""
+    """Which application writes a figure. An observer of the source is a consumer."""
 
     BOTH = "both"
     PRODUCER = "producer"
@@ -22,7 +22,7 @@ class Writer(StrEnum):
 
 
 class Figure(NamedTuple):
-    """A row of the table; a figure that its writer does not have is null."""
+    """A row of the table; a figure that an application does not write is null."""
 
     name: str
     type: str
@@ -99,11 +99,11 @@ FIGURES: tuple[Figure, ...] = (
         "Resident memory of the process, the same for each topic.",
     ),
 )  # fmt: skip
-"""Counts are of the interval; `in_flight`, debts, lag and memory are as of its end."""
+"""Counts are for the interval; `in_flight`, debts, lag and memory are as of its end."""
 
 _MEANINGS = {figure.name: figure.meaning for figure in FIGURES}
 
 
 def meaning(name: str) -> str:
-    """What a figure is."""
+    """The meaning of a figure, by its name."""
     return _MEANINGS[name]

@@ -1,6 +1,6 @@
-"""The figures of an observed machine, once: their tables, names, types, units and meanings.
+"""The registry of an observed machine's figures: tables, names, types, units and meanings.
 
-They are the columns of an observation's Parquet files and of their copies as CSV.
+They are the columns of an observation's Parquet files and of their CSV copies.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from mirrortest.model.load import FLOAT, INT, TEXT
 
 OBSERVATIONS = "observations"
-"""The folder of observations, next to that of logs, where no other is chosen."""
+"""The default folder of observations, next to that of logs."""
 
 
 class Column(NamedTuple):
-    """A figure of an observation; one that the system does not give is null."""
+    """A figure of an observation; null if the system does not provide it."""
 
     name: str
     type: str
@@ -24,7 +24,7 @@ class Column(NamedTuple):
 
 
 class Observed(NamedTuple):
-    """A table: a row is an interval and what the key columns name."""
+    """A table: each row is for one interval and one value of the key columns."""
 
     name: str
     keys: tuple[Column, ...]
@@ -32,12 +32,12 @@ class Observed(NamedTuple):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """All columns, in their order."""
+        """All columns in order."""
         return (*INTERVAL, *self.keys, *self.figures)
 
 
 class Stage(NamedTuple):
-    """A part of a request's time: its figure without the unit, and what charts call it."""
+    """A part of a request's time: its figure's name without the unit, and its title in charts."""
 
     name: str
     title: str
@@ -170,18 +170,18 @@ PROCESS = Observed(
 
 
 class GcKind(StrEnum):
-    """What an event is. Only pauses stop the program."""
+    """The kind of a garbage collection event. Only pauses stop the program."""
 
     YOUNG = "young pause"
     FULL = "full pause"
     PAUSE = "pause"
-    """Of a concurrent collection: its marks, and the like."""
+    """A pause of a concurrent collection, for example remark."""
     CONCURRENT = "concurrent"
-    """Work while the program runs; with G1 a whole cycle of it."""
+    """Work while the program runs; with G1, a full concurrent cycle."""
     PHASE = "phase"
-    """A part of one of the others."""
+    """A part of another event."""
     COLLECTION = "collection"
-    """One of ZGC's, with its pauses and its work while the program runs."""
+    """A ZGC collection, with its pauses and its concurrent work."""
 
 
 PAUSES = frozenset({GcKind.YOUNG, GcKind.FULL, GcKind.PAUSE})
@@ -278,7 +278,7 @@ STAGES = (
     Stage("send", "sending", "The mean of it in which the response was sent."),
     Stage("throttle", "throttled", "The mean of it by quotas."),
 )  # fmt: skip
-"""Into which a request's time is divided, in their order."""
+"""The stages that make up a request's time, in order."""
 
 REQUEST = Observed(
     "request",

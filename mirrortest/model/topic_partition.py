@@ -1,4 +1,4 @@
-"""A partition, as every room names it."""
+"""The name of a partition."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic; a plain `(topic, number)` tuple serves as well."""
+    """A partition of a topic; equal to the tuple `(topic, number)`."""
 
     topic: str
     partition: int
 
     def __str__(self) -> str:
-        """As Kafka's own tools and logs write it: ``orders-0``."""
+        """The name in Kafka's tools and logs, for example ``orders-0``."""
         return f"{self.topic}-{self.partition}"

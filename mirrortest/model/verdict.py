@@ -6,13 +6,13 @@ from enum import IntEnum, StrEnum
 
 
 class ExitCode(IntEnum):
-    """The exit codes; `killed` gives those of signals."""
+    """The exit codes; `killed` returns those of signals."""
 
     PASSED = 0
     ERROR = 1
     """The command could not do its work."""
     USAGE = 2
-    """An option, an argument or a file of the user's is wrong."""
+    """An option, an argument or a file from the user is wrong."""
     INCONCLUSIVE = 3
     FAILED = 99
     """A threshold or a correctness check failed."""
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
     @classmethod
     def of(cls, *, failed: bool, inconclusive: bool) -> Verdict:
-        """A proven failure comes before what cannot be judged."""
+        """The verdict: failed wins over inconclusive, and inconclusive over passed."""
         if failed:
             return cls.FAILED
         return cls.INCONCLUSIVE if inconclusive else cls.PASSED

@@ -1,4 +1,4 @@
-"""The figures of brokers and of MirrorMaker 2, of two scrapes of an endpoint."""
+"""The figures of brokers and of MirrorMaker 2, from two scrapes of an endpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MS = 1e-3
 
 
 class How(Enum):
-    """How series become a figure."""
+    """How series are reduced to a figure."""
 
     RATE = "the rise of their sum, each second"
     SUM = "their sum"
@@ -29,7 +29,7 @@ class How(Enum):
 
 
 class Source(NamedTuple):
-    """Where a figure comes from: the first of these keys that the endpoint has."""
+    """The series of a figure: those of the first of `keys` that the endpoint has."""
 
     how: How
     keys: tuple[str, ...]
@@ -136,19 +136,19 @@ _MIRROR = {
 
 _Group = tuple[str, ...]
 _Raw = float | tuple[float, float]
-"""A figure's value in one scrape; of a mean, how often it was measured and the sum."""
+"""A figure's value in one scrape; for a mean, the number of measurements and their sum."""
 Reading = dict["Observed", dict[_Group, dict[str, _Raw]]]
-"""What one scrape says of all figures, by table, subject and name."""
+"""The values of all figures in one scrape, by table, subject and name."""
 
 
 def keys(*, by_partition: bool) -> frozenset[str]:
-    """Which series the figures are of, by their keys."""
+    """The keys of the series from which the figures are computed."""
     tables = _tables(by_partition=by_partition)
     return frozenset(key for _, of, _ in tables for source in of.values() for key in source.keys)
 
 
 def read(series: Iterable[Series], *, by_partition: bool) -> Reading:
-    """What the series of one scrape say."""
+    """Reduce the series of one scrape to the values of the figures."""
     found: _ByKey = defaultdict(list)
     for each in series:
         found[each.key, each.attribute].append(each)
@@ -164,7 +164,7 @@ def read(series: Iterable[Series], *, by_partition: bool) -> Reading:
 def rows(
     endpoint: str, before: Reading, now: Reading, seconds: float
 ) -> dict[Observed, list[dict[str, object]]]:
-    """The rows of an endpoint by table, without their times, of two scrapes so far apart."""
+    """The rows of an endpoint by table, without times, from two scrapes `seconds` apart."""
     found: dict[Observed, list[dict[str, object]]] = {}
     for table, groups in now.items():
         names = [each.name for each in table.keys]
@@ -205,7 +205,7 @@ def _broker(_: Mapping[str, str]) -> _Group:
 
 
 def _tables(*, by_partition: bool) -> list[tuple[Observed, dict[str, Source], _Grouping]]:
-    """The tables that an endpoint has rows in, and how its series are of their subjects."""
+    """An endpoint's tables, with their sources and the function that groups series by subject."""
     grouping: dict[Observed, _Grouping] = {BROKER: _broker, REQUEST: _request}
     grouping[MIRROR] = _partition if by_partition else _topic
     if by_partition:
@@ -214,7 +214,7 @@ def _tables(*, by_partition: bool) -> list[tuple[Observed, dict[str, Source], _G
 
 
 def _raw(source: Source, scrape: _ByKey, group: _Grouping) -> dict[_Group, _Raw]:
-    """A figure by group."""
+    """A figure's value for each group."""
 
     def of(*attributes: str) -> dict[_Group, list[Series]]:
         for key in source.keys:
@@ -232,7 +232,7 @@ def _raw(source: Source, scrape: _ByKey, group: _Grouping) -> dict[_Group, _Raw]
         case How.RATE:
             return each(sum, "count", "value")
         case How.MEAN:
-            # The broker's mean is that of all it ever measured.
+            # The broker's mean is over all measurements since its start.
             means, counts = of("mean"), of("count")
             return {
                 key: (count[0].value, mean[0].value * count[0].value)
@@ -247,12 +247,12 @@ def _raw(source: Source, scrape: _ByKey, group: _Grouping) -> dict[_Group, _Raw]
 
 
 def _figure(how: How, before: _Raw | None, now: _Raw, seconds: float) -> float | None:
-    """A figure of an interval; None where a counter fell, or is new, or nothing was measured."""
+    """A figure of an interval; None if a counter fell or is new, or nothing was measured."""
     if isinstance(now, tuple):
         if not isinstance(before, tuple):
             return None
         count, total = (after - earlier for earlier, after in zip(before, now, strict=True))
-        # Kafka adds up whole milliseconds; what is less comes of the mean's last digits.
+        # Kafka sums integer milliseconds; smaller digits are rounding errors of the mean.
         total = round(total, 3)
         return total * _MS / count if count > 0 and total >= 0 else None
     if how is How.RATE:
@@ -272,7 +272,7 @@ def _grouped(
         key = group(each.labels)
         if key is not None and (not only or only.items() <= each.labels.items()):
             found[key].append(each)
-    # Of a broker in all, the series of all topics together, where there is one.
-    if () in found and (whole := [each for each in found[()] if "topic" not in each.labels]):
-        found[()] = whole
+    # For the broker itself, the series of all topics together, if there is one.
+    if () in found and (all_topics := [each for each in found[()] if "topic" not in each.labels]):
+        found[()] = all_topics
     return found

@@ -1,4 +1,4 @@
-"""What clusters are configured with, as their brokers say: of every broker and topic."""
+"""The configurations of clusters, as their brokers report them: of each broker and topic."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 SECONDS = 60.0
-_PATIENCE = 10.0
+_TIMEOUT = 10.0
 MOST_TOPICS = 1000
 
 
@@ -29,9 +29,9 @@ class ClusterConfigurations:
 
     Attributes:
         latest: by address: the cluster's id, and `brokers` and `topics` with their properties,
-            without secrets. What is not answered stays as it was answered before.
-        first: the same as each broker and topic was first seen: a test's topics are created in it.
-        left_out: what was not answered the last time, and why.
+            without secrets. Without an answer the previous one is kept.
+        first: the same, as each broker and topic was first seen: a test can create topics.
+        left_out: the last requests that were not answered -> why.
     """
 
     def __init__(self, clients: Sequence[ClientConfig]) -> None:
@@ -41,13 +41,13 @@ class ClusterConfigurations:
         self._clients = clients
 
     async def run(self) -> None:
-        """Ask each minute until it is cancelled."""
+        """Ask once per minute until it is cancelled."""
         while self._clients:
             await asyncio.sleep(SECONDS)
             await self.ask()
 
     async def ask(self) -> None:
-        """Ask all clusters once; what fails is logged when it begins to."""
+        """Ask all clusters once; a failure is logged when it first occurs."""
         before, self.left_out = self.left_out, {}
         answers = await asyncio.gather(*(self._ask(client) for client in self._clients))
         for address, found in filter(None, answers):
@@ -63,12 +63,12 @@ class ClusterConfigurations:
         """A cluster's address and its configurations; None without an answer."""
         address = ",".join(client.bootstrap_servers)
         try:
-            async with asyncio.timeout(_PATIENCE), Admin(client) as admin:
+            async with asyncio.timeout(_TIMEOUT), Admin(client) as admin:
                 topics = await admin.matching(".*")
                 answers = await admin.configurations(islice(sorted(topics), MOST_TOPICS))
                 cluster_id = await admin.cluster_id()
         except (MirrortestError, TimeoutError) as error:
-            why = str(error).partition("\n")[0] or f"no answer within {_PATIENCE:g} s"
+            why = str(error).partition("\n")[0] or f"no answer within {_TIMEOUT:g} s"
             self.left_out[f"configuration of {address}"] = why
             return None
         if len(topics) > MOST_TOPICS:

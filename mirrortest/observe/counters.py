@@ -1,4 +1,4 @@
-"""What two readings of counters give: rates, shares, means."""
+"""Rates, shares and ratios from two readings of counters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Counters = dict[str, int]
 class Change:
     """The change of counters within `seconds`.
 
-    Each figure is None where a counter is missing, or fell: it was reset, so its change is unknown.
+    Each figure is None if a counter is missing, or fell: it was reset, so its change is unknown.
     """
 
     def __init__(self, before: Mapping[str, int], now: Mapping[str, int], seconds: float) -> None:
@@ -22,7 +22,7 @@ class Change:
         self._seconds = seconds
 
     def of(self, *names: str) -> int | None:
-        """By how much the sum of these counters rose."""
+        """The rise of the sum of these counters."""
         total = 0
         for name in names:
             if name not in self._before or name not in self._now:
@@ -34,16 +34,16 @@ class Change:
         return total
 
     def per_second(self, *names: str, unit: float = 1) -> float | None:
-        """By how much their sum rose in a second, a count being `unit`."""
+        """The rise of their sum per second, times `unit`, the size of a count."""
         rise = self.of(*names)
         return None if rise is None or self._seconds <= 0 else rise * unit / self._seconds
 
     def share(self, *names: str, unit: float) -> float | None:
-        """The share of the time that they counted, a count being `unit` seconds; 1 at most."""
+        """The share of the time that they counted, at most 1; a count is `unit` seconds."""
         rate = self.per_second(*names, unit=unit)
         return None if rate is None else min(rate, 1.0)
 
 
-def ratio(part: float | None, whole: float | None) -> float | None:
-    """A part of a whole; None where one of them is unknown, or the whole is 0."""
-    return part / whole if part is not None and whole else None
+def ratio(numerator: float | None, denominator: float | None) -> float | None:
+    """The quotient; None if one of the numbers is unknown, or the denominator is 0."""
+    return numerator / denominator if numerator is not None and denominator else None

@@ -16,7 +16,7 @@ _FIELDS = (
     "discards", "discards_merged", "sectors_discarded", "discard_ms",
     "flushes", "flush_ms",
 )  # fmt: skip
-"""In the order of the file; flushes are there from Linux 5.5 on."""
+"""In the order of the file; it has flushes since Linux 5.5."""
 _SECTOR = 512
 _MS = 1e-3
 

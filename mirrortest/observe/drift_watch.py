@@ -1,4 +1,4 @@
-"""What changes while it is observed: a machine's settings, disks, limits; what clusters say."""
+"""Finds changes of the machine's profile and the clusters' during an observation."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SECONDS = 60.0
 
 
 class DriftWatch:
-    """Compares the machine's profile with the one before, each minute and at the end.
+    """Compares the machine's profile with the previous one, each minute and at the end.
 
-    A change is logged, kept in `found`, and with --log-dir an event of the run.
+    It logs each change, keeps it in `found`, and with --log-dir notes it as an event of the run.
 
     Attributes:
         first: the profile at the start.
@@ -45,18 +45,18 @@ class DriftWatch:
         )
         self._read = read
         self._monotonic = monotonic
-        self._looked = monotonic()
+        self._compared_at = monotonic()
 
-    def look_if_due(self) -> None:
-        """Look, a minute after the last time. Raises SequenceLogError for the event."""
-        if self._monotonic() - self._looked >= _SECONDS:
-            self.look()
+    def compare_if_due(self) -> None:
+        """Compare, if a minute has passed since the last time. Raises SequenceLogError."""
+        if self._monotonic() - self._compared_at >= _SECONDS:
+            self.compare()
 
-    def look(self) -> None:
-        """Look now. Raises SequenceLogError for the event."""
-        self._looked = self._monotonic()
+    def compare(self) -> None:
+        """Compare now. Raises SequenceLogError if an event cannot be written."""
+        self._compared_at = self._monotonic()
         before, self._before = self._before, self._read()
-        for change in changes(*_lasting(before, self._before)):
+        for change in changes(*_restrict_to_shared(before, self._before)):
             drift = Drift.of(time.time_ns(), *change)
             self.found.append(drift)
             _log.warning("the machine has changed", what=drift.what, now=drift.after)
@@ -64,8 +64,8 @@ class DriftWatch:
                 self._events.note(f"changed: {drift.what}", self._name, time_ns=drift.time_ns)
 
 
-def _lasting(before: Profile, now: Profile) -> tuple[Profile, Profile]:
-    """Both without what one of them has not: that processes and topics come and go is the test."""
+def _restrict_to_shared(before: Profile, now: Profile) -> tuple[Profile, Profile]:
+    """Both without processes, clusters and topics of only one: a test starts and ends these."""
     pids = before["processes"].keys() & now["processes"].keys()
     both = [each | {"processes": _only(each["processes"], pids)} for each in (before, now)]
     shared = before.get("clusters", {}).keys() & now.get("clusters", {}).keys()

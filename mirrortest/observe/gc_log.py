@@ -1,11 +1,11 @@
-"""Java's unified log of garbage collection (``-Xlog:gc*``), of all its collectors.
+"""Java's unified garbage collection log (``-Xlog:gc*``), of all its collectors.
 
-Decorations come first, of which the time, the uptime and the tags are used::
+Each line begins with decorations: the time, the uptime and the tags are used::
 
     [2026-11-25T23:17:15.895+0000][3.976s][info][gc] GC(0) Pause Young (Normal) 14M->3M(46M) 70.9ms
 
-Serial, Parallel and G1 log a pause with the heap before and after it. ZGC logs a collection with
-them, and Shenandoah its cleanups; their pauses have none.
+Serial, Parallel and G1 log each pause with the heap before and after it. ZGC logs the heap with
+each collection, Shenandoah with each cleanup, and neither logs it with pauses.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Stamp(NamedTuple):
 
 
 class GcEvent(NamedTuple):
-    """What one line reports; what the line does not have is None. Sizes are in bytes."""
+    """What one line reports; a field that the line lacks is None. Sizes are in bytes."""
 
     at: Stamp
     collector: str
@@ -69,7 +69,7 @@ class GcLog:
         self._capacity: dict[int, int] = {}
 
     def events(self, line: str) -> Iterator[GcEvent]:
-        """The event that a line reports, if any; all other lines are passed over."""
+        """The event that a line reports, if any; all other lines are skipped."""
         decorations = []
         at = 0
         while match := _DECORATION.match(line, at):
@@ -89,7 +89,7 @@ class GcLog:
     def _event(self, tags: str, number: int, text: str) -> Iterator[GcEvent]:
         seconds = None
         if tags == "gc,heap":
-            # ZGC's table of the heap: its last columns are the end, the highest and the lowest.
+            # ZGC's table of the heap: its last columns are Relocate End, High and Low.
             if capacity := _CAPACITY.match(text):
                 self._capacity[number] = _size(capacity[1], capacity[2])
             return
@@ -119,7 +119,7 @@ class GcLog:
         top = tags == "gc" or (tags == "gc,phases" and self.collector == "ZGC")
         if text.startswith("Pause "):
             if not top:
-                return None  # G1 and others log it a second time, as a start
+                return None  # G1 and others log its start, too
             young = text.startswith("Pause Young")
             return (
                 GcKind.YOUNG
@@ -142,7 +142,7 @@ def _size(number: str, unit: str) -> int:
 def _time(decorations: list[str]) -> int | None:
     for text in decorations:
         if re.match(r"\d{4}-\d\d-\d\dT", text):
-            # In parts: as a float a nanosecond count is not exact.
+            # Seconds and microseconds apart: a float cannot represent the nanoseconds exactly.
             at = datetime.fromisoformat(text)
             return int(at.replace(microsecond=0).timestamp()) * 10**9 + at.microsecond * 1000
     return None

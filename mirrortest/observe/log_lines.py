@@ -1,7 +1,7 @@
-"""Kafka's logs: which exceptions, errors and warnings there are, how often, and an example of each.
+"""Counts the exceptions, errors and warnings of Kafka's logs, with an example of each.
 
 An entry begins with a line that has a time and a level, in the layouts of Kafka's own configuration
-and of the lab's; the lines up to the next one, such as a stack trace, belong to it::
+and of the lab's. The lines up to the next one (a stack trace, for example) belong to it::
 
     [2026-11-25 23:17:12,063] ERROR [Broker id=1] Failed to append (kafka.server.ReplicaManager)
     2026-11-25 23:17:12.063 ERROR ReplicaManager: [Broker id=1] Failed to append
@@ -31,11 +31,11 @@ _THROWN = re.compile(rf"({_CLASS})(?:: .*)?$")
 """The first line of a stack trace."""
 _NAMED = re.compile(_CLASS)
 _EXAMPLE = 300
-"""Characters of an example."""
+"""Maximum length of an example."""
 
 
 class Kind(StrEnum):
-    """What an entry counts as."""
+    """The kind of an entry."""
 
     EXCEPTION = "exception"
     ERROR = "error"
@@ -54,7 +54,7 @@ class _Entry(NamedTuple):
 class LogLines:
     """Reads the lines of one log in their order.
 
-    Times without a zone, which log4j writes, are of `zone`: by default this machine's.
+    log4j writes times without a zone: they are in `zone`, by default this machine's.
     """
 
     def __init__(self, zone: tzinfo | None = None) -> None:
@@ -63,7 +63,7 @@ class LogLines:
         self._counts: dict[tuple[Kind, str], Occurrences] = {}
 
     def add(self, lines: Iterable[str]) -> None:
-        """Take lines; the last entry stays open, for more lines of it may come."""
+        """Add lines; the last entry stays open, since further lines of it can follow."""
         for line in lines:
             if (begun := _ENTRY.match(line)) is not None:
                 self.close()
@@ -75,7 +75,7 @@ class LogLines:
                 self._open.lines.append(line)
 
     def close(self) -> None:
-        """Count the last entry: nothing more comes of it."""
+        """Count the last entry, since no more lines of it follow."""
         if self._open is None:
             return
         entry, self._open = self._open, None
@@ -85,13 +85,13 @@ class LogLines:
         self._counts[kind, name] = found if before is None else before.with_later(found)
 
     def take(self) -> dict[tuple[Kind, str], Occurrences]:
-        """What was counted since the last call, by kind and type."""
+        """The counts since the last call, by kind and type."""
         taken, self._counts = self._counts, {}
         return taken
 
 
 def _type(entry: _Entry) -> tuple[Kind, str]:
-    """An exception by the class that was thrown, else by one that the text names."""
+    """The kind and type: the exception that was thrown or that the text names, else the logger."""
     for line in entry.lines[1:]:
         if thrown := _THROWN.match(line):
             return Kind.EXCEPTION, thrown[1]

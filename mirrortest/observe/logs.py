@@ -1,4 +1,4 @@
-"""The logs that are observed: those of garbage collections, and those of Kafka."""
+"""The logs that are observed: of garbage collections, and of Kafka."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class _OpenGcLog:
         }
 
     def _start(self) -> int:
-        """When a JVM started whose lines have only its uptime: by when its log was written last."""
+        """The start of a JVM whose lines have only the uptime, estimated from the log's mtime."""
         if self._started_ns is None:
             written_ns = self.file.path.stat().st_mtime_ns
             self._started_ns = written_ns - round((self._log.at.uptime or 0.0) * SECOND_NS)
@@ -59,7 +59,7 @@ class _OpenGcLog:
 
 
 class GcLogs:
-    """Reads the events of Java's logs of garbage collection, as they come."""
+    """Reads the events of Java's garbage collection logs, as they are written."""
 
     def __init__(self, files: ReadableFiles, paths: Sequence[Path]) -> None:
         self._files = files
@@ -71,14 +71,14 @@ class GcLogs:
 
 
 class KafkaLogs:
-    """Counts the exceptions, errors and warnings of logs, as they come."""
+    """Counts the exceptions, errors and warnings of logs, as they are written."""
 
     def __init__(self, files: ReadableFiles, paths: Sequence[Path]) -> None:
         self._files = files
         self._logs = [(TailedFile(path), LogLines()) for path in paths]
 
     def rows(self, *, last: bool = False) -> list[dict[str, object]]:
-        """What came since the last call; with `last` also of the entry that ends a log."""
+        """The counts since the last call; with `last` including the last entry of each log."""
         found: list[dict[str, object]] = []
         for file, log in self._logs:
             log.add(_lines(self._files, file))

@@ -1,4 +1,4 @@
-"""The machine's own figures, from one reading of /proc to the next."""
+"""The machine's own figures, each from two readings of /proc."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Reading(NamedTuple):
 
 
 class Machine:
-    """Reads host, disks and network; each call gives the figures since the one before."""
+    """Reads host, disks and network; each call returns the figures since the previous one."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Machine:
         self._before: _Reading | None = None
 
     def rows(self) -> Tables:
-        """Rows of host, device and interface, without their times; none the first time."""
+        """Rows of host, device and interface, without their times; none at the first call."""
         before, now = self._before, self._read()
         self._before = now
         if before is None:
@@ -81,7 +81,7 @@ class Machine:
         host |= memory.parse(read("vmstat"))
         host |= network.parse_tcp(read("net/snmp"))
         devices = disk_stats.parse(read("diskstats"))
-        # Without partitions: what is counted there is counted of their disk, too.
+        # Without partitions: the counters of their disk include them.
         disks = self._files.disks() or frozenset(devices)
         return _Reading(
             seconds,

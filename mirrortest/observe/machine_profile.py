@@ -1,4 +1,4 @@
-"""What a machine is: processors, memory, disks, file systems, kernel, limits, clock and Java."""
+"""A machine's profile: processors, memory, disks, file systems, kernel, limits, clock, Java."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SETTINGS = (
     "vm/dirty_background_ratio", "vm/dirty_expire_centisecs", "vm/dirty_ratio",
     "vm/dirty_writeback_centisecs", "vm/max_map_count", "vm/overcommit_memory", "vm/swappiness",
 )  # fmt: skip
-"""Of the kernel, below /proc/sys: those that Kafka's documentation and brokers' operators set."""
+"""Kernel settings below /proc/sys that Kafka's documentation and operators of brokers set."""
 _HUGE_PAGES = "kernel/mm/transparent_hugepage/enabled"
 _CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
 _QUEUE = ("rotational", "scheduler", "read_ahead_kb", "nr_requests", "write_cache")
@@ -35,7 +35,7 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def processors(text: str) -> Profile:
-    """The processors of /proc/cpuinfo: how many, which, and their flags."""
+    """The processors of /proc/cpuinfo: their number, model and flags."""
     found = [
         (name.strip(), value.strip())
         for name, _, value in (line.partition(":") for line in text.splitlines())
@@ -55,7 +55,7 @@ def limits(text: str) -> dict[str, str]:
 
 
 def mounts(text: str) -> Iterator[tuple[str, str, str, str]]:
-    """Device, place, type and options of each mount of a disk, or in memory."""
+    """Device, mount point, type and options of each mount of a disk, tmpfs or overlay."""
     for line in text.splitlines():
         words = [_ESCAPED.sub(lambda each: chr(int(each[1], 8)), word) for word in line.split()]
         if len(words) >= 4 and (words[0].startswith("/") or words[2] in {"tmpfs", "overlay"}):
@@ -65,7 +65,7 @@ def mounts(text: str) -> Iterator[tuple[str, str, str, str]]:
 def read_profile(files: ReadableFiles, pids: Iterable[int]) -> Profile:
     """This machine's profile, with the limits and commands of these processes.
 
-    What cannot be read is empty or left out.
+    Entries that cannot be read are empty or left out.
     """
     system = os.uname()
     sizes = memory.parse(files.read("meminfo"))
@@ -88,7 +88,7 @@ def read_profile(files: ReadableFiles, pids: Iterable[int]) -> Profile:
 
 
 def changes(before: object, now: object, path: str = "") -> Iterator[tuple[str, object, object]]:
-    """Where two profiles differ: the place, such as ``settings.vm/swappiness``, and both values."""
+    """The differences of two profiles: the path (``settings.vm/swappiness``) and both values."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in sorted({*before, *now}):
             yield from changes(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
@@ -106,16 +106,16 @@ def _disks(files: ReadableFiles) -> Iterator[tuple[str, Profile]]:
 
 
 def _file_systems(files: ReadableFiles) -> Iterator[Profile]:
-    for device, place, kind, options in mounts(files.read("self/mounts")):
+    for device, mount, kind, options in mounts(files.read("self/mounts")):
         try:
-            size = shutil.disk_usage(place).total
+            size = shutil.disk_usage(mount).total
         except OSError:
-            continue  # another user's
-        yield {"device": device, "mount": place, "type": kind, "options": options, "bytes": size}
+            continue  # it is another user's
+        yield {"device": device, "mount": mount, "type": kind, "options": options, "bytes": size}
 
 
 def _process(files: ReadableFiles, pid: int) -> Profile | None:
-    """A process's command, limits and Java; None where it has ended."""
+    """A process's command, limits and Java; None if it has ended."""
 
     def read(name: str) -> str:
         return files.of_process(pid, name, f"process {pid}", read_text) or ""
@@ -129,13 +129,13 @@ def _process(files: ReadableFiles, pid: int) -> Profile | None:
     }
     executable = files.of_process(pid, "exe", f"process {pid}", os.readlink)
     if executable and (java := Path(executable)).name == "java":
-        # Beside its bin folder a Java runtime has a file with its version.
+        # Next to its bin folder a Java runtime has a file with its version.
         found["java"] = java_release(files.setting(java.parent.parent, "release"))
     return found
 
 
 def java_release(text: str) -> dict[str, str]:
-    """The version and the vendor of the file `release` of a Java runtime."""
+    """The version and the vendor in the file `release` of a Java runtime."""
     values = {
         name: value.strip('"')
         for name, _, value in (line.partition("=") for line in text.splitlines())

@@ -13,7 +13,7 @@ _KIB = 1024
 
 
 def parse(text: str) -> Counters:
-    """The numbers of either file by their names, as it has them: KiB, pages or counts."""
+    """The numbers of either file by name, in the file's units: KiB, pages or counts."""
     return {
         name.removesuffix(":"): int(value.split()[0])
         for name, _, value in (line.partition(" ") for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""What was observed, in short: mean and peak of the figures that are looked at first."""
+"""A summary of an observation: mean and peak of the figures that matter first."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ _GC_SHOWN = {
     "full": ("full_collections", ""),
 }
 _EXAMPLE = 60
-"""Characters of an example in a table."""
+"""Maximum length of an example in a table."""
 _PROCESSES_SHOWN = 10
-"""At most, those with the most CPU."""
+"""The maximum number of processes shown: those with the most CPU."""
 _SHOWN = {
     HOST: ("cpu_ratio", "io_wait_ratio", "steal_ratio", "context_switches_per_second"),
     DEVICE: ("busy_ratio", "response_seconds", "read_bytes_per_second", "written_bytes_per_second"),
@@ -67,7 +67,7 @@ class Extent:
     highest: float = 0.0
 
     def add(self, value: float) -> None:
-        """Take an interval's."""
+        """Add the value of an interval."""
         self.count += 1
         self.total += value
         self.highest = max(self.highest, value)
@@ -85,13 +85,13 @@ class ObserveReport:
         self.path = path
         self.intervals = 0
         self.seconds: float | None = None
-        """How long it lasted; None where only logs were read."""
+        """The length of the observation; None if only logs were read."""
         self._extents: dict[tuple[Observed, str, str], Extent] = {}
         self._gc: dict[str, GcSummary] = {}
         self._lines: dict[tuple[str, str, str], Occurrences] = {}
 
     def add(self, tables: Tables) -> None:
-        """Take an interval's rows."""
+        """Add the rows of an interval."""
         self.intervals += HOST in tables
         for kind, rows in tables.items():
             for row in rows:
@@ -121,7 +121,7 @@ class ObserveReport:
         return f"{count}, CPU {100 * cpu.mean:.0f} %, files in {self.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """Everything, with the names of the columns."""
+        """The report as JSON, with the names of the columns."""
         found: dict[str, Any] = {"path": str(self.path), "intervals": self.intervals}
         for (kind, subject, name), extent in self._extents.items():
             of_subject = found.setdefault(kind.name, {}).setdefault(subject, {})
@@ -134,7 +134,7 @@ class ObserveReport:
         return found
 
     def view(self) -> RenderableType:
-        """For a terminal."""
+        """The report for a terminal."""
         parts: list[RenderableType] = list(
             lines([f"{number(self.intervals, 'interval')} in {self.path}"])
         )

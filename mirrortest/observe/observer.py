@@ -1,4 +1,4 @@
-"""The loop: at each interval everything is read, and written."""
+"""The loop of an observation: in each interval everything is read and written."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _log = structlog.get_logger()
 
 
 class Observer:
-    """Everything that is observed; each call of `rows` gives what happened since the last."""
+    """All that is observed; each call of `rows` returns the rows since the previous one."""
 
     def __init__(self, options: ObserveOptions, files: ReadableFiles) -> None:
         self._files = files
@@ -60,12 +60,12 @@ class Observer:
         self.clusters = ClusterConfigurations(options.clusters)
 
     def profile(self) -> Profile:
-        """The machine with the processes that the last reading had; the clusters as they said."""
+        """The machine's profile, with the processes of the last reading and the clusters."""
         machine = read_profile(self._files, self.processes.chosen)
         return machine | {"clusters": self.clusters.latest} if self.clusters.latest else machine
 
     def rows(self) -> Tables:
-        """Rows by table; those without times are of the interval."""
+        """Rows by table; rows without times are of the interval since the last call."""
         return {
             **self._machine.rows(),
             PROCESS: self.processes.rows(),
@@ -91,14 +91,14 @@ class Observer:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """What cannot be observed, and why."""
+        """Everything that cannot be observed now -> why."""
         found = dict(self._files.left_out)
         for scraper in self._scrapers:
             found |= scraper.left_out
         return found | self.clusters.left_out
 
     def log_rows(self, *, last: bool = False) -> Tables:
-        """Rows of the logs alone; with `last` nothing more is expected of them."""
+        """Rows of the logs alone; with `last` including the last entry of each log."""
         return {GC: self._gc_logs.rows(), LOG: self._kafka_logs.rows(last=last)}
 
 
@@ -108,7 +108,7 @@ async def run(
     stop: asyncio.Event,
     on_progress: Callable[[ObserveReport], object] = lambda _: None,
 ) -> ObserveReport:
-    """Observe until `stop` is set, or the time is over. Raises SequenceLogError."""
+    """Observe until `stop` is set, or the duration is over. Raises SequenceLogError."""
     finished, wrong = finish_killed(options.output)
     for path in finished:
         _log.info("finished an observation that was killed", path=str(path))
@@ -150,25 +150,25 @@ async def run(
             observer.rows()
             for text in observer.processes.unmatched:
                 _log.warning(f"no process matches {text!r} yet")
-            observer.log_rows(last=True)  # what logs had before is not of this observation
+            observer.log_rows(last=True)  # drop what logs had before the observation
             drift = DriftWatch(options, observer.profile)
             configurations = {"configurations": _configurations(options)}
             recording.write_profile(drift.first | configurations)
             asking = asyncio.ensure_future(observer.ask())
             try:
                 while not await set_within(stop, _until(began, options)):
-                    if asking.done():  # by an error, or there is nothing to ask
+                    if asking.done():  # it failed, or there is nothing to ask
                         asking.result()
                     write(observer.rows())
                     report.seconds = time.monotonic() - began
-                    drift.look_if_due()
+                    drift.compare_if_due()
                     on_progress(report)
                     if options.duration is not None and report.seconds >= options.duration:
                         break
             finally:
                 asking.cancel()
             await observer.finish()
-            drift.look()
+            drift.compare()
             if options.clusters:
                 clusters = {"clusters": observer.clusters.first}
                 recording.write_profile(drift.first | configurations | clusters)
@@ -184,7 +184,7 @@ def _configurations(options: ObserveOptions) -> dict[str, dict[str, str]]:
 
 
 def _until(began: float, options: ObserveOptions) -> float:
-    """Seconds to the next reading: a multiple of the interval after the start, or the end."""
+    """Seconds to the next reading, which is at a multiple of the interval or at the end."""
     passed = time.monotonic() - began
     following = (passed // options.interval + 1) * options.interval
     return min(following, options.duration or following) - passed

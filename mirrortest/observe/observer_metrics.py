@@ -23,9 +23,9 @@ def _of_endpoints(table: Observed) -> bool:
 
 
 class ObserverMetrics(Metrics):
-    """What a scrape gets: each figure by its table's keys. A subject that ended has no figures.
+    """The metrics of each figure, labelled by its table's keys; an ended subject has no figures.
 
-    Those of endpoints are as old as the last scrape of them.
+    The figures of an endpoint are as old as its last scrape.
     """
 
     def __init__(self, *, name: str, run: str | None) -> None:
@@ -35,7 +35,7 @@ class ObserverMetrics(Metrics):
         self._published: dict[Observed, dict[tuple[str, _Key], Gauge]] = {}
 
     def publish(self, tables: Tables, failing: Collection[str] = ()) -> None:
-        """Take an interval's rows; the endpoints of `failing` cannot be scraped now."""
+        """Publish the rows of an interval, and remove the figures of `failing` endpoints."""
         for table, rows in tables.items():
             if table is GC:
                 self._count_events(rows)
@@ -64,7 +64,7 @@ class ObserverMetrics(Metrics):
                     present.add(figure)
         ended = published.keys() - present
         if _of_endpoints(table):
-            # Not each interval has a scrape of each endpoint.
+            # Not every interval has a scrape of every endpoint.
             scraped = {key[0] for _, key in present}
             ended = {each for each in ended if each[1][0] in scraped}
         self._remove(table, ended)

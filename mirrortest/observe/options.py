@@ -1,4 +1,4 @@
-"""What is to be observed, and where that is written."""
+"""The options of an observation: what it reads, and where it writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrortest.model.observed import OBSERVATIONS
 
 
 class Endpoint(NamedTuple):
-    """Where a broker or a mirror serves its metrics, and what it is called."""
+    """The name of a broker or a mirror, and the URL of its metrics."""
 
     name: str
     url: str
@@ -37,7 +37,8 @@ class ObserveOptions(MetricsOptions):
     """A validated request, and the options of `mirrortest observe` that give it.
 
     Raises:
-        UsageError: the interval is too short to measure anything.
+        UsageError: the interval is too short to measure anything, `log_dir` is without a run, or
+            `once` is without logs.
     """
 
     name: str
@@ -78,10 +79,10 @@ class ObserveOptions(MetricsOptions):
     clusters: tuple[ClientConfig, ...] = ()
     csv: bool = False
     once: bool = False
-    """Read logs from their beginning and end, instead of observing what comes."""
+    """Read the logs once, from their beginning, instead of observing."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be measured."""
+        """Refuse options that cannot work."""
         if self.log_dir is not None and self.run is None:
             raise UsageError("--log-dir takes the events of a run: name it with --run")
         if self.once and not (self.gc_logs or self.logs):

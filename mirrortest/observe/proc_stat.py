@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mirrortest.observe.counters import Counters
 
 _CPU = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""In the order of the file; time of guests, which follows, is in user and nice."""
+"""In the order of the file; user and nice include the guests' time, which follows."""
 _WORDS = {"ctxt", "intr", "processes", "procs_running", "procs_blocked"}
 _PRESSURE = re.compile(r"^some .*\btotal=(\d+)", re.MULTILINE)
 
@@ -29,7 +29,7 @@ def parse(text: str) -> Counters:
 
 
 def pressure(text: str) -> int | None:
-    """Microseconds in which some thread was stalled, of a file of /proc/pressure."""
+    """Microseconds in which some thread was stalled, from a file of /proc/pressure."""
     found = _PRESSURE.search(text)
     return int(found[1]) if found else None
 

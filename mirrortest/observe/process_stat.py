@@ -13,7 +13,7 @@ _FIELDS = {
     "parent": 1, "major_faults": 9, "user_ticks": 11, "system_ticks": 12,
     "threads": 17, "started_ticks": 19, "virtual_bytes": 20, "resident_pages": 21,
 }  # fmt: skip
-"""Field -> its place behind the command's name."""
+"""Field -> its index after the command's name."""
 
 
 def parse(text: str) -> tuple[str, Counters]:
@@ -51,6 +51,6 @@ def figures(
         "read_calls_per_second": change.per_second("syscr"),
         "read_bytes_per_second": change.per_second("read_bytes"),
         "written_bytes_per_second": change.per_second("write_bytes"),
-        # Pages that are read ahead, and mapped files, can make it negative: then nothing hit.
+        # Read-ahead and mapped files can make it negative: then there were no hits.
         "cache_hit_ratio": None if missed is None else max(1 - missed, 0.0),
     }

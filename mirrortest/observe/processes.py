@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from mirrortest.observe.counters import Counters
     from mirrortest.observe.readable_files import ReadableFiles
 
-_LOOKS = 3
-"""How often a new process's command line is read: a process gets its own soon after its start."""
+_MOST_READS = 3
+"""How many times a new process's command line is read: exec sets it soon after the start."""
 
 
 class _Reading(NamedTuple):
@@ -26,13 +26,13 @@ class _Reading(NamedTuple):
 
 
 class Processes:
-    """Reads the chosen processes; each call gives the figures since the one before.
+    """Reads the chosen processes; each call returns the figures since the previous one.
 
-    `matches` are texts of command lines, by which their processes are called; a process of `pids`
-    is called by its command's name. This process and those that started it match no text.
+    `matches` are texts in command lines, after which the matching processes are named; a process of
+    `pids` is named after its command. This process and its ancestors match no text.
 
     Attributes:
-        unmatched: the texts that no command line had so far.
+        unmatched: the texts that no command line has contained so far.
     """
 
     def __init__(
@@ -52,18 +52,18 @@ class Processes:
         self._tick_seconds = tick_seconds
         self._page_bytes = page_bytes
         self._monotonic = monotonic
-        self._looks: dict[int, int] = {}
+        self._read_counts: dict[int, int] = {}
         self._matched: dict[int, str] = {}
         self._before: dict[int, _Reading] = {}
         self._own = self._ancestors()
 
     @property
     def chosen(self) -> list[int]:
-        """The processes that the last reading had."""
+        """The ids of the processes in the last reading."""
         return sorted(self._before)
 
     def rows(self) -> list[dict[str, object]]:
-        """A row of each process that was there before, too, without its times."""
+        """A row, without times, of each process that the previous reading had, too."""
         chosen = {**self._found(), **dict.fromkeys(self._pids, "")}
         now = {}
         rows: list[dict[str, object]] = []
@@ -87,18 +87,18 @@ class Processes:
         return rows
 
     def _found(self) -> dict[int, str]:
-        """The processes that match, by pid; command lines are read of new processes only."""
+        """The names of the processes that match, by pid; only new command lines are read."""
         if not self._matches:
             return {}
         pids = self._files.pids()
-        for pid in [pid for pid in self._looks if pid not in pids]:
-            del self._looks[pid]
+        for pid in [pid for pid in self._read_counts if pid not in pids]:
+            del self._read_counts[pid]
             self._matched.pop(pid, None)
         for pid in pids - self._own:
-            looks = self._looks.get(pid, 0)
-            if looks >= _LOOKS or pid in self._matched:
+            reads = self._read_counts.get(pid, 0)
+            if reads >= _MOST_READS or pid in self._matched:
                 continue
-            self._looks[pid] = looks + 1
+            self._read_counts[pid] = reads + 1
             line = self._files.of_process(pid, "cmdline", f"process {pid}", _command_line) or ""
             self.unmatched = [text for text in self.unmatched if text not in line]
             name = next((text for text in self._matches if text in line), None)
@@ -131,7 +131,7 @@ class Processes:
 
 
 def _same(before: Counters, now: Counters) -> bool:
-    """Whether it is still the process that had this pid."""
+    """Whether the pid is still that of the same process."""
     return before["started_ticks"] == now["started_ticks"]
 
 
@@ -140,5 +140,5 @@ def _command_line(path: str) -> str:
 
 
 def _open_files(path: str) -> int:
-    # From Linux 6.2 on the directory's size is the number of its entries.
+    # Since Linux 6.2 the directory's size is the number of its entries.
     return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # see read_text

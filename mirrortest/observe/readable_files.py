@@ -1,6 +1,6 @@
-"""Files of /proc and /sys, read while they can be; what cannot be read is reported once.
+"""Reads files of /proc and /sys; a file that cannot be read is reported once.
 
-Many are read at each interval: by the system's own calls that costs a third of what pathlib takes.
+Many are read in each interval: with system calls that costs a third of what it costs with pathlib.
 """
 # ruff: noqa: PTH208
 
@@ -52,7 +52,7 @@ class ReadableFiles:
         self.left_out: dict[str, str] = {}
 
     def read(self, name: str) -> str:
-        """The text of a file of /proc; empty where it cannot be read, and not tried again."""
+        """The text of a file of /proc; empty if it cannot be read, which is not tried again."""
         if name in self.left_out:
             return ""
         try:
@@ -62,9 +62,9 @@ class ReadableFiles:
             return ""
 
     def of_process(self, pid: int, name: str, of: str, read: Callable[[str], T]) -> T | None:
-        """What `read` gets of a file of a process; None where it ended, or refuses.
+        """The result of `read` for a file of a process; None if that ended or access is denied.
 
-        A refusal is noted once for each `name` and `of`, which names the process.
+        Denied access is noted once for each `name` and `of`, which names the process.
         """
         try:
             return read(f"{self.proc}/{pid}/{name}")
@@ -75,18 +75,18 @@ class ReadableFiles:
         return None
 
     def setting(self, folder: Path, name: str) -> str:
-        """The text of a file that not every system has, without its end; empty without it."""
+        """The stripped text of a file; empty if it cannot be read: not every system has it."""
         try:
             return read_text(f"{folder}/{name}").strip()
         except OSError:
             return ""
 
     def pids(self) -> set[int]:
-        """All processes."""
+        """The ids of all processes."""
         return {int(name) for name in os.listdir(self.proc) if name.isdecimal()}
 
     def disks(self) -> frozenset[str]:
-        """The names of whole disks, as /proc/diskstats has them; empty without /sys."""
+        """The names, as in /proc/diskstats, of disks but not partitions; empty without /sys."""
         try:
             names = os.listdir(self.sys / "block")
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Metrics of brokers and mirrors in Prometheus's text format, by whichever names they have.
+"""Parses metrics of brokers and mirrors in Prometheus' text format, under their usual names.
 
-The JMX exporter names Kafka's metrics by its rules, and there are many sets of rules. Two forms are
-usual, each in any case of letters; the lab has the first for most, and names of its own for some::
+The JMX exporter names Kafka's metrics by rules, and there are many sets of rules. Two forms are
+usual, in any letter case. The lab has the first for most metrics, and names of its own for some::
 
     kafka_server_replicamanager_count{name="IsrShrinksPerSec"} 3      the exporter's own
     kafka_server_replicamanager_isrshrinks_total 3                    Strimzi's, and others'
@@ -36,7 +36,7 @@ class _Name(NamedTuple):
 
 
 class Series(NamedTuple):
-    """One value of a scrape; labels in lower case, without those that are part of the key."""
+    """One value of a scrape; label names are lower case, and without those in the key."""
 
     key: str
     attribute: str
@@ -45,23 +45,23 @@ class Series(NamedTuple):
 
 
 class Parser:
-    """Reads an endpoint's scrapes, one after the other.
+    """Parses an endpoint's scrapes, one after the other.
 
-    From one scrape to the next little but values changes: what a series is called is read once.
-    Of all series, those with the `wanted` keys are given.
+    Little but the values changes between scrapes, so the name of each series is parsed only once.
+    Only the series with `wanted` keys are returned.
     """
 
     def __init__(self, wanted: Container[str]) -> None:
         self._wanted = wanted
-        self._known: dict[str, _Name | None] = {}
+        self._names: dict[str, _Name | None] = {}
 
     def parse(self, text: str) -> list[Series]:
-        """The wanted series of a scrape; those that are not a number are left out.
+        """The wanted series of a scrape; NaN values are left out.
 
-        Raises ValueError for what is not of the format, and where nothing is of Kafka.
+        Raises ValueError if the text is not in the format, or has no metrics of Kafka.
         """
         found: list[Series] = []
-        before, known = self._known, dict[str, "_Name | None"]()
+        before, names = self._names, dict[str, "_Name | None"]()
         for line in text.split("\n"):
             head, _, value = line.rpartition(" ")
             if head not in before:
@@ -69,16 +69,16 @@ class Parser:
                     continue
                 head, value = _split(line)
             name = before[head] if head in before else self._name_of(head)
-            known[head] = name
+            names[head] = name
             if name is not None and not math.isnan(number := float(value)):
                 found.append(Series(*name, number))
-        if not known:
+        if not names:
             raise ValueError
-        self._known = known
+        self._names = names
         return found
 
     def _name_of(self, head: str) -> _Name | None:
-        """What a line is of that begins so, None if it is not wanted; raises ValueError."""
+        """The name for the beginning of a line; None if it is not wanted. Raises ValueError."""
         (family,) = text_string_to_metric_families(f"{head} 0\n")
         (sample,) = family.samples
         labels = {name.lower(): value for name, value in sample.labels.items()}
@@ -95,7 +95,7 @@ class Parser:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """A series with its labels, which end with the last brace, and its value; a time may follow."""
+    """A line's series with its labels, up to the last brace, and its value, without the time."""
     end = line.rfind("}") + 1
     head, *rest = (line[:end], *line[end:].split()) if end else line.split()
     if not rest:

@@ -1,4 +1,4 @@
-"""Endpoints of brokers and mirrors, scraped at an interval while the observation goes on."""
+"""Scrapes the endpoints of brokers and mirrors at an interval during the observation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 
 _TIMEOUT = 10.0
 _SHORTEST = 0.5
-"""Seconds of the last interval."""
+"""Minimum length of the last interval, in seconds."""
 _MOST_BYTES = 64 << 20
 
 
@@ -33,7 +33,7 @@ class _Scrape(NamedTuple):
 
 
 class Scraper:
-    """Scrapes one endpoint again and again; `take` gives the rows that came of it."""
+    """Scrapes one endpoint again and again; `take` returns the resulting rows."""
 
     def __init__(self, endpoint: Endpoint, seconds: float, *, by_partition: bool) -> None:
         self._endpoint = endpoint
@@ -46,7 +46,7 @@ class Scraper:
         self._failing = ""
 
     async def run(self) -> None:
-        """Scrape until it is cancelled. What fails is logged once, and tried again."""
+        """Scrape until it is cancelled; a failure is logged once, and the scrape is tried again."""
         while True:
             began = time.monotonic()
             await self.scrape()
@@ -70,9 +70,9 @@ class Scraper:
             self._compare(before, now)
 
     async def finish(self) -> None:
-        """Scrape a last time, so that what came since the scrape before has rows, too.
+        """Scrape a last time, for the rows since the previous scrape.
 
-        An interval that is too short to say anything is left out, unless it is the only one.
+        An interval that is too short for useful rates is left out, unless it is the only one.
         """
         before = self._before
         if before is None or time.monotonic() - before.monotonic >= _SHORTEST or not self._compared:
@@ -85,7 +85,7 @@ class Scraper:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Why the endpoint cannot be scraped now, if so."""
+        """The endpoint -> why it cannot be scraped now; empty if it can."""
         return {self._endpoint.name: self._failing} if self._failing else {}
 
     def _read(self) -> _Scrape:
@@ -109,7 +109,7 @@ class Scraper:
 
 
 def _why(error: OSError | ValueError | HTTPException) -> str:
-    """What failed, in plain words."""
+    """The reason of a failure, for users."""
     if isinstance(error, urllib.error.HTTPError):
         return f"it answers {error.code} {responses.get(error.code, '')}".rstrip()
     if isinstance(error, HTTPException):

@@ -12,10 +12,11 @@ _PIECE = 1 << 20
 
 
 class TailedFile:
-    """Reads whole lines as they come, at first from the beginning.
+    """Reads complete lines as they are appended; the first call reads from the beginning.
 
-    A file that was replaced is read to its end, then the new one from its beginning; so is one that
-    was cut. Where there is no file, there are no lines. All methods may raise OSError.
+    A file that was replaced is read to its end, then the new one from its beginning. A file that
+    was truncated is read from its beginning. A missing file has no lines. All methods can raise
+    OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -24,16 +25,16 @@ class TailedFile:
         self._rest = b""
 
     def lines(self) -> list[str]:
-        """The lines that are complete since the last call."""
+        """The lines that were completed since the last call."""
         found = self._read()
         if self._replaced():
-            found += self._ended()
+            found += self._last_line()
             self.close()
             found += self._read()
         return found
 
     def close(self) -> None:
-        """Close the file; what is no whole line yet is dropped."""
+        """Close the file; an incomplete last line is dropped."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._rest = -1, b""
@@ -53,8 +54,8 @@ class TailedFile:
         *lines, self._rest = b"".join(pieces).split(b"\n")
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
 
-    def _ended(self) -> list[str]:
-        """The last line of a file that gets no more, though it has no end."""
+    def _last_line(self) -> list[str]:
+        """The last line of a file that was replaced, even if it is incomplete."""
         return [self._rest.decode(errors="replace")] if self._rest else []
 
     def _replaced(self) -> bool:
@@ -63,5 +64,5 @@ class TailedFile:
         try:
             now = self.path.stat()
         except FileNotFoundError:
-            return False  # it is being rotated: the new one comes
+            return False  # it is being rotated: the new file will appear
         return not os.path.samestat(now, os.fstat(self._descriptor))

@@ -1,1 +1,1 @@
-"""Writing numbered, timed messages and vouching for them: an application."""
+"""The producer application: it sends numbered, timed messages and records how each send ended."""

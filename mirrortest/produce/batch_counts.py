@@ -1,4 +1,4 @@
-"""How many messages each batch of a lane has, where that is asked for exactly."""
+"""How many messages each batch of a lane has, with `--batch-messages`."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ BatchShape: TypeAlias = "int | Gaussian"
 
 
 def largest_batch(shape: BatchShape) -> int:
-    """The most messages that a batch may have."""
+    """The maximum number of messages in a batch."""
     return shape if isinstance(shape, int) else shape.largest
 
 
 class BatchCounts:
-    """A lane's batches; `seed`, `topic` and the lane's index decide what is drawn."""
+    """The batch boundaries of one lane, drawn from `seed`, `topic` and the lane's index."""
 
     def __init__(self, shape: BatchShape, *, seed: int, topic: str, lane: int) -> None:
         self._shape = shape
         self._draws = Draws(seed, "batch-messages", topic, str(lane))
         self._drawn = 0
         self._ends: list[int] = [0]
-        """Where batches end, the latest ones drawn."""
+        """Where the batches drawn last end (exclusive)."""
 
     def end(self, position: int) -> int:
-        """Where the batch ends that has the message at a position.
+        """Where the batch with the message at `position` ends (exclusive).
 
-        Positions may go back by a few batches only (ValueError): a batch that was not sent is made
-        again.
+        A batch that was not sent is built again, so positions may go back by a few batches.
+
+        Raises:
+            ValueError: the position went back too far.
         """
         if isinstance(self._shape, int):
             return (position // self._shape + 1) * self._shape

@@ -1,8 +1,8 @@
-"""How `buffer.memory` is shared by the batches underway: a pool for each partition.
+"""How batches in flight share `buffer.memory`: one pool for each partition.
 
-With a pool of its own a partition whose broker is away holds up no other's lanes. In a pool, lanes
-take turns. To give each lane its own share instead would make batches small where lanes are many,
-and a batch costs about the same whatever it holds.
+Partitions have separate pools, so a broker that is down blocks only the lanes of its own
+partitions. Within a pool, lanes take turns. A fixed share for each lane would make batches small
+where lanes are many, and a batch costs about the same whatever its size.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from mirrortest.produce.topic_plan import TopicPlan
 
 TURN_BYTES = 64 << 10
-"""What a lane's batch may hold even where that is more than the lane's own share of the memory."""
+"""A lane's batch may reach this size even if it exceeds the lane's own share of the memory."""
 
 
 class BufferPool:
-    """The bytes that batches underway to one partition may take; first come, first served.
+    """The memory of batches in flight to one partition; first come, first served.
 
-    A batch may begin while any byte is free, so that they take one batch more at most.
+    A batch may begin while any byte is free, so the pool is exceeded by one batch at most.
     """
 
     def __init__(self, size: int) -> None:
         self._free = size
         self._waiting: dict[Lane, None] = {}
-        """In the order of their turns."""
+        """The waiting lanes, in the order of their turns."""
 
     def turn(self, lane: Lane) -> bool:
-        """Whether it is the lane's turn: then it must `take`, else it is notified when it may be.
+        """Whether it is the lane's turn: if so, it must call `take`; if not, it is notified later.
 
-        A lane that waits keeps its place until its turn, or until it leaves.
+        A waiting lane keeps its place in the queue until its turn, or until it leaves.
         """
         if self._free > 0 and next(iter(self._waiting), lane) is lane:
             self._waiting.pop(lane, None)
@@ -44,27 +44,27 @@ class BufferPool:
         return False
 
     def leave(self, lane: Lane) -> None:
-        """A lane has nothing to send any more."""
+        """Remove a lane that has nothing more to send."""
         self._waiting.pop(lane, None)
-        self._call()
+        self._notify_next()
 
     def take(self, size: int) -> None:
         """Take bytes for a batch."""
         self._free -= size
-        self._call()
+        self._notify_next()
 
     def give(self, size: int) -> None:
-        """A batch that took so many bytes has its outcome, or was not sent."""
+        """Return the bytes of a batch that has its outcome, or was not sent."""
         self._free += size
-        self._call()
+        self._notify_next()
 
-    def _call(self) -> None:
+    def _notify_next(self) -> None:
         if self._waiting and self._free > 0:
             next(iter(self._waiting)).notify()
 
 
 class BufferPools:
-    """The pools of a producer's lanes, and how large a batch may be.
+    """The pools of a producer's partitions, and the largest size of a batch.
 
     Args:
         plans: the topics, with their lanes.
@@ -78,10 +78,10 @@ class BufferPools:
         self._share = memory // (MAX_IN_FLIGHT * max(sum(len(plan.lanes) for plan in plans), 1))
 
     def of(self, topic: str, partition: int) -> BufferPool:
-        """The pool of a partition to which some lane belongs."""
+        """The pool of a partition that a lane writes to."""
         return self._pools[topic, partition]
 
     @property
     def batch_bytes(self) -> int:
-        """What a batch may hold at most: a lane's share, or a turn's where that is more."""
+        """The largest size of a batch: a lane's share, or a turn's bytes if these are more."""
         return max(self._share, min(TURN_BYTES, self._size // 2))

@@ -1,4 +1,4 @@
-"""The producer's clock: schedules run on the monotonic one, messages carry the wall's."""
+"""The producer's clock: schedules use monotonic time, messages carry wall time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Clock:
-    """Monotonic nanoseconds, and what the wall clock shows at them.
+    """The monotonic clock, and the wall clock by its offset from it.
 
-    A wall clock that is set during the run moves no schedule and no latency measured here: only
-    the times that messages encoded afterwards carry.
+    If the wall clock is set during the run, schedules and latencies measured here do not move.
+    Only messages encoded afterwards carry other times.
     """
 
     def __init__(
@@ -32,13 +32,13 @@ class Clock:
 
     @property
     def offset_ns(self) -> int:
-        """Wall minus monotonic, as last measured."""
+        """Wall time minus monotonic time, as last measured."""
         return self.watch.offset_ns
 
     def wall(self, monotonic_ns: int) -> int:
-        """What the wall clock shows at a monotonic time, ns since the epoch."""
+        """The wall time at a monotonic time, ns since the epoch."""
         return monotonic_ns + self.watch.offset_ns
 
     def refresh(self) -> ClockStep | None:
-        """Measure the offset anew; the step, if the wall clock was set since."""
+        """Measure the offset again; return the step if the wall clock was set since."""
         return self.watch.measure(self.now, self._wall_ns)

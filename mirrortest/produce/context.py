@@ -1,4 +1,4 @@
-"""What the parts of one producer share."""
+"""State that the parts of one producer share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ProducerContext:
-    """One producer's request, its clock and its counts; they go on over incarnations."""
+    """One producer's options, clock and counts; its incarnations share them."""
 
     options: ProduceOptions
     clock: Clock = field(default_factory=Clock)
@@ -26,8 +26,8 @@ class ProducerContext:
     paces: dict[tuple[str, int], Pace] = field(default_factory=dict)
     """(topic, index of the lane) -> its schedule"""
     rates: dict[str, float | ShapedRate | None] = field(default_factory=dict)
-    """What is asked for of each topic."""
+    """topic -> messages/s or schedule of all producers together; None: unlimited"""
     began_ns: int = 0
     """When the schedules began, monotonic ns."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why messages were not acknowledged."""
+    """Messages that were not acknowledged, by reason."""

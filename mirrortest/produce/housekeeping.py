@@ -1,4 +1,4 @@
-"""What a producer does once a second: progress, lag, the clock's steps, and its metrics."""
+"""Twice a second a producer checks its lag and its clock, and publishes progress and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import structlog
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
-from mirrortest.metrics.server_process import serve_apart
+from mirrortest.metrics.server_process import serve_in_child
 from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.incarnation import Backlog
@@ -35,30 +35,30 @@ _log = structlog.get_logger()
 
 _TICK_SECONDS = 0.5
 BEHIND_NS = 250_000_000
-"""A schedule that is later than this, lingering apart, is not held."""
-_PATIENCE = 60.0
-"""Seconds, on top of what the longest request may take."""
+"""A producer with more lag than this, not counting `linger.ms`, is behind its schedule."""
+_EXTRA_SECONDS = 60.0
+"""Seconds without progress, on top of the delivery timeout, until probes report a hang."""
 
 
 class ProducerMetrics:
-    """Takes the numbers over, from time to time; a scrape sees them as of then."""
+    """Publishes a producer's numbers; a scrape sees them as of the last `publish`."""
 
     def __init__(
         self,
         context: ProducerContext,
-        serve: Serve = serve_apart,
+        serve: Serve = serve_in_child,
     ) -> None:
         self._context = context
         self._options = context.options
         self._serve = serve
         self._metrics = Metrics()
-        # What waits for an answer has one, or is given up, within the delivery timeout.
-        self.health = Health(context.options.client.delivery_timeout_ms / 1000 + _PATIENCE)
-        self._introduced: set[str] = set()
+        # A batch is answered, or given up, within the delivery timeout.
+        self.health = Health(context.options.client.delivery_timeout_ms / 1000 + _EXTRA_SECONDS)
+        self._registered: set[str] = set()
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
-        """Serve the metrics where that is asked for; UsageError where the port is refused."""
+        """Serve the metrics if a port is given; raises UsageError if it cannot be used."""
         options = self._options
         endpoint = self._serve(
             self._metrics,
@@ -74,7 +74,7 @@ class ProducerMetrics:
     def publish(
         self, incarnation: Incarnation, backlogs: Mapping[str, Backlog], bound_ns: int, now_ns: int
     ) -> None:
-        """Take over what is known now; `backlogs` are by topic, above `bound_ns` one is behind."""
+        """Publish the current numbers; `backlogs` are by topic, a lag over `bound_ns` is behind."""
         self.health.started = self.health.ready = True
         metrics, watch = self._metrics, self._context.clock.watch
         metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
@@ -83,13 +83,13 @@ class ProducerMetrics:
         metrics.gauge(names.LEDGER_AGE).set((now_ns - incarnation.ledger_writer.written_ns) / 1e9)
         metrics.gauge(names.PRODUCER_INCARNATION).set(incarnation.ledger_writer.incarnation)
         for topic, backlog in backlogs.items():
-            self._introduce(topic)
+            self._register_histograms(topic)
             numbers = self._context.numbers[topic]
             for outcome, count in numbers.outcomes.items():
                 name = outcome.name.lower()
                 metrics.counter(names.PRODUCER_MESSAGES, topic=topic, outcome=name).raise_to(count)
             failures = numbers.failures
-            for failure in Failure:  # all of them: a series that begins above 0 has no rate
+            for failure in Failure:  # all of them: rate() misses a series' first value
                 metrics.counter(
                     names.PRODUCER_NOT_ACKED, topic=topic, reason=failure.value
                 ).raise_to(failures[failure])
@@ -106,17 +106,17 @@ class ProducerMetrics:
             ):
                 metrics.gauge(gauge, topic=topic).set(value)
 
-    def _introduce(self, topic: str) -> None:
-        if topic in self._introduced:
+    def _register_histograms(self, topic: str) -> None:
+        if topic in self._registered:
             return
-        self._introduced.add(topic)
+        self._registered.add(topic)
         numbers, metrics = self._context.numbers[topic], self._metrics
         metrics.histogram(names.PRODUCER_ACK_LATENCY, numbers.ack_latency, topic=topic)
         metrics.histogram(names.PRODUCER_SCHEDULE_LAG, numbers.schedule_lag, topic=topic)
 
 
 class Housekeeping:
-    """Watches a producer; `incarnation` is the incarnation that works now."""
+    """Watches a producer; `incarnation` is the current one."""
 
     def __init__(
         self,
@@ -129,9 +129,9 @@ class Housekeeping:
         self._on_progress = on_progress
         self._recent = Recent()
         self._acked = (0, context.clock.now())
-        """How many messages were acknowledged, and when that last changed or nothing waited."""
+        """Messages acknowledged, and when their number last changed or none were in flight."""
         self.fault = ""
-        """Why nothing can be sent now, for the user; empty if it can."""
+        """Why nothing can be sent now, for the user; empty if sending is possible."""
         self._ticked_ns = context.clock.now()
         self._bound_ns = BEHIND_NS + 2 * context.options.client.linger_ms * 1_000_000
         self._lags: dict[str, int] = {}
@@ -139,18 +139,18 @@ class Housekeeping:
         self.load = ProducerLoad(context)
         self._steps = 0
         self.behind_ns: dict[str, int] = {}
-        """topic -> for how long its schedule was not held"""
+        """topic -> how long it was behind its schedule"""
         self.notes: list[str] = []
         self._grown: dict[str, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Tick for ever; what fails is logged when it begins to, and tried again."""
+        """Tick for ever; a failed tick is tried again, and only the first in a row is logged."""
         failing = False
         while True:
             await asyncio.sleep(_TICK_SECONDS)
             try:
                 self.tick()
-            except Exception:  # noqa: BLE001  # whatever it was, metrics and probes must go on
+            except Exception:  # noqa: BLE001  # whatever the error, metrics and probes must go on
                 if not failing:
                     _log.exception("progress cannot be published, trying again")
                 failing = True
@@ -158,7 +158,7 @@ class Housekeeping:
                 failing = False
 
     def tick(self) -> None:
-        """Look at everything once."""
+        """Check and publish everything once."""
         now = self._context.clock.now()
         step = self._context.clock.refresh()
         if step is not None:
@@ -167,7 +167,7 @@ class Housekeeping:
             self.notes.append(note)
         if self.incarnation is not None:
             self._note_clock(self.incarnation)
-        if self.incarnation is None or self._goes_on(self.incarnation, now):
+        if self.incarnation is None or self._makes_progress(self.incarnation, now):
             self._metrics.health.beat()
         if self.incarnation is not None:
             backlogs = self.incarnation.backlogs(now)
@@ -184,13 +184,13 @@ class Housekeeping:
             self._on_progress(status)
         self._ticked_ns = now
 
-    def _goes_on(self, incarnation: Incarnation, now_ns: int) -> bool:
-        """Whether anything was done since the last look, or there is nothing to do."""
+    def _makes_progress(self, incarnation: Incarnation, now_ns: int) -> bool:
+        """Whether the incarnation did something since the last tick, or has nothing to do."""
         before, self._steps = self._steps, incarnation.steps
         return self._steps != before or incarnation.idle(now_ns)
 
     def _note_clock(self, incarnation: Incarnation) -> None:
-        """Have the ledger tell that the clock was set: the latencies of what is sent rest on it."""
+        """Record in the ledger that the wall clock was set: latencies depend on it."""
         for lane in incarnation.lanes if self._context.clock.watch.steps else ():
             lane.clock_was_set(self._context.clock.watch.set_by_ns)
 
@@ -273,12 +273,12 @@ class Housekeeping:
         )
 
     def _behind(self, backlog: Backlog) -> int:
-        """By how much a schedule is not held; a short wait is no such thing."""
+        """How far a backlog is behind its schedule; 0 up to the bound."""
         return backlog.lag_ns if backlog.lag_ns > self._bound_ns else 0
 
 
 def _target(context: ProducerContext, topic: str, now_ns: int) -> float | None:
-    """The rate that is asked of this producer now; None: unlimited."""
+    """This producer's target rate now, messages/s; None: unlimited."""
     rate = context.rates[topic]
     if isinstance(rate, ShapedRate):
         rate = rate.rate(now_ns - context.began_ns)

@@ -1,9 +1,9 @@
-"""One incarnation at work: its lanes, a task for the books, and an orderly end.
+"""A running incarnation: its lanes, the task that writes the ledger, and an orderly end.
 
-Lanes have no tasks. Those that a tick or an event concerns are visited together, in one pass. A
-lane sends what is due, or as many messages as its next batch must have exactly, as far as numbers
-are reserved, while fewer than `MAX_IN_FLIGHT` of its batches are underway and its partition's
-memory has room. So a slow cluster shows as lag against the schedule, never as a growing queue.
+Lanes have no tasks. All lanes that a tick or an event concerns are visited in one pass. A lane
+sends what is due, or exactly the number of messages that its next batch must have. It needs
+reserved numbers, fewer than `MAX_IN_FLIGHT` batches in flight, and room in its partition's memory.
+So a slow cluster shows as lag behind the schedule, never as a growing queue.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from mirrortest.errors import ClusterError, SequenceLogError
-from mirrortest.host.waiting import before_stop, cancelled
+from mirrortest.host.waiting import before_stop, cancel_and_wait
 from mirrortest.kafka.sender import SenderDeadError, Sent
 from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
@@ -38,28 +38,28 @@ _MILLISECOND = 1_000_000
 
 
 class Sends(Protocol):
-    """What is asked of a sender (`kafka.sender.Sender`)."""
+    """The interface of a sender (`kafka.sender.Sender`)."""
 
     @property
     def dead(self) -> str | None:
-        """Why no more can be sent; None while all is well."""
+        """Why nothing more can be sent; None while the sender works."""
 
     def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Sent]:
-        """Hand a batch over; raises SenderDeadError where it was not sent for the sender ended."""
+        """Send a batch; raises SenderDeadError if the sender has ended: it was not sent."""
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic is known to have now."""
+        """How many partitions a topic has, by the latest metadata."""
 
     def stamps(self, topic: str) -> bool:
-        """Whether a broker has answered that it stamps a topic's records."""
+        """Whether a broker has answered that it stamps a topic's records (LogAppendTime)."""
 
     async def stop(self) -> None:
-        """Give up what is left."""
+        """Disconnect, and give up the batches that have no outcome."""
 
 
 @dataclass(frozen=True)
 class SendRules:
-    """`compress` makes a batch smaller; the rest are durations."""
+    """How batches are sent; `compress` compresses one, None leaves it as it is."""
 
     linger_ns: int
     drain_seconds: float
@@ -68,9 +68,9 @@ class SendRules:
 
 @dataclass
 class Backlog:
-    """Messages sent and not answered yet, and messages that are due and not sent.
+    """Messages in flight, and messages that are due and not sent.
 
-    `lag_ns` is by how much the schedule is not held. After a stop nothing is due.
+    `lag_ns` is how far the schedule is behind. After a stop nothing is due.
     """
 
     in_flight: int = 0
@@ -78,25 +78,25 @@ class Backlog:
     lag_ns: int = 0
 
     def add(self, other: Backlog) -> None:
-        """Add what waits elsewhere; the lags do not add up."""
+        """Add another backlog; of the two lags the greater one counts."""
         self.in_flight += other.in_flight
         self.due += other.due
         self.lag_ns = max(self.lag_ns, other.lag_ns)
 
 
-async def _nothing() -> None:
-    """By itself an incarnation has nothing to do before its end."""
+async def _do_nothing() -> None:
+    """The default of `Incarnation.before_end`."""
 
 
-async def end_marks(
-    ledger_writer: Sequence[LedgerWriter], stop: asyncio.Event, *, grace_seconds: float
+async def write_end_marks(
+    ledger_writers: Sequence[LedgerWriter], stop: asyncio.Event, *, grace_seconds: float
 ) -> None:
-    """Publish outcomes and end marks; without a deadline unless the run is being stopped.
+    """Write outcomes and end marks to the ledger; only a stop sets a deadline.
 
     Raises:
-        ClusterError: the ledger did not take them in time.
+        ClusterError: they could not be written within `grace_seconds` after `stop`.
     """
-    for each in ledger_writer:
+    for each in ledger_writers:
         if not await before_stop(each.finish(ended=True), stop, grace_seconds=grace_seconds):
             raise ClusterError(
                 "the ledger does not take the end marks: consumers will not see this producer's "
@@ -107,10 +107,10 @@ async def end_marks(
 class Incarnation:
     """One incarnation, from its first message to its end marks.
 
-    `run` returns when all lanes are through, on `stop`, or when the sender has died (then `died`
-    says why); in each case everything sent has its outcome. After a death the end marks are still
-    to be written (`end_marks`): consumers must not take the run for over while a successor is to
-    come.
+    `run` returns when all lanes have finished, on `stop`, or when the sender has died (then `died`
+    is the reason). In each case every message sent has an outcome. After a death the caller writes
+    the end marks (`write_end_marks`) once the next incarnation has registered: consumers must not
+    take the run for over before.
     """
 
     def __init__(
@@ -131,29 +131,29 @@ class Incarnation:
         self._reasons = reasons
         self._halted = False
         self.stopped = False
-        """Whether the schedule was ended before its time."""
+        """Whether `stop` ended the schedule early."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._unfinished = len(recorded)
-        """Lanes that may still send something."""
+        """How many lanes still have something to send."""
         self._ended = asyncio.Event()
         """Set when no lane sends anything more."""
         self._sleeping: dict[int, list[RecordedLane]] = {}
-        """When lanes are to be visited, monotonic ns."""
+        """monotonic ns -> lanes to visit then"""
         self._waiting: set[RecordedLane] = set()
-        """Those that are to be visited when something happened."""
+        """Lanes to visit once they are notified."""
         self._due: list[RecordedLane] = []
-        """Those to be visited in the next pass."""
+        """Lanes to visit in the next pass."""
         for each in recorded:
             each.lane.notify = partial(self._notified, each)
-        self._underway = 0
+        self._batches_in_flight = 0
         self._steps = 0
         self._failure: Exception | None = None
-        """What should not have happened when an outcome was recorded."""
+        """The first unexpected error of a visit or of an outcome's recording; `run` raises it."""
         self.died: str | None = None
-        """Why the sender ended by itself."""
-        self.before_end: Callable[[], Awaitable[None]] = _nothing
-        """What is done before the end marks are written."""
+        """Why the sender died; None while it works."""
+        self.before_end: Callable[[], Awaitable[None]] = _do_nothing
+        """Called before the end marks are written."""
 
     @property
     def lanes(self) -> list[Lane]:
@@ -172,15 +172,17 @@ class Incarnation:
 
     @property
     def steps(self) -> int:
-        """Grows with whatever is sent, answered, or tried to be written."""
+        """A counter of batches sent, batches answered, and attempts to write to the ledger."""
         return self._steps + self.ledger_writer.tries
 
     def idle(self, now_ns: int) -> bool:
-        """Whether the schedule asks for nothing, and nothing awaits its answer."""
-        return not self._underway and not any(k.lane.pace.available(now_ns) for k in self._recorded)
+        """Whether no message may be sent now, and no batch is in flight."""
+        return not self._batches_in_flight and not any(
+            k.lane.pace.available(now_ns) for k in self._recorded
+        )
 
     def backlogs(self, now_ns: int) -> dict[TopicPartition, Backlog]:
-        """What waits, by partition."""
+        """The backlog of each partition."""
         backlogs: dict[TopicPartition, Backlog] = {}
         for recorded in self._recorded:
             lane = recorded.lane
@@ -192,7 +194,7 @@ class Incarnation:
         return backlogs
 
     def grown(self) -> dict[str, tuple[int, int]]:
-        """Topics that have more partitions than when this producer began: from, to."""
+        """Topics that grew since the producer began: topic -> (partitions then, now)."""
         begun = {
             recorded.lane.stream.topic: recorded.lane.source_partitions
             for recorded in self._recorded
@@ -206,7 +208,7 @@ class Incarnation:
             recorded.recorder.close_row()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until the end; see the class.
+        """Send until the end; see the class.
 
         Raises:
             SequenceLogError: the log cannot be written; nothing counts as durable after that.
@@ -226,10 +228,10 @@ class Incarnation:
             self._raise_failure()
             if ledger_writer.done():
                 ledger_writer.result()
-            await cancelled(ledger_writer)
+            await cancel_and_wait(ledger_writer)
             await self._finish(stop)
         except Exception:
-            # What is known is true: it goes into the log, and without end marks to the ledger.
+            # The outcomes so far are true: into the log, and without end marks into the ledger.
             await self._settle()
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(self._rules.drain_seconds):
@@ -237,26 +239,29 @@ class Incarnation:
             raise
         finally:
             self.halt()
-            await cancelled(ledger_writer, stopped, ended)
+            await cancel_and_wait(ledger_writer, stopped, ended)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def halt(self) -> None:
-        """No lane makes another batch."""
+        """Let no lane send another batch."""
         self._halted = True
         self._ended.set()
 
     # -- the end --------------------------------------------------------------------------------
 
     async def _drain(self, ledger_writer: asyncio.Task[None], stop: asyncio.Event) -> None:
-        """Bring everything underway to its outcome, and after a stop not too late."""
+        """Wait for the outcomes of all batches in flight, then give up those that are left.
+
+        After a stop or an error it waits at most for the drain timeout.
+        """
         stopped = asyncio.create_task(stop.wait())
         idle = asyncio.create_task(self._idle.wait())
         try:
             if not ledger_writer.done():
-                # Lanes that are through wait for their last outcomes as long as it takes.
+                # All lanes have finished: the last outcomes may take as long as they need.
                 if self._ended.is_set() and self._failure is None:
                     await asyncio.wait(
                         {idle, stopped, ledger_writer}, return_when=asyncio.FIRST_COMPLETED
@@ -268,11 +273,11 @@ class Incarnation:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
         finally:
-            await cancelled(stopped, idle)
+            await cancel_and_wait(stopped, idle)
         await self._settle()
 
     async def _settle(self) -> None:
-        """Give up what is still underway: it is unknown, or failed if it was never handed over."""
+        """Give up the batches in flight: unknown, or failed if never handed to a connection."""
         self.halt()
         self.died = self.died or self._sender.dead
         await self._sender.stop()
@@ -281,7 +286,9 @@ class Incarnation:
     async def _finish(self, stop: asyncio.Event) -> None:
         if self.died is None:
             await self.before_end()
-            await end_marks([self.ledger_writer], stop, grace_seconds=self._rules.drain_seconds)
+            await write_end_marks(
+                [self.ledger_writer], stop, grace_seconds=self._rules.drain_seconds
+            )
         elif not await before_stop(
             self.ledger_writer.finish(ended=False), stop, grace_seconds=self._rules.drain_seconds
         ):
@@ -293,7 +300,7 @@ class Incarnation:
     # -- the lanes ------------------------------------------------------------------------------
 
     def _notified(self, recorded: RecordedLane) -> None:
-        """Something happened that the lane may wait for."""
+        """Visit the lane if it waits: something that it may wait for has happened."""
         if recorded in self._waiting:
             self._waiting.discard(recorded)
             if not self._due:
@@ -309,12 +316,12 @@ class Incarnation:
         try:
             for recorded in due:
                 self._visit(recorded)
-        except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it
+        except Exception as error:  # noqa: BLE001  # no task awaits this: `run` raises it
             self._failure = self._failure or error
             self.halt()
 
     def _visit(self, recorded: RecordedLane) -> None:
-        """Send what is to be sent now, and see when the lane is to be visited next."""
+        """Send what may be sent now, and arrange the lane's next visit."""
         lane, pace, linger_ns = recorded.lane, recorded.lane.pace, self._rules.linger_ns
         while not self._halted:
             now = self._clock.now()
@@ -324,9 +331,9 @@ class Incarnation:
                 self._await_due(recorded, now, exact)
                 return
             if (exact is None and available < lane.most) and (
-                (ripe := last_tick(pace.ripe_ns(now, linger_ns), linger_ns)) > now
+                (linger_end := last_tick(pace.linger_end_ns(now, linger_ns), linger_ns)) > now
             ):
-                self._sleep(recorded, now, ripe)
+                self._sleep(recorded, now, linger_end)
                 return
             if not self._may_send(lane, exact or 1):
                 self._waiting.add(recorded)
@@ -339,7 +346,7 @@ class Incarnation:
                 return
 
     def _await_due(self, recorded: RecordedLane, now: int, exact: int | None) -> None:
-        """Visit a lane when its next batch is due."""
+        """Arrange a visit of a lane for when its next batch is due."""
         at = recorded.lane.pace.next_ns(now, exact or 1)
         if at is None:
             self._finished(recorded.lane)
@@ -349,7 +356,7 @@ class Incarnation:
         self._sleep(recorded, now, at)
 
     def _may_send(self, lane: Lane, least: int) -> bool:
-        """Whether a lane may send so many messages now; if not, it is notified."""
+        """Whether a lane may send `least` messages now; if not, it is notified later."""
         if len(lane.flights) >= MAX_IN_FLIGHT:
             return False
         if lane.room < least:
@@ -358,24 +365,24 @@ class Incarnation:
         return lane.pool.turn(lane)
 
     def _finished(self, lane: Lane) -> None:
-        """A lane has nothing more to send."""
+        """Count a lane that has nothing more to send as finished."""
         lane.pool.leave(lane)
         self._unfinished -= 1
         if not self._unfinished:
             self._ended.set()
 
     def _sleep(self, recorded: RecordedLane, now: int, until: int) -> None:
-        """Visit a lane then, or before; lanes of one tick share its timer."""
+        """Arrange a visit at `until`, or earlier; lanes with the same time share a timer."""
         until = min(until, now + _MAX_SLEEP_NS)
         if (sleeping := self._sleeping.get(until)) is None:
             sleeping = self._sleeping[until] = []
-            # uvloop rounds to milliseconds: rounded up, or it wakes too early, and then again.
+            # uvloop rounds to milliseconds. Round up, or the timer fires too early, and twice.
             seconds = -(-max(0, until - now) // _MILLISECOND) / 1000
             asyncio.get_running_loop().call_later(seconds, self._wake, until)
         sleeping.append(recorded)
 
     def _send(self, recorded: RecordedLane, count: int, now: int) -> int:
-        """Send a batch of so many messages, or of fewer where they are large; how many."""
+        """Send a batch of `count` messages, or of fewer if they are large; return how many."""
         lane = recorded.lane
         index = lane.pace.position
         sizes, payloads = (None, None) if lane.sizes is None else lane.sizes.fitting(index, count)
@@ -387,21 +394,21 @@ class Incarnation:
         if self._rules.compress is not None:
             encoded = self._rules.compress(encoded)
         flight = Flight(lane.next_seq, index, intended, now, offset, encoded.size, sizes)
-        lane.depart(flight)
-        if not self._underway:
+        lane.begin_send(flight)
+        if not self._batches_in_flight:
             self._idle.clear()
-        self._underway += 1
+        self._batches_in_flight += 1
         self._steps += 1
         try:
             future = self._sender.send(lane.stream.topic, lane.partition, encoded)
         except SenderDeadError:
             # It was not sent: its numbers and its place in the schedule are free again.
-            lane.recall(flight)
-            self._landed()
+            lane.undo_send(flight)
+            self._count_completed()
             self.halt()
         except BaseException as error:
-            # Whatever it is: who waits for all that is underway must not wait for ever.
-            self._land(recorded, flight, Sent(Outcome.UNKNOWN, -1, repr(error), Failure.OTHER))
+            # Whatever the error: the drain must not wait for this batch for ever.
+            self._complete(recorded, flight, Sent(Outcome.UNKNOWN, -1, repr(error), Failure.OTHER))
             raise
         else:
             future.add_done_callback(partial(self._answered, recorded, flight))
@@ -411,30 +418,32 @@ class Incarnation:
         self, recorded: RecordedLane, flight: Flight, future: asyncio.Future[Sent]
     ) -> None:
         sent = future.result()
-        self._land(recorded, flight, sent)
+        self._complete(recorded, flight, sent)
         if self._sender.dead is not None:
             self.halt()
 
-    def _land(self, recorded: RecordedLane, flight: Flight, sent: Sent) -> None:
+    def _complete(self, recorded: RecordedLane, flight: Flight, sent: Sent) -> None:
         outcome, reason, failure = sent.outcome, sent.error, sent.failure
         try:
-            recorded.recorder.ended(flight, outcome, sent.base_offset, self._clock.now(), failure)
+            recorded.recorder.record_outcome(
+                flight, outcome, sent.base_offset, self._clock.now(), failure
+            )
         except SequenceLogError:
-            pass  # the ledger never has this: the writer's next round raises
-        except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it
-            # Nor may it vouch for what is in no log.
+            pass  # the ledger never gets this outcome: the writer's next round raises
+        except Exception as error:  # noqa: BLE001  # no task awaits this: `run` raises it
+            # The ledger must not have an outcome that is in no log.
             outcome, reason = Outcome.UNKNOWN, repr(error)
             self._failure = self._failure or error
             self.halt()
-        recorded.lane.land(flight, outcome)
+        recorded.lane.complete(flight, outcome)
         if outcome is not Outcome.ACKED:
             self._reasons[reason or ""] += flight.count
         elif self._sender.stamps(recorded.lane.stream.topic):
             recorded.lane.stamped = True
-        self._landed()
+        self._count_completed()
 
-    def _landed(self) -> None:
-        self._underway -= 1
+    def _count_completed(self) -> None:
+        self._batches_in_flight -= 1
         self._steps += 1
-        if not self._underway:
+        if not self._batches_in_flight:
             self._idle.set()

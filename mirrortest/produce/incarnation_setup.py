@@ -1,4 +1,4 @@
-"""The parts of one incarnation: its lanes, with what records them, and its ledger writer."""
+"""Builds an incarnation: its lanes, their recorders, and its ledger writer."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from mirrortest.verify.ledger_record import Registration
     from mirrortest.wire.batch import EncodedBatch
 
-_LATE = 1_000_000
-"""An incarnation that no run reaches: later ones have longer ids, and so fewer messages a batch."""
+_HIGH_INCARNATION = 1_000_000
+"""A number that no run reaches: higher ones have longer ids, so fewer messages fit into a batch."""
 
 
 def build_incarnation(
@@ -44,7 +44,7 @@ def build_incarnation(
     view: LedgerView,
     sender: Sender,
 ) -> Incarnation:
-    """An incarnation that is registered, with one lane for each that the topics have."""
+    """Build a registered incarnation, with all lanes of the topics."""
     client = context.options.client
     pools = BufferPools(plans, client.buffer_memory)
     recorded = [
@@ -76,10 +76,10 @@ def _recorded_lane(
     encoder = _encoder(options, plan, index, incarnation)
     batch_bytes = _batch_bytes(context, plan, pools)
     most, sizes = encoder.most_within(batch_bytes), None
-    drawn = _drawn(options, plan.topic)
-    if drawn is not None:
+    varying = _varying(options, plan.topic)
+    if varying is not None:
         sizes = LaneSizes(
-            drawn,
+            varying,
             index=shared_index,
             of=shared_lanes,
             actual=encoder.value_sizes,
@@ -117,7 +117,7 @@ def _recorded_lane(
         context.numbers[plan.topic],
         warmup=lane_share(options.warmup_records, shared_index, shared_lanes) or 0,
         clock=context.clock,
-        each=options.log_detail is Detail.MESSAGES,
+        per_message=options.log_detail is Detail.MESSAGES,
         append=log.append,
         append_arrays=log.append_arrays,
     )
@@ -125,7 +125,7 @@ def _recorded_lane(
 
 
 def check_batches(context: ProducerContext, plans: Sequence[TopicPlan]) -> None:
-    """Raise UsageError where a batch cannot have as many messages as are asked for."""
+    """Raise UsageError if a batch cannot hold `--batch-messages`."""
     options = context.options
     if options.batch_messages is None:
         return
@@ -136,7 +136,7 @@ def check_batches(context: ProducerContext, plans: Sequence[TopicPlan]) -> None:
     for plan in plans:
         batch_bytes = _batch_bytes(context, plan, pools)
         most = min(
-            _encoder(options, plan, index, _LATE).most_within(batch_bytes)
+            _encoder(options, plan, index, _HIGH_INCARNATION).most_within(batch_bytes)
             for index in range(len(plan.lanes))
         )
         if largest > most:
@@ -148,8 +148,8 @@ def check_batches(context: ProducerContext, plans: Sequence[TopicPlan]) -> None:
             )
 
 
-def _drawn(options: ProduceOptions, topic: str) -> MessageSizes | DrawnPayloads | None:
-    """What is different for each message of a topic; None: all are of one size."""
+def _varying(options: ProduceOptions, topic: str) -> MessageSizes | DrawnPayloads | None:
+    """The sizes or payloads of a topic's messages if they vary; None: all have one size."""
     if options.payloads is not None:
         return DrawnPayloads(options.payloads, seed=options.seed, topic=topic)
     if isinstance(options.message_size, int):
@@ -177,7 +177,7 @@ def _batch_bytes(context: ProducerContext, plan: TopicPlan, pools: BufferPools) 
 
 
 def _compress(client: ClientConfig) -> Callable[[EncodedBatch], EncodedBatch] | None:
-    # By its public calls alone, aiokafka makes the batch anew, and compresses it.
+    # With its public API, aiokafka builds the batch again and compresses it itself.
     found = None if client.portable else compressor(client.compression_type)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Files that a workload names: a recorded rate (CSV or Parquet), sizes (one a line), payloads."""
+"""Files that a workload names: a recorded rate (CSV or Parquet), sizes (one per line), payloads."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _SECOND = 1_000_000_000
 
 
 def read_replay(shape: Replay) -> Steps:
-    """Read a recording, with columns `time` and `rate`.
+    """Read a recorded rate, with the columns `time` and `rate`.
 
-    `time` is seconds or a timestamp, ascending, and counts from the first row's; each row's `rate`
-    (messages/s) holds until the next row's time, and the last one's as long as the one before.
+    `time` is seconds or a timestamp; it ascends, and counts from the first row. Each row's `rate`
+    (messages/s) lasts until the next row's time; the last one lasts as long as the one before.
 
     Raises:
-        UsageError: the file cannot be read, or is no such recording.
+        UsageError: the file cannot be read, or does not have this form.
     """
     place = Location.parse(shape.path)
     where = f"replay({place.shown})"
@@ -50,10 +50,10 @@ def read_replay(shape: Replay) -> Steps:
 
 
 def read_sizes(shape: SizeFile) -> SizeFile:
-    """Read sizes, one a line, written as everywhere.
+    """Read sizes, one per line, in the notation of --message-size.
 
     Raises:
-        UsageError: the file cannot be read, or a line is no size.
+        UsageError: the file is empty or cannot be read, or a line is not a size.
     """
     place = Location.parse(shape.path)
     where = f"file({place.shown})"
@@ -68,17 +68,17 @@ def read_sizes(shape: SizeFile) -> SizeFile:
 
 
 def read_payloads(path: str, delimiter: str) -> Payloads:
-    """Read payloads, between which the delimiter is; one at the file's end ends the last of them.
+    """Read payloads, separated by the delimiter; the file may end with one.
 
     `delimiter` is as typed, with its escapes.
 
     Raises:
-        UsageError: the file cannot be read, has no payload, or one that no message can have.
+        UsageError: the file cannot be read, has no payload, or one that is too large.
     """
     place = Location.parse(path)
     where = f"--payload-file {place.shown}"
     data = _read(place, where)
-    # Latin-1 is what the codec reads besides escapes: other characters stay their UTF-8.
+    # The codec reads bytes outside of escapes as Latin-1; encoded so again, they are UTF-8.
     separator = delimiter.encode().decode("unicode_escape").encode("latin-1")
     found = data.split(separator)
     if not found[-1]:
@@ -97,7 +97,7 @@ def read_payloads(path: str, delimiter: str) -> Payloads:
 
 
 def _read(place: Location, where: str) -> bytes:
-    """All of a file. Raises UsageError, with `where` before it."""
+    """Read a file. Raises UsageError, which begins with `where`."""
     try:
         with place.filesystem.open_input_stream(place.path, compression=None) as file:
             return bytes(file.read())
@@ -115,11 +115,11 @@ def _steps(table: pa.Table) -> Iterator[Step]:
     rates = _numbers(table["rate"], "rate")
     if len(times) < 2:
         raise ValueError("needs at least two rows")
-    lasted = [after - before for before, after in pairwise(times)]
-    lasted.append(lasted[-1])
+    durations = [after - before for before, after in pairwise(times)]
+    durations.append(durations[-1])
     if not any(rates):
         raise ValueError("every rate is 0: nothing would be sent")
-    for row, (rate, duration) in enumerate(zip(rates, lasted, strict=True), start=1):
+    for row, (rate, duration) in enumerate(zip(rates, durations, strict=True), start=1):
         if not 0 <= rate <= FASTEST:
             raise ValueError(f"row {row}: the rate must be in 0..{FASTEST:g} messages/s")
         if duration < SHORTEST_NS:

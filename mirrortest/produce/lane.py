@@ -1,8 +1,8 @@
-"""One lane of one incarnation: a stream's numbers, from reserved to recorded in the ledger.
+"""One lane of one incarnation: a stream's numbers, from their reservation to the ledger.
 
-A reservation costs two durable writes, one in the sequence log and one in the ledger, so numbers
-are reserved in blocks, and the next block is asked for while half of the last one is left. After
-a crash what was reserved and has no outcome is unknown: so blocks are as short as speed allows.
+A reservation costs two durable writes, one to the sequence log and one to the ledger. So numbers
+are reserved in blocks, and the next block is requested while half of the last one is left. After a
+crash, reserved numbers without an outcome are unknown, so blocks are as short as speed allows.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from mirrortest.wire.stream import StreamId
 
 MAX_IN_FLIGHT = 2
-"""Batches of a lane underway: one with the broker, one ready behind it."""
+"""Batches of a lane in flight: one at the broker, one ready behind it."""
 BLOCK_NS = 2_000_000_000
-"""What a block is to last."""
+"""How long a block should last."""
 SMALLEST = 8
 LARGEST = 1 << 24
 
 
-@dataclass(slots=True, eq=False)  # not frozen: that would treble what it costs to make one
+@dataclass(slots=True, eq=False)  # not frozen: that would triple the cost of creating one
 class Flight:
-    """A batch underway; times are monotonic ns, `wall_offset_ns` makes them the wall's.
+    """A batch in flight; times are monotonic ns, `wall_offset_ns` added gives wall time.
 
-    `index_lo` is the position of its first message in the lane's schedule, which goes on over
-    incarnations; `seq_lo` starts anew with each.
+    `index_lo` is the position of its first message in the lane's schedule, which continues across
+    incarnations; `seq_lo` starts from 0 in each.
     """
 
     seq_lo: int
@@ -50,26 +50,26 @@ class Flight:
     wall_offset_ns: int
     wire_bytes: int
     sizes: NDArray[np.int64] | None = None
-    """Bytes of each value; None: all are of the topic's one size."""
+    """Bytes of each record value; None: all have the topic's one size."""
 
     @property
     def count(self) -> int:
-        """How many messages."""
+        """Number of messages."""
         return len(self.intended)
 
     @property
     def seq_hi(self) -> int:
-        """The number after the last."""
+        """The seq after the last one."""
         return self.seq_lo + len(self.intended)
 
 
 class Reservation:
-    """The reserved numbers of one lane: [0, granted) may be sent, [0, requested) is asked for.
+    """The reserved numbers of one lane: [0, granted) may be sent, [0, requested) are requested.
 
-    `ahead` gives how many messages the schedule has within a time from now on (both ns), and None
-    where there is no schedule: then blocks start at `first` and double or shrink by how long they
-    last, not below `least`: a batch is no larger than a block. Nothing is reserved beyond `limit`
-    numbers. `batch` is how many numbers a batch may need at once.
+    `ahead(now, within)`, in ns, is how many messages the schedule has within a time from now on, or
+    None without a schedule. Without one, blocks begin with `first` numbers, and double or halve by
+    how long they last. They never get shorter than `least`, since a batch is not larger than a
+    block. At most `limit` numbers are reserved. A batch may need `batch` numbers at once.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class Reservation:
         batch: int = 1,
     ) -> None:
         self._ahead = ahead
-        # The next block is asked for while a whole batch is left.
+        # The next block is requested while numbers for a full batch are left.
         self._shortest = max(SMALLEST, 2 * batch)
         self._least = max(self._shortest, min(least, LARGEST))
         self._block = max(self._least, first)
         self._limit = limit
-        self._asked_ns: int | None = None
+        self._requested_ns: int | None = None
         self.granted = 0
         self.requested = 0
 
     @property
     def pending(self) -> bool:
-        """Whether a block is asked for that is not durable yet."""
+        """Whether a requested block is not durable yet."""
         return self.requested > self.granted
 
     def consider(self, next_seq: int, now_ns: int) -> bool:
-        """Ask for the next block if half of the last is used; whether one is asked for anew."""
+        """Request the next block if half of the last one is used; return whether it was."""
         if self.pending:
             return False
         ahead = self._ahead(now_ns, BLOCK_NS)
@@ -116,25 +116,25 @@ class Reservation:
         return True
 
     def grant(self, mark: int) -> None:
-        """Numbers below `mark` are durably reserved."""
+        """Allow the numbers below `mark` to be sent: they are durably reserved."""
         self.granted = max(self.granted, mark)
 
     def _adapt(self, now_ns: int) -> None:
-        if self._asked_ns is not None:
-            lasted = now_ns - self._asked_ns
+        if self._requested_ns is not None:
+            lasted = now_ns - self._requested_ns
             if lasted < BLOCK_NS // 2:
                 self._block = min(LARGEST, self._block * 2)
             elif lasted > BLOCK_NS * 2:
                 self._block = max(self._least, self._block // 2)
-        self._asked_ns = now_ns
+        self._requested_ns = now_ns
 
 
-def _ignored() -> None:
-    """Nobody sends in this lane yet."""
+def _do_nothing() -> None:
+    """The default of `Lane.notify`."""
 
 
 class Lane:
-    """The state of one stream; everything happens on the event loop."""
+    """The state of one stream; used on the event loop only."""
 
     def __init__(
         self,
@@ -161,15 +161,15 @@ class Lane:
         self.reservation = reservation
         self.encoder = encoder
         self.most = most
-        """How many messages a batch may have."""
+        """The maximum number of messages in a batch."""
         self._batches = batches
         self.sizes = sizes
         self.next_seq = 0
         self.flights: set[Flight] = set()
-        self.notify: Callable[[], None] = _ignored
-        """Is called when something has happened that the lane may wait for."""
+        self.notify: Callable[[], None] = _do_nothing
+        """Called when something happens that the lane may wait for."""
         self.dirty = True
-        """Whether the ledger does not know yet all that is known here."""
+        """Whether the ledger lacks something of this lane."""
         self.end: int | None = None
         self.source_partitions = source_partitions
         self._destination_partitions = destination_partitions
@@ -177,16 +177,16 @@ class Lane:
         self._compacted = compacted
         self._repeats = repeats
         self.stamped = stamped
-        """Whether brokers are known to stamp the topic's records."""
+        """Whether brokers stamp the topic's records; see `TopicPlan.stamped`."""
         self._numbers = {outcome: IntervalSet() for outcome in Outcome}
 
     @property
     def room(self) -> int:
-        """How many numbers may be sent at once."""
+        """How many numbers are reserved and not used."""
         return self.reservation.granted - self.next_seq
 
     def exact_batch(self) -> int | None:
-        """How many messages the next batch must have; None: as many as there are."""
+        """How many messages the next batch must have; None: as many as are due."""
         if self._batches is None:
             return None
         position, limit = self.pace.position, self.pace.limit
@@ -194,11 +194,11 @@ class Lane:
         return (end if limit is None else max(min(end, limit), position + 1)) - position
 
     def count(self, outcome: Outcome) -> int:
-        """How many messages ended so."""
+        """How many messages have this outcome."""
         return self._numbers[outcome].count
 
-    def depart(self, flight: Flight) -> None:
-        """Give the next numbers to messages; they count as underway from here on."""
+    def begin_send(self, flight: Flight) -> None:
+        """Assign the next numbers to a batch, which is in flight from here on."""
         seq_hi = flight.seq_hi
         if flight.seq_lo != self.next_seq or seq_hi > self.reservation.granted:
             raise AssertionError(f"{self.stream}: numbers that are used or not reserved")
@@ -206,8 +206,11 @@ class Lane:
         self.flights.add(flight)
         self.pool.take(flight.wire_bytes)
 
-    def recall(self, flight: Flight) -> None:
-        """The newest batch was not sent after all: its numbers and its messages are free again."""
+    def undo_send(self, flight: Flight) -> None:
+        """Undo `begin_send` of the newest batch, which was not sent.
+
+        Its numbers and its place in the schedule are free again.
+        """
         if flight.seq_hi != self.next_seq:
             raise AssertionError(f"{self.stream}: only the newest batch can be recalled")
         self.flights.discard(flight)
@@ -215,8 +218,8 @@ class Lane:
         self.next_seq = flight.seq_lo
         self.pace.position = flight.index_lo
 
-    def land(self, flight: Flight, outcome: Outcome) -> None:
-        """A batch has its outcome."""
+    def complete(self, flight: Flight, outcome: Outcome) -> None:
+        """Record the outcome of a batch."""
         if len(self.flights) >= MAX_IN_FLIGHT:
             self.notify()
         self.flights.discard(flight)
@@ -225,23 +228,23 @@ class Lane:
         self.dirty = True
 
     def source_is_compacted(self) -> None:
-        """The source's topic is compacted by now: what is not mirrored yet may be removed."""
+        """Note that the source topic is now compacted: messages not mirrored yet may be removed."""
         self._compacted = self.dirty = True
 
     def clock_was_set(self, by_ns: int) -> None:
-        """The wall clock was set, since the producer began, to times that are so far apart."""
+        """Note how far apart the wall clock's settings were since the producer began."""
         if by_ns != self._clock_set_ns:
             self._clock_set_ns, self.dirty = by_ns, True
 
     def close(self) -> None:
-        """Nothing more will be sent, and everything sent has its outcome."""
+        """Set the lane's end: no more messages come, and all that were sent have an outcome."""
         if self.flights:
             raise AssertionError(f"{self.stream}: closed with messages underway")
         self.end = self.next_seq
         self.dirty = True
 
     def record(self) -> LaneRecord:
-        """What the ledger is to say, as of now, the block asked for included."""
+        """The lane's record for the ledger as of now, with the requested block."""
         return LaneRecord(
             self.stream,
             self.reservation.requested,

@@ -1,9 +1,9 @@
-"""The ledger as a producer writes and follows it: its own name's records, in their order.
+"""The ledger as a producer writes and follows it: the records of its own name, in order.
 
-The source's topic keeps them until somebody deletes it; its copy may have another retention. So
-what this name vouches for is written again: all of it into a topic that was created again, and
-otherwise a few records now and then, in turn. Into a topic that was created again goes also what
-the run's other producers had written, if they do not write it themselves: they may have ended.
+The source's topic keeps them until it is deleted; its copy may have another retention. So a
+producer writes its records again: all of them into a topic that was recreated, and otherwise a few
+at a time, in turn. Into a recreated topic it also writes the records of the run's other producers
+if these do not do so themselves: they may have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
-from mirrortest.host.waiting import cancelled
+from mirrortest.host.waiting import cancel_and_wait
 from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import parse_registration_key
@@ -30,143 +30,152 @@ _log = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
 _SLOW_SECONDS = 10.0
-"""A write that takes longer may wait for a topic that was deleted."""
+"""A write that takes longer may be waiting for a deleted topic."""
 REFRESH_NS = 300_000_000_000
 """Every record is written again once in this time."""
 OTHERS_NS = 5_000_000_000
-"""So long the other producers have to write again what is theirs."""
-_MOST_OF_OTHERS = 500
+"""How long other producers have to write their records again."""
+_MAX_OTHERS = 500
 
 
 class CompactedLog(FollowedTopic, Protocol):
-    """What is asked of the ledger's topic (`kafka.compacted.CompactedTopic`)."""
+    """The interface of the ledger's topic (`kafka.compacted.CompactedTopic`)."""
 
     async def write(self, key: bytes, value: bytes | None) -> int:
-        """Write a record; its offset once the brokers have it."""
+        """Write a record; return its offset once the brokers have it."""
 
     async def create(self) -> bool:
-        """Create the topic where it is missing; whether it was."""
+        """Create the topic if it is missing; return whether it was missing."""
 
 
 class LedgerView:
-    """Writes to the ledger, and knows what it holds of one producer of one run.
+    """Writes to the ledger, and follows the records of one producer of one run.
 
-    `follow` must run as a task. Writes are repeated until they succeed: all records are harmless
-    when repeated.
+    `follow` must run as a task. Writes are repeated until they succeed; a repeated record does no
+    harm.
     """
 
     def __init__(self, topic: CompactedLog, run: str, producer: str) -> None:
         self.ledger = Ledger()
         self.tries = 0
-        """Writes begun so far, each try counted."""
+        """How often a record's write was tried."""
         self._topic = topic
-        self._own = (_key_prefix("claim", run, producer), _key_prefix("lane", run, producer))
-        self._of_run = (_key_prefix("claim", run), _key_prefix("lane", run))
+        self._own_prefixes = (
+            _key_prefix("claim", run, producer),
+            _key_prefix("lane", run, producer),
+        )
+        self._run_prefixes = (_key_prefix("claim", run), _key_prefix("lane", run))
         self._follower = Follower(topic, self._apply)
         self._table: dict[bytes, bytes] = {}
-        """The newest record of each key of the run, of whichever epoch."""
-        self._lost: dict[bytes, bytes] = {}
-        """What was in a topic that is no more, or was displaced, and has not been applied since."""
-        self._newest: dict[bytes, bytes | None] = {}
-        """What was written here last under each key of this name."""
-        self._noticed_ns: int | None = None
-        """When it was first seen that others' records are lost."""
+        """key -> value of the run's newest records, of any epoch"""
+        self._to_restore: dict[bytes, bytes] = {}
+        """Records to write again: a deleted topic lost them, or an old record displaced them."""
+        self._last_written: dict[bytes, bytes | None] = {}
+        """key of this name -> the value that this process wrote last"""
+        self._missing_since_ns: int | None = None
+        """When records were first seen to be missing; None while all are there."""
         self._epoch = 0
         """The follower's epoch as of the record applied last."""
-        self._turns: list[bytes] = []
-        """Keys that are still to be refreshed in this turn."""
+        self._refresh_queue: list[bytes] = []
+        """Keys still to be refreshed in this turn."""
         self._refreshed_ns: int | None = None
-        self._owed = 0.0
+        self._refresh_fraction = 0.0
 
     async def follow(self) -> None:
-        """Apply all records for ever; a broken connection is taken up again."""
+        """Apply all records for ever; an outage is waited for."""
         await self._follower.run()
 
     async def write(self, *records: Record) -> None:
-        """Write records until they are written and everything up to them is applied.
+        """Write records, and wait until everything up to them is applied.
 
-        They are written again where they were not read back: the topic may have been deleted.
+        Records that are not read back are written again: the topic may have been deleted.
 
         Raises:
-            ClusterError: the topic was deleted, and cannot be created again as it has to be; or
-                the cluster refuses to have it read.
+            ClusterError: the topic was deleted and cannot be recreated as it must be, or the
+                cluster refuses reading it.
         """
-        self._newest.update(record for record in records if record[0].startswith(self._own))
+        self._last_written.update(
+            record for record in records if record[0].startswith(self._own_prefixes)
+        )
         while records:
             place = self._follower.place
             offsets = await self._written(records)
             try:
-                # The least of them proves that the topic is another one, where it is.
+                # If the topic was replaced, the lowest offset proves it.
                 if await self._follower.wait_applied(
                     min(offsets), place
                 ) and await self._follower.wait_applied(max(offsets), place):
-                    records = tuple(filter(self._not_read, records))
+                    records = tuple(filter(self._was_lost, records))
             except UnreachableError as error:
                 _log.warning("the ledger is written again", reason=str(error))
 
-    def _not_read(self, record: Record) -> bool:
-        """Whether others' records were read where one of this name should be.
+    def _was_lost(self, record: Record) -> bool:
+        """Whether a record of this name was not read back, though its offset was passed.
 
-        An unclean election took it, and gave its offset to them before it was read back.
+        An unclean leader election lost it, and gave its offset to another producer's record.
         """
         key, value = record
-        return key.startswith(self._own) and (self._table.get(key) != value or key in self._lost)
+        return key.startswith(self._own_prefixes) and (
+            self._table.get(key) != value or key in self._to_restore
+        )
 
-    async def passed(self, offset: int) -> None:
-        """Wait until what the topic held at the start is applied, up to this offset.
+    async def wait_until_read(self, offset: int) -> None:
+        """Wait until the records that the topic had at the start are applied, up to `offset`.
 
         Raises:
-            UnreachableError: it cannot be read.
+            UnreachableError: the topic cannot be read.
         """
         await self._follower.wait_applied(offset, FollowerPosition(self._follower.epoch, 0))
 
     async def restore(self, *, others: bool = False) -> None:
-        """Write again what went down with the topic, or what old records displace. See `write`.
+        """Write again what a deleted topic lost, or old records displaced; see `write`.
 
-        What is this name's, or with `others` all of the run.
+        These are the records of this name, or with `others` those of the run.
         """
-        self._notice()
+        self._check_epoch()
         while lost := [
-            record for record in self._lost.items() if others or record[0].startswith(self._own)
+            record
+            for record in self._to_restore.items()
+            if others or record[0].startswith(self._own_prefixes)
         ]:
             await self._create()
             await self.write(*lost)
             _log.warning("the ledger was written again", records=len(lost))
-            self._notice()
+            self._check_epoch()
 
     async def refresh(self, now_ns: int) -> None:
-        """Write a few records again, so that each is as old as `REFRESH_NS` at most. See `write`.
+        """Write a few records again, so that none is older than `REFRESH_NS`; see `write`.
 
-        They are as they stand in the topic: none of this name may be on its way. And write some
-        of what others lost with the topic, where they do not.
+        They are written as last read, so no write of this name may be in progress. Also write some
+        records that other producers lost with the topic and have not written again.
         """
         await self._restore_others(now_ns)
-        own = [key for key in self._table if key.startswith(self._own)]
+        own_keys = [key for key in self._table if key.startswith(self._own_prefixes)]
         since, self._refreshed_ns = self._refreshed_ns, now_ns
-        self._owed += len(own) * (now_ns - (since or now_ns)) / REFRESH_NS
-        count, self._owed = int(self._owed), self._owed % 1
+        self._refresh_fraction += len(own_keys) * (now_ns - (since or now_ns)) / REFRESH_NS
+        count, self._refresh_fraction = int(self._refresh_fraction), self._refresh_fraction % 1
         if not count:
             return
-        if not self._turns:
-            self._turns = [key for key in own if self._vouched(key)]
-        keys, self._turns = self._turns[:count], self._turns[count:]
+        if not self._refresh_queue:
+            self._refresh_queue = [key for key in own_keys if self._is_kept(key)]
+        keys, self._refresh_queue = self._refresh_queue[:count], self._refresh_queue[count:]
         await self.write(*((key, self._table[key]) for key in keys if key in self._table))
 
     async def _restore_others(self, now_ns: int) -> None:
-        if not self._lost:
-            self._noticed_ns = None
+        if not self._to_restore:
+            self._missing_since_ns = None
             return
-        if self._noticed_ns is None:
-            self._noticed_ns = now_ns
-        if now_ns - self._noticed_ns >= OTHERS_NS:
-            # In no order, as others of the run write, too: what one has written none writes again.
-            lost = list(self._lost.items())
-            await self.write(*random.sample(lost, min(len(lost), _MOST_OF_OTHERS)))
+        if self._missing_since_ns is None:
+            self._missing_since_ns = now_ns
+        if now_ns - self._missing_since_ns >= OTHERS_NS:
+            # In random order: other producers do the same, and none repeats what one has written.
+            lost = list(self._to_restore.items())
+            await self.write(*random.sample(lost, min(len(lost), _MAX_OTHERS)))
 
     def check_fence(self, registration: Registration) -> None:
-        """Raise FencedError if another process has a later registration, or one of its number.
+        """Raise FencedError if another process registered this incarnation or a later one.
 
-        Where only earlier ones are known its registration went with the topic: it is written again.
+        If the ledger has only earlier ones, the topic lost this registration: it is written again.
         """
         latest = self.ledger.latest(registration.run, registration.producer)
         if latest is None or latest.session == registration.session:
@@ -179,14 +188,14 @@ class LedgerView:
             )
 
     async def _written(self, records: tuple[Record, ...]) -> list[int]:
-        """Write records, each until it is written; their offsets."""
+        """Write records, each until it succeeds; return their offsets."""
         writing = asyncio.gather(*(self._write(*record) for record in records))
         try:
             while not (await asyncio.wait({writing}, timeout=_SLOW_SECONDS))[0]:
                 await self._create()
             return writing.result()
         finally:
-            await cancelled(writing)
+            await cancel_and_wait(writing)
 
     async def _write(self, key: bytes, value: bytes | None) -> int:
         warned = False
@@ -203,7 +212,7 @@ class LedgerView:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _create(self) -> None:
-        """Create the topic again, if it is missing; an outage is for the writes to report."""
+        """Recreate the topic if it is missing; in an outage the writes report the error."""
         try:
             if await self._topic.create():
                 _log.warning("the ledger was deleted and is created again", topic=self._topic.topic)
@@ -211,40 +220,42 @@ class LedgerView:
             pass
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
-        self._notice()
-        if not key.startswith(self._of_run):
+        self._check_epoch()
+        if not key.startswith(self._run_prefixes):
             return
-        self._lost.pop(key, None)
-        newest = self._newest.get(key)
+        self._to_restore.pop(key, None)
+        newest = self._last_written.get(key)
         if newest is not None and value != newest:
-            # An old record came once more, and compaction would keep it: a successor would not
-            # know of what was reserved since.
-            self._lost[key] = newest
-        self._learn(key, value)
+            # An old record came again, and compaction would keep it: the next incarnation would
+            # miss what was reserved since.
+            self._to_restore[key] = newest
+        self._apply_to_ledger(key, value)
         if value is None:
             self._table.pop(key, None)
         else:
             self._table[key] = value
 
-    def _notice(self) -> None:
-        """In a new epoch the new topic's first registration wins: registrations start anew."""
+    def _check_epoch(self) -> None:
+        """In a new epoch forget the registrations: the new topic's first one wins."""
         if self._epoch == self._follower.epoch:
             return
         self._epoch = self._follower.epoch
-        self._lost |= {key: value for key, value in self._table.items() if self._vouched(key)}
+        self._to_restore |= {key: value for key, value in self._table.items() if self._is_kept(key)}
         self.ledger = Ledger()
         for key, value in self._table.items():
-            if not key.startswith(self._of_run[0]):
-                self._learn(key, value)
+            if not key.startswith(self._run_prefixes[0]):
+                self._apply_to_ledger(key, value)
 
-    def _learn(self, key: bytes, value: bytes | None) -> None:
-        """Of others only who has registered what is asked for."""
-        if key.startswith((*self._own, self._of_run[0])):
+    def _apply_to_ledger(self, key: bytes, value: bytes | None) -> None:
+        """Apply a record to the ledger; of other producers only registrations."""
+        if key.startswith((*self._own_prefixes, self._run_prefixes[0])):
             self.ledger.apply(key, value)
 
-    def _vouched(self, key: bytes) -> bool:
-        """Whether a record is a lane's, or the registration that won."""
-        registration = parse_registration_key(key) if key.startswith(self._of_run[0]) else None
+    def _is_kept(self, key: bytes) -> bool:
+        """Whether a record is to be kept: a lane's, or the registration that won."""
+        registration = (
+            parse_registration_key(key) if key.startswith(self._run_prefixes[0]) else None
+        )
         if registration is None:
             return True
         run, producer, incarnation, session = registration
@@ -253,5 +264,5 @@ class LedgerView:
 
 
 def _key_prefix(*begin: str) -> bytes:
-    """How the keys of a run's or a producer's records begin; the ledger holds those of all runs."""
+    """The prefix of the keys of a run's or a producer's records; the ledger has all runs."""
     return json.dumps(begin, separators=(",", ":"))[:-1].encode() + b","

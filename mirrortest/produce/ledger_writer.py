@@ -1,7 +1,7 @@
-"""Rounds of book-keeping: reservations and outcomes become durable, then the ledger says so.
+"""Writes reservations and outcomes in rounds: to the sequence log first, then to the ledger.
 
-The order is what everything else rests on: numbers are in the sequence log and in the ledger
-before one of them is sent; an outcome is in the sequence log before the ledger vouches for it.
+Everything else relies on this order. Numbers are in the sequence log and in the ledger before one
+of them is sent. An outcome is in the sequence log before it is in the ledger.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 ROUND_SECONDS = 0.5
 PUBLISH_NS = 1_000_000_000
-"""How often the ledger hears of outcomes."""
+"""How often outcomes are written to the ledger."""
 SIGN_OF_LIFE_NS = 20_000_000_000
-"""How often at least it hears of a producer that goes on: one that pauses is not dead."""
+"""A running producer writes at least this often, so that one that pauses does not seem dead."""
 
 
 class Log(Protocol):
-    """What is asked of a sequence log (`seqlog.writer.SequenceLog`)."""
+    """The interface of a sequence log (`seqlog.writer.SequenceLog`)."""
 
     @property
     def pending_rows(self) -> int:
@@ -47,14 +47,14 @@ class Log(Protocol):
 
 @dataclass(eq=False)
 class RecordedLane:
-    """A lane and what records it."""
+    """A lane and its recorder."""
 
     lane: Lane
     recorder: LaneRecorder
 
 
 class LedgerWriter:
-    """Keeps the books of one incarnation's lanes; `run` must run as a task."""
+    """Writes what one incarnation reserves and how its sends end; `run` must run as a task."""
 
     def __init__(
         self,
@@ -67,33 +67,33 @@ class LedgerWriter:
         self._log = log
         self._view = view
         self.registration = registration
-        """Whose books these are."""
+        """The incarnation's registration."""
         self._recorded = recorded
         self._parts = {each.lane.stream: LaneParts() for each in recorded}
         self._clock = clock
         self._published_ns = clock.now()
         self.written_ns = clock.now()
-        """When the ledger was last written."""
+        """When the ledger was last written, monotonic ns."""
         self.log_rows = 0
-        """Rows of outcomes and reservations made durable."""
+        """Rows that were pending at this writer's syncs, and are durable."""
         self._urgent = asyncio.Event()
 
     @property
     def incarnation(self) -> int:
-        """Its number."""
+        """The incarnation's number."""
         return self.registration.incarnation
 
     @property
     def tries(self) -> int:
-        """How often a record of the ledger was begun to be written."""
+        """How often a ledger record's write was tried."""
         return self._view.tries
 
     def starved(self) -> None:
-        """A lane has no numbers left: do not wait for the next round."""
+        """Start the next round at once: a lane has too few reserved numbers."""
         self._urgent.set()
 
     async def run(self) -> None:
-        """Hold a round every half second, and at once where a lane starves; for ever.
+        """Run a round every half second, and at once if a lane lacks numbers; for ever.
 
         Raises:
             SequenceLogError: the log cannot be written.
@@ -107,10 +107,12 @@ class LedgerWriter:
             await self.round()
 
     async def round(self) -> None:
-        """Reserve what is asked for, and publish outcomes where it is time; see `run`."""
+        """Reserve the requested blocks, and publish outcomes if it is time; see `run`."""
         await self._view.restore()
         now = self._clock.now()
-        asking = [recorded.lane for recorded in self._recorded if self._asks(recorded.lane, now)]
+        requesting = [
+            recorded.lane for recorded in self._recorded if self._requests_block(recorded.lane, now)
+        ]
         due = now - self._published_ns >= PUBLISH_NS
         publishing = (
             [recorded.lane for recorded in self._recorded if recorded.lane.dirty] if due else []
@@ -119,8 +121,8 @@ class LedgerWriter:
             self._published_ns = now
             if not publishing and now - self.written_ns >= SIGN_OF_LIFE_NS:
                 publishing = [recorded.lane for recorded in self._recorded[:1]]
-        marks = [(lane, lane.reservation.requested) for lane in asking]
-        await self._write({*asking, *publishing}, asking)
+        marks = [(lane, lane.reservation.requested) for lane in requesting]
+        await self._write({*requesting, *publishing}, requesting)
         self._view.check_fence(self.registration)
         for lane, mark in marks:
             lane.reservation.grant(mark)
@@ -131,12 +133,12 @@ class LedgerWriter:
     async def finish(self, *, ended: bool) -> bool:
         """Make all outcomes durable and publish them; with end marks if the lanes are `ended`.
 
-        An end mark says that of this lane nothing more comes: once all lanes have theirs, and no
-        registration announces others, the run is over for consumers. True: it is done.
+        After its end mark no more messages come in a lane. Once all lanes have end marks, and no
+        registration announces others, the run is over for consumers. Returns True, always.
 
         Raises:
-            FencedError: another process has taken this incarnation's place, so that consumers may
-                have ended before its last messages; what is known is published all the same.
+            FencedError: another process has taken this incarnation's place, so consumers may have
+                ended before its last messages. The outcomes are published all the same.
         """
         lanes = [recorded.lane for recorded in self._recorded]
         await self._view.restore(others=ended)
@@ -155,12 +157,12 @@ class LedgerWriter:
         for recorded in self._recorded:
             recorded.recorder.close_row()
 
-    def _asks(self, lane: Lane, now_ns: int) -> bool:
+    def _requests_block(self, lane: Lane, now_ns: int) -> bool:
         lane.reservation.consider(lane.next_seq, now_ns)
         return lane.reservation.pending
 
     async def _write(self, lanes: Iterable[Lane], reserving: Iterable[Lane]) -> None:
-        """First the log, then the ledger: what the ledger will say is fixed before the sync."""
+        """Write the log, then the ledger; the ledger's records are built before the log's sync."""
         self.close_rows()
         self._log.append(
             rows.reserved(

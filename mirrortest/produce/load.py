@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ProducerLoad:
-    """Records a producer's intervals from `begin` on, over its incarnations."""
+    """Records a producer's intervals from `begin` on, across its incarnations."""
 
     def __init__(self, context: ProducerContext) -> None:
         self._context = context
@@ -24,7 +24,7 @@ class ProducerLoad:
         self._asked: dict[str, int] = {}
 
     def begin(self, log: SequenceLog) -> None:
-        """The first interval begins."""
+        """Begin the first interval."""
         clock = self._context.clock
         seconds = self._context.options.reporting_interval
         self._intervals = Intervals(log.record, seconds, clock.now(), clock.wall)
@@ -35,12 +35,12 @@ class ProducerLoad:
             self.end(incarnation)
 
     def end(self, incarnation: Incarnation | None) -> None:
-        """End the interval; a log that failed takes none, and its next writer raises."""
+        """End the interval; a broken log takes none, and raises when the next rows are written."""
         if self._intervals is None:
             return
         with contextlib.suppress(SequenceLogError):
             if incarnation is not None:
-                # What is counted is to be in the log, also of a process that is killed.
+                # Even if the process is killed, the log must have what the interval counts.
                 incarnation.close_rows()
             now_ns = self._context.clock.now()
             self._intervals.end(now_ns, self._topics(incarnation, now_ns))
@@ -55,7 +55,7 @@ class ProducerLoad:
             in_flight[lane.stream.topic] += sum(flight.count for flight in lane.flights)
         for (topic, _), pace in context.paces.items():
             sent[topic] += pace.position
-            # The schedule of a producer that was stopped, or never began, asks for nothing more.
+            # If the producer was stopped or never began, nothing is due.
             if incarnation is not None and not incarnation.stopped:
                 owed[topic] += pace.owed(now_ns)
                 debt_ns[topic] = max(debt_ns.get(topic, 0), pace.lag_ns(now_ns))

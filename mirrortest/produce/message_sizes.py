@@ -1,6 +1,6 @@
-"""The size, or the user's payload, of each message of a topic, by its index there.
+"""The size of each message of a topic, or the user's payload for it, by the message's index.
 
-It is found without those before it.
+Each can be computed without those before it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class MessageSizes:
-    """The sizes of a topic's messages, as asked for; `seed` and `topic` decide what is drawn."""
+    """The requested sizes of a topic's messages; random ones are drawn from `seed` and `topic`."""
 
     def __init__(self, shape: SizeShape, *, seed: int, topic: str) -> None:
         self._shape = shape
@@ -38,7 +38,7 @@ class MessageSizes:
 
     @property
     def smallest(self) -> int:
-        """What no message is below, in bytes."""
+        """A lower bound of the sizes, in bytes."""
         return self._shape.smallest
 
     def of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -58,7 +58,7 @@ class MessageSizes:
 
 
 class DrawnPayloads:
-    """Which of the user's payloads a topic's messages have: one drawn for each."""
+    """The payloads of a topic's messages: for each message, one of the user's is drawn."""
 
     def __init__(self, payloads: Payloads, *, seed: int, topic: str) -> None:
         self._payloads = payloads
@@ -72,13 +72,13 @@ class DrawnPayloads:
 
 
 class LaneSizes:
-    """The sizes of one lane's messages: each `of`-th of the topic's, from `index` on.
+    """The sizes of one lane's messages: every `of`-th message of the topic, from `index` on.
 
-    With payloads of the user's, also which of them they have.
+    With the user's payloads, also the payload of each message.
 
-    `actual` makes of sizes that are asked for those of record values, which hold a message's header
-    at least (`LaneEncoder.value_sizes`). `batch_bytes` is what the records of a batch may have, and
-    `framing` how many bytes of it a message takes besides its value, at most.
+    `actual` converts requested sizes to sizes of record values, which contain at least a message's
+    header (`LaneEncoder.value_sizes`). The records of a batch have at most `batch_bytes`; a message
+    takes its value's bytes and at most `framing` more.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class LaneSizes:
         self._batch_bytes = batch_bytes
 
     def fitting(self, position: int, count: int) -> tuple[NDArray[np.int64], Payloads | None]:
-        """The sizes of up to `count` messages from a position on: at least one."""
+        """The sizes of the messages from `position` on that fit: at most `count`, at least one."""
         indices = self._index + np.arange(position, position + count, dtype=np.int64) * self._of
         found = self._sizes.of(indices)
         payloads = found if isinstance(found, Payloads) else None
@@ -109,6 +109,6 @@ class LaneSizes:
 
     @property
     def most(self) -> int:
-        """How many messages fit into a batch where all are of the smallest size; at least one."""
+        """How many messages of the smallest size fit into a batch; at least one."""
         least = int(self._actual(np.array([self._sizes.smallest], np.int64))[0])
         return max(1, self._batch_bytes // (least + self._framing))

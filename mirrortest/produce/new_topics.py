@@ -20,16 +20,16 @@ def _show_milliseconds(milliseconds: int | None) -> str:
 
 
 def check_count(name: str, count: int | None) -> None:
-    """Refuse a number that no topic can have of partitions or replicas (UsageError)."""
+    """Raise UsageError for a number of partitions or replicas that no topic can have."""
     if count is not None and not 1 <= count <= _MAX_PARTITIONS:
         raise UsageError(f"{name} must be in 1..{_MAX_PARTITIONS}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewTopics:
-    """By default with one partition and the brokers' settings.
+    """How missing topics are created: by default with one partition and the brokers' settings.
 
-    Topics that exist must have as many `partitions`, if a number is given.
+    If `partitions` is given, existing topics must have that many.
 
     Raises:
         UsageError: a number is out of range, or a setting is wrong or given twice.
@@ -56,17 +56,17 @@ class NewTopics:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
-        self.configs  # noqa: B018  # refuses what is wrong
+        """Check the values."""
+        self.configs  # noqa: B018  # raises if a setting is wrong
         check_count("--partitions", self.partitions)
         check_count("--replication-factor", self.replication_factor)
 
     @property
     def configs(self) -> dict[str, str]:
-        """Their settings, as Kafka names them.
+        """The settings of new topics, by Kafka's names.
 
         Raises:
-            UsageError: one has not the form KEY=VALUE, or is given twice.
+            UsageError: a setting is not KEY=VALUE, or is given twice.
         """
         found = {} if self.retention_ms is None else {"retention.ms": str(self.retention_ms)}
         for text in self.topic_config or ():
@@ -82,4 +82,4 @@ class NewTopics:
 
 
 EXISTING_TOPICS = NewTopics()
-"""None is created: all topics must exist."""
+"""No topic is created: all must exist."""

@@ -1,4 +1,4 @@
-"""What a producer is asked to do."""
+"""The options of a producer."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ PRODUCER_DEFAULTS = {
     "batch.size": str(1 << 20),
     "linger.ms": "12",
 }
-"""Client properties where this application's defaults are not the Java client's.
+"""Client properties whose defaults differ from the Java client's.
 
-A batch costs much, a message in it little; `linger.ms` bounds how long a message waits. At a held
-rate a request costs the same whatever it holds: with Java's 5 ms there are twice as many.
+A batch costs much, a message in it little; `linger.ms` bounds how long a message waits. At a given
+rate a request costs the same whatever its size, and with Java's 5 ms there are twice as many.
 """
 
 
 @dataclass(frozen=True)
 class Share:
-    """One of several producers that send a topic's messages together.
+    """A producer's share where `of` producers send a topic's messages together.
 
-    Message *i* is the `index`-th's of `of` where *i* modulo `of` is `index`; each of them has all
-    lanes, numbered among the lanes of all by `lane`.
+    The producer sends message *i* if *i* modulo `of` is `index`. Each producer has all lanes;
+    `lane` numbers them among the lanes of all producers.
     """
 
     index: int = 0
     of: int = 1
 
     def lane(self, index: int, lanes: int) -> tuple[int, int]:
-        """The number of its index-th lane among those of all, and how many these are."""
+        """The position of the producer's `index`-th lane among those of all, and their number."""
         return self.index + self.of * index, self.of * lanes
 
 
-WHOLE = Share()
-"""A producer that sends all of it."""
+ALL_MESSAGES = Share()
+"""The share of a single producer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProduceOptions(Workload, LogOptions, MetricsOptions):
-    """A validated request, and the options of `mirrortest produce` that give it.
+    """The validated options of `mirrortest produce`.
 
-    The workload is that of all producers of a `share` together.
+    The workload is that of all producers together; this one sends its `share`.
 
     Raises:
         UsageError: a value is out of range, or values contradict each other.
@@ -67,9 +67,9 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
     name: str
     client: ClientConfig
     create: NewTopics = EXISTING_TOPICS
-    share: Share = WHOLE
+    share: Share = ALL_MESSAGES
     payloads: Payloads | None = field(default=None, compare=False)
-    """What `payload_file` holds."""
+    """The payloads in `payload_file`."""
     ledger_topic: str = option(
         "mirrortest.ledger",
         "Compacted topic where producers record what was acknowledged; created if missing.",
@@ -84,7 +84,7 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
+        """Check the values."""
         super().__post_init__()
         if self.ledger_topic in self.topics:
             raise UsageError(f"--topics: {self.ledger_topic!r} is the ledger's topic")
@@ -97,12 +97,12 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
             raise UsageError("--drain-timeout must not be negative")
 
     def resolved(self) -> ProduceOptions:
-        """The same with a start relative to now as a time, and with what shapes' files hold.
+        """The same options, with a relative start as a time, and with the content of named files.
 
         Raises:
-            UsageError: a file cannot be read, or holds something else.
+            UsageError: a file cannot be read, or its content is wrong.
         """
-        # With pyarrow, which help must not wait for.
+        # Imports pyarrow, which --help must not wait for.
         from mirrortest.produce.input_files import (  # noqa: PLC0415
             read_payloads,
             read_replay,
@@ -124,13 +124,13 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
 
     @property
     def workload(self) -> WholeWorkload:
-        """The load as one value: without connection, names and places."""
+        """The load as one value, without connections, names and log directories."""
         client = self.client
-        usual = ClientConfig.from_properties(
+        default_texts = ClientConfig.from_properties(
             {**client.texts(("acks",)), "bootstrap.servers": "localhost:9092"},
             defaults=PRODUCER_DEFAULTS,
         ).texts(LOAD_PROPERTIES)
-        given = client.texts(LOAD_PROPERTIES).items() - usual.items()
+        given = client.texts(LOAD_PROPERTIES).items() - default_texts.items()
         parts = ((Workload, self), (NewTopics, self.create), (Sending, Sending.of(client)))
         return WholeWorkload(
             command_property=sorted(f"{key}={value}" for key, value in given) or None,
@@ -139,7 +139,7 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
 
     @property
     def largest_size(self) -> int:
-        """Of the messages' values, in bytes."""
+        """The largest size of a message's value, in bytes."""
         if self.payloads is not None:
             return self.payloads.largest
         size = self.message_size
@@ -154,7 +154,7 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What was asked for, for people to read in reports; nothing of it is secret."""
+        """The options as text for reports; nothing in it is secret."""
         client = self.client
         asked = {
             "bootstrap servers": ",".join(client.bootstrap_servers),

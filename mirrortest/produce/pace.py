@@ -1,10 +1,9 @@
 """When the messages of a lane are due.
 
-Message *i* of a topic goes to lane *i* modulo the number of lanes, so that a lane of a topic with
-a constant rate has an exact constant rate of its own, shifted against its neighbours'. A debt (a
-broker was away) is never forgiven, as the intended times stay what they were; it is worked off at
-no more than `CATCH_UP` times the rate (the highest one of a shape), so that no flood follows an
-outage.
+Message *i* of a topic goes to lane *i* modulo the number of lanes. So the lanes of a topic with a
+constant rate have exact constant rates, shifted against each other. Messages that are late, for
+example after a broker outage, are never dropped, and keep their intended times. They are sent at no
+more than `CATCH_UP` times the rate (of a shape, the highest one), so no flood follows an outage.
 """
 
 from __future__ import annotations
@@ -28,46 +27,46 @@ _SECOND = 1_000_000_000
 
 
 class Pace(Protocol):
-    """The schedule of one lane; times are monotonic ns. `position` counts what was taken."""
+    """The schedule of one lane; times are monotonic ns. `position` counts the messages taken."""
 
     position: int
 
     @property
     def limit(self) -> int | None:
-        """How many messages there are in all; None: no end."""
+        """How many messages there are in all; None: unlimited."""
 
     def start(self, at_ns: int) -> None:
-        """The topic's message 0 is due at that time."""
+        """Start the schedule: the topic's message 0 is due at this time."""
 
     def skip(self, now_ns: int) -> int:
-        """Leave out what was due before now; how many messages these are."""
+        """Skip the messages that were due before now; return how many."""
 
     def available(self, now_ns: int) -> int:
         """How many messages may be sent now."""
 
     def owed(self, now_ns: int) -> int:
-        """How many messages are due and not taken."""
+        """How many messages are due and not taken yet."""
 
     def next_ns(self, now_ns: int, count: int = 1) -> int | None:
-        """When `available` will be `count`, if it is less now; None: never again."""
+        """When `available` will reach `count`, if it is less now; None: never."""
 
-    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:
-        """When the oldest message that is due (there is one) will have waited for `linger_ns`."""
+    def linger_end_ns(self, now_ns: int, linger_ns: int) -> int:
+        """When the oldest due message (there must be one) will have waited for `linger_ns`."""
 
     def take(self, count: int, now_ns: int) -> NDArray[np.int64]:
-        """Take so many messages: their intended times."""
+        """Take `count` messages; return their intended times."""
 
     def lag_ns(self, now_ns: int) -> int:
-        """By how much the lane is behind its schedule."""
+        """How far the lane is behind its schedule."""
 
     def ahead(self, now_ns: int, within_ns: int) -> int | None:
-        """About how many messages are to be sent within a time; None: there is no schedule."""
+        """About how many messages will be sent within a time from now; None: no schedule."""
 
 
 class Schedule(Protocol):
-    """When a lane's messages are due (`ConstantRate`, `EveryNth`); ns after message 0 of the topic.
+    """When a lane's messages are due (`ConstantRate`, `EveryNth`); ns after the topic's message 0.
 
-    `limit` is how many messages it has; None: no end.
+    `limit` is how many messages the lane has; None: unlimited.
     """
 
     limit: int | None
@@ -76,32 +75,32 @@ class Schedule(Protocol):
         """How many messages are due by now."""
 
     def intended(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """The times of messages lo to hi."""
+        """The intended times of the messages [lo, hi)."""
 
     def next_time(self, index: int) -> int | None:
         """When message `index` is due; None past the end."""
 
 
 def lane_share(total: int | None, index: int, lanes: int) -> int | None:
-    """How many of the first `total` messages of a topic are the lane's, the index-th of `lanes`."""
+    """How many of a topic's first `total` messages go to the `index`-th of `lanes` lanes."""
     return None if total is None else max(0, -((index - total) // lanes))
 
 
 def last_tick(moment_ns: int, period_ns: int) -> int:
-    """The last multiple of a period up to a moment; the moment itself where there is no period.
+    """The last multiple of a period up to a moment; the moment itself if the period is 0.
 
-    Lanes whose batches go out at such ticks, a linger apart, make their broker one request with a
-    batch of each instead of a request for each, and no message waits longer than it may.
+    Lanes send their batches at such ticks, one linger apart. So a broker gets one request with a
+    batch of each lane instead of a request for each, and no message waits longer than the linger.
     """
     return moment_ns - moment_ns % period_ns if period_ns else moment_ns
 
 
 class ScheduledPace:
-    """A lane with a schedule.
+    """The pace of a lane with a schedule.
 
-    `highest` is its highest rate, in messages/s, and `steady` whether it has no other;
-    `duration_ns` is how long after the topic's message 0 the last may be due, `limit` how many
-    messages the lane gets at most, and `batch` how many a batch may need at once.
+    `highest` is the schedule's highest rate, in messages/s; `steady`: it is the only one. The lane
+    gets at most `limit` messages, and only those due before `duration_ns` after the topic's message
+    0. A batch may need `batch` messages at once.
     """
 
     def __init__(
@@ -152,7 +151,7 @@ class ScheduledPace:
         missing = max(0.0, count - self._refill(now_ns))
         return now_ns + int(missing / self._credit_per_ns) + 1
 
-    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:  # noqa: ARG002  # it is fixed
+    def linger_end_ns(self, now_ns: int, linger_ns: int) -> int:  # noqa: ARG002  # it is fixed
         """See `Pace`."""
         return self._start_ns + self._due_ns(self.position) + linger_ns
 
@@ -179,13 +178,13 @@ class ScheduledPace:
         most = int(self._highest * within_ns / _SECOND) + 1
         if self._steady:
             return most
-        # The first numbers are reserved before the start, and the clock's own beginning is none.
+        # The first numbers are reserved before `start`: count from the schedule's beginning then.
         begun_ns = now_ns if self._started else 0
         return min(most, self.owed(begun_ns + within_ns) + 1)
 
     def owed(self, now_ns: int) -> int:
         """See `Pace`."""
-        # Asked several times a tick and lane: `min` and `max` would take as long as the rest.
+        # Called several times per tick and lane: `min` and `max` would take as long as the rest.
         due = self._schedule.due(now_ns - self._start_ns)
         if self.limit is not None and due > self.limit:
             due = self.limit
@@ -199,7 +198,7 @@ class ScheduledPace:
 
 
 class UnlimitedPace:
-    """A lane as fast as it goes: each message is intended when it is sent."""
+    """The pace of a lane that sends as fast as it can: a message is intended when it is sent."""
 
     def __init__(
         self, *, index: int, lanes: int, total: int | None = None, duration_ns: int | None = None
@@ -232,7 +231,7 @@ class UnlimitedPace:
         at = max(now_ns, self._start_ns)
         return at if self.available(at) >= count else None
 
-    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:  # noqa: ARG002  # never lingers
+    def linger_end_ns(self, now_ns: int, linger_ns: int) -> int:  # noqa: ARG002  # never lingers
         """See `Pace`: there is always more, so batches fill up without waiting."""
         return now_ns
 
@@ -242,11 +241,11 @@ class UnlimitedPace:
         return np.full(count, now_ns, dtype=np.int64)
 
     def lag_ns(self, now_ns: int) -> int:  # noqa: ARG002  # part of the protocol
-        """See `Pace`: without a schedule there is none to be behind."""
+        """See `Pace`: without a schedule there is no lag."""
         return 0
 
     def ahead(self, now_ns: int, within_ns: int) -> None:
-        """See `Pace`: it goes on as fast as it goes."""
+        """See `Pace`: there is no schedule."""
 
     def _over(self, now_ns: int) -> bool:
         return self._duration_ns is not None and now_ns - self._start_ns >= self._duration_ns
@@ -261,11 +260,11 @@ def pace_of(
     duration_ns: int | None = None,
     batch: int = 1,
 ) -> Pace:
-    """The pace of a topic's index-th lane of `lanes`; a throughput of None is unlimited.
+    """The pace of a topic's `index`-th lane of `lanes`.
 
-    `throughput` is the topic's rate (messages/s) or schedule, `duration_ns` how long after its
-    message 0 the last may be due, `total` how many messages the topic gets, `batch` how many a
-    batch may need at once.
+    `throughput` is the topic's rate (messages/s) or schedule; None: unlimited. The topic gets
+    `total` messages, and only those due before `duration_ns` after its message 0. A batch may need
+    `batch` messages at once.
     """
     if throughput is None:
         return UnlimitedPace(index=index, lanes=lanes, total=total, duration_ns=duration_ns)
@@ -289,14 +288,14 @@ def pace_of(
 
 
 def topic_rate(workload: Workload, topic: str) -> float | ShapedRate | None:
-    """What a topic gets from all producers of a share: messages/s or a schedule."""
+    """A topic's rate of all producers together: messages/s or a schedule; None: unlimited."""
     if isinstance(workload.throughput, Shape):
         return ShapedRate(workload.throughput, seed=workload.seed, topic=topic)
     return workload.throughput
 
 
 def planned_messages(workload: Workload) -> int | None:
-    """How many messages a topic gets, the one with the fewest; None: no end is known."""
+    """How many messages the topic with the fewest gets; None: unlimited."""
     limits = [
         pace_of(
             topic_rate(workload, topic),

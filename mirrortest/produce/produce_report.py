@@ -1,4 +1,4 @@
-"""What a producer reports in the end."""
+"""A producer's final report."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class ProduceReport:
     """How a run went.
 
-    `reasons` counts messages that were not acknowledged by why; `behind_ns` is how long the
-    schedule was not held, by topic; `settings` is what was asked for (`ProduceOptions.settings`),
-    `workload` the same as a file has it; `error` is what ended the run early; `due`: unless a
-    signal ended it before, a message had to be sent. One of several workers need not have any.
+    `reasons` counts messages that were not acknowledged, by reason. `behind_ns` is how long each
+    topic was behind its schedule. `settings` are the options (`ProduceOptions.settings`),
+    `workload` the load as in a workload file. `error` ended the run early. `due`: a message had to
+    be sent. It is False after a signal, and for one of several workers, which may have none.
     """
 
     run: str
@@ -38,7 +38,7 @@ class ProduceReport:
     log: str
     numbers: Mapping[str, TopicNumbers]
     lanes: Sequence[tuple[LaneRecord, int]]
-    """The lanes of all incarnations as the ledger knows them, and their source partitions."""
+    """The lanes of all incarnations as in the ledger, and their source partitions."""
     reasons: Mapping[str, int]
     behind_ns: Mapping[str, int]
     warmup_records: int
@@ -49,19 +49,19 @@ class ProduceReport:
     due: bool = True
 
     @property
-    def whole(self) -> Tally:
-        """The whole run, all topics."""
-        return merged(numbers.whole for numbers in self.numbers.values())
+    def overall(self) -> Tally:
+        """All topics, warm-ups included."""
+        return merged(numbers.overall for numbers in self.numbers.values())
 
     @property
     def steady(self) -> Tally:
-        """Without each topic's warm-up."""
+        """All topics, without their warm-ups."""
         return merged(numbers.steady for numbers in self.numbers.values())
 
     @property
     def exit_code(self) -> int:
-        """1 if a message failed or the run ended by an error, that of the verdict otherwise."""
-        outcomes = self.whole.outcomes
+        """The error's if one ended the run, 1 if a message failed, else the verdict's."""
+        outcomes = self.overall.outcomes
         if self.error is not None:
             return self.error.exit_code
         if outcomes[Outcome.FAILED]:
@@ -70,27 +70,27 @@ class ProduceReport:
 
     @property
     def verdict(self) -> Verdict:
-        """Failed by a message that certainly was not written, or by an error.
+        """Failed if an error ended the run, or a message was certainly not written.
 
-        Inconclusive by one of which that is unknown, or where no message was sent.
+        Inconclusive if it is unknown whether a message was written, or if no message was sent.
         """
-        outcomes = self.whole.outcomes
+        outcomes = self.overall.outcomes
         failed = self.error is not None or bool(outcomes[Outcome.FAILED])
         doubt = bool(outcomes[Outcome.UNKNOWN]) or self._nothing_sent
         return Verdict.of(failed=failed, inconclusive=doubt)
 
     @property
     def _nothing_sent(self) -> bool:
-        """Whether no message was, though one was due.
+        """Whether no message was sent, though one was due.
 
-        A process that was started again may find that the one before it had sent everything.
+        False for a restarted process: the one before it may have sent everything.
         """
         first = min((record.stream.incarnation for record, _ in self.lanes), default=1)
-        return self.due and first == 1 and not any(self.whole.outcomes.values())
+        return self.due and first == 1 and not any(self.overall.outcomes.values())
 
     @property
     def all_notes(self) -> list[str]:
-        """With one on a warm-up that no message followed: the run ended before."""
+        """The notes, with another one if the run ended within a topic's warm-up."""
         warm = [
             topic
             for topic, numbers in self.numbers.items()
@@ -120,11 +120,11 @@ class ProduceReport:
             "settings": dict(self.settings),
             "workload": dict(self.workload),
             "warmup_records": self.warmup_records,
-            "whole": self.whole.to_json(),
+            "whole": self.overall.to_json(),
             "steady_state": self.steady.to_json() if self.warmup_records else None,
             "topics": {
                 topic: {
-                    "whole": numbers.whole.to_json(),
+                    "whole": numbers.overall.to_json(),
                     "steady_state": numbers.steady.to_json() if self.warmup_records else None,
                     "behind_seconds": round(self.behind_ns.get(topic, 0) / SECOND_NS, 3),
                 }
@@ -154,7 +154,7 @@ class ProduceReport:
         }
 
     def result(self) -> RunResult:
-        """How the sends ended, for a terminal; figures in the words of kafka-producer-perf-test."""
+        """How the sends ended, for a terminal; the figures are as in kafka-producer-perf-test."""
         return RunResult(
             subject=f"run {self.run}, producer {self.name}",
             verdict=self.verdict,
@@ -163,7 +163,7 @@ class ProduceReport:
         )
 
     def _why(self) -> str:
-        outcomes = self.whole.outcomes
+        outcomes = self.overall.outcomes
         sent = sum(outcomes.values())
         if self.error is not None:
             return f"An error ended it after {sent:,} messages."
@@ -187,18 +187,18 @@ class ProduceReport:
 
     def _summaries(self, *, rate_digits: int = 2, quantile_digits: int = 2) -> list[str]:
         digits = (rate_digits, quantile_digits)
-        lines = [_summary(self.whole, "records sent", *digits)]
+        lines = [_summary(self.overall, "records sent", *digits)]
         if self.warmup_records:
             lines.append(_summary(self.steady, "steady state records sent", *digits))
         return lines
 
     def _lines(self) -> list[str]:
-        """The figures, the first lines as kafka-producer-perf-test's."""
+        """The figures; the first lines are in the format of kafka-producer-perf-test."""
         lines = self._summaries()
-        outcomes = self.whole.outcomes
+        outcomes = self.overall.outcomes
         ended = ", ".join(f"{count} {outcome.name.lower()}" for outcome, count in outcomes.items())
         lines.append(f"outcomes: {ended}; log: {self.log}")
-        if failures := by_name(self.whole.failures):
+        if failures := by_name(self.overall.failures):
             named = ", ".join(f"{count} {name}" for name, count in failures.items())
             lines.append(f"not acknowledged: {named}")
         lines += [f"{count} not acknowledged: {why}" for why, count in self.reasons.items()]

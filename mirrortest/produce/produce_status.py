@@ -1,4 +1,4 @@
-"""How a producer stands while it runs, and several producers of one command together."""
+"""The status of a running producer, and of several producers of one command together."""
 
 from __future__ import annotations
 
@@ -30,57 +30,57 @@ if TYPE_CHECKING:
     from mirrortest.model.failure import Failure
 
 QUIET_SECONDS = 5.0
-"""A wait for an acknowledgement that is worth a word."""
+"""From this long without an acknowledgement on, a warning is shown."""
 _MOST_REASONS = 3
 
 
 class PartitionBacklog(NamedTuple):
-    """What waits for a partition: messages sent and not answered, messages due and not sent."""
+    """A partition's messages in flight, and its messages that are due and not sent."""
 
     name: str
     in_flight: int
     due: int
     behind_ns: int
-    """By how much its schedule is not held."""
+    """How far it is behind its schedule."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ProduceStatus:
-    """How a producer stands; rates are messages/s of all topics together."""
+    """The status of a producer; rates are messages/s of all topics together."""
 
     run: str
     name: str
     elapsed_seconds: float = 0.0
     duration_seconds: float | None = None
-    """After which the schedule ends; None: it does not end by that."""
+    """The schedule ends after this time; None: it has no such end."""
     total: int | None = None
-    """How many messages there will be; None: as many as come."""
+    """How many messages there will be; None: unlimited."""
     asked_per_second: float | None = None
     """The schedule's rate; None: unlimited."""
     acked_per_second: float = 0.0
     bytes_per_second: float = 0.0
-    """Of acknowledged values."""
+    """Bytes/s of acknowledged values."""
     value_bytes: int = 0
-    """Of all these values."""
+    """Bytes of all acknowledged values so far."""
     outcomes: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     reasons: Mapping[str, int] = field(default_factory=dict)
-    """Why messages were not acknowledged."""
+    """Messages that were not acknowledged, by reason."""
     failures: Mapping[Failure, int] = field(default_factory=dict)
     """The same by category."""
     in_flight: int = 0
     due: int = 0
     behind_ns: int = 0
-    """By how much the schedule is not held; 0 while it is."""
+    """How far it is behind the schedule; 0 while it is not."""
     latency: Latencies = NO_LATENCIES
     """From the actual send to the acknowledgement, ns."""
     quiet_seconds: float = 0.0
     """For how long messages have been in flight without any acknowledgement."""
     fault: str = ""
-    """Why nothing can be sent now; empty if it can."""
+    """Why nothing can be sent now; empty if sending is possible."""
     backlogs: Sequence[PartitionBacklog] = ()
-    """Of each partition; several producers of a command write to the same ones."""
+    """One for each partition; several producers of a command write to the same partitions."""
     ended: bool = False
-    """Whether it has ended: then it has no rates, and waits for nothing."""
+    """Whether it has ended; then its rates and backlogs do not count."""
 
     @property
     def done(self) -> int:
@@ -89,7 +89,7 @@ class ProduceStatus:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Until the schedule ends, at the rate that is reached; None: that is open."""
+        """Time until the schedule ends, at the present rate; None: unknown."""
         return remaining(
             self.elapsed_seconds,
             self.duration_seconds,
@@ -101,7 +101,7 @@ class ProduceStatus:
         return self.view().line()
 
     def document(self) -> ProduceDocument:
-        """For programs."""
+        """The status as a document, for programs."""
         return ProduceDocument(
             run=self.run,
             name=self.name,
@@ -127,12 +127,12 @@ class ProduceStatus:
 
     @property
     def totals(self) -> Totals:
-        """What was acknowledged so far."""
+        """Totals of the messages acknowledged so far."""
         acked = self.outcomes[Outcome.ACKED]
         return Totals(self.elapsed_seconds, acked, self.value_bytes, latency=self.latency.all)
 
     def view(self) -> ProgressView:
-        """For people."""
+        """The status as text, for people."""
         failed, unknown = self.outcomes[Outcome.FAILED], self.outcomes[Outcome.UNKNOWN]
         warnings = self._warnings()
         verdict = Verdict.of(failed=bool(failed), inconclusive=bool(unknown or warnings))
@@ -192,7 +192,7 @@ class ProduceStatus:
 
 
 def merged(name: str, each: Sequence[ProduceStatus]) -> ProduceStatus:
-    """Several producers of one command as one: each has a share of rate and messages."""
+    """The statuses of several producers as one; each has a share of rate and messages."""
     running = [status for status in each if not status.ended] or each
     totals = [status.total for status in each if status.total is not None]
     rates = [s.asked_per_second for s in running if s.asked_per_second is not None]
@@ -224,12 +224,12 @@ def merged(name: str, each: Sequence[ProduceStatus]) -> ProduceStatus:
 
 
 def _slowness(backlog: PartitionBacklog) -> tuple[int, int, int]:
-    """Those that are the furthest behind first, then those with the most in flight."""
+    """Sort key: how far it is behind, then messages due, then messages in flight."""
     return backlog.behind_ns, backlog.due, backlog.in_flight
 
 
 def _by_partition(each: Iterable[ProduceStatus]) -> Sequence[PartitionBacklog]:
-    """What waits for each partition in all producers."""
+    """The backlog of each partition, all producers together."""
     found: dict[str, PartitionBacklog] = {}
     for status in each:
         for one in status.backlogs:

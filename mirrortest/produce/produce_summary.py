@@ -11,14 +11,14 @@ Intervals = list[tuple[int, int]]
 
 
 class SendLatencies(TypedDict):
-    """In seconds, by name (avg, max, p50, ...), and how many are below zero; empty without any."""
+    """Seconds by name (avg, max, p50, ...), and how many are negative; empty without values."""
 
     from_intended: dict[str, float | int]
     from_sent: dict[str, float | int]
 
 
 class SentFigures(TypedDict):
-    """Messages whose send has ended; `not_acked` are those that failed or are unknown, by why."""
+    """Messages whose send has ended; `not_acked` counts failed and unknown ones, by category."""
 
     records: int
     acked: int
@@ -59,7 +59,7 @@ class SentStream(TypedDict):
 
 
 class ProduceSummary(TypedDict):
-    """How a run went, of one producer, or of all `workers` of a command."""
+    """How a run went, for one producer or for all `workers` of a command."""
 
     version: Literal[1]
     kind: Literal["produce"]

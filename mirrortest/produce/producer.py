@@ -16,25 +16,25 @@ import structlog
 from mirrortest.config.option_file import document_of
 from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
 from mirrortest.host.error_text import reason_of
-from mirrortest.host.interpreter import favour_the_loop
-from mirrortest.host.waiting import before_stop, cancelled, set_within
+from mirrortest.host.interpreter import tune_for_event_loop
+from mirrortest.host.waiting import before_stop, cancel_and_wait, set_within
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
-from mirrortest.metrics.server_process import serve_apart
+from mirrortest.metrics.server_process import serve_in_child
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.batch_counts import largest_batch
 from mirrortest.produce.context import ProducerContext
 from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
-from mirrortest.produce.incarnation import Incarnation, end_marks
+from mirrortest.produce.incarnation import Incarnation, write_end_marks
 from mirrortest.produce.incarnation_setup import build_incarnation, check_batches
 from mirrortest.produce.ledger_view import LedgerView
 from mirrortest.produce.pace import pace_of, topic_rate
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
-from mirrortest.produce.topic_plan import TopicPlan, become_compacted, plan_topics
+from mirrortest.produce.topic_plan import TopicPlan, find_compacted, plan_topics
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
@@ -56,13 +56,13 @@ _log = structlog.get_logger()
 
 SUMMARY_FILE = "summary.json"
 _RETRY_SECONDS = 1.0
-_HOPELESS = 3
-"""So many incarnations in a row that ended soon and without any acknowledgement end the run."""
-_SOON_NS = 10_000_000_000
+_MAX_FAILURES = 3
+"""The run ends after so many short incarnations in a row without an acknowledgement."""
+_SHORT_LIFE_NS = 10_000_000_000
 _POLICY_SECONDS = 30.0
-"""How often it is asked whether a topic has become compacted."""
-_ADMIT_SECONDS = 5.0
-"""How long the ledger may take to hear that the run is given up."""
+"""How often the topics are checked for a cleanup policy that became compact."""
+_RECORD_FAILURE_SECONDS = 5.0
+"""How long it may take to record in the ledger that the run was given up."""
 
 
 async def run(
@@ -70,42 +70,42 @@ async def run(
     *,
     stop: asyncio.Event,
     on_progress: Callable[[ProduceStatus], None] = lambda _: None,
-    serve: Serve = serve_apart,
+    serve: Serve = serve_in_child,
 ) -> ProduceReport:
-    """Produce until the options say that it is enough, or `stop` is set; then drain and report.
+    """Produce until the workload ends, or `stop` is set; then drain and report.
 
-    What ends a run that has begun is in the report's `error`. Cancelling ends it at once:
-    what has no outcome then is unknown by definition.
+    An error that ends a run after its beginning is in the report's `error`. Cancelling ends the run
+    at once: messages without an outcome are then unknown.
 
     Raises:
         ClusterError: the source cannot be reached or refuses, a topic is missing or wrong.
-        SequenceLogError: there can be no log.
-        UsageError: the metrics' port is taken.
+        SequenceLogError: the log cannot be created.
+        UsageError: the metrics' port is taken, or a batch cannot hold `--batch-messages`.
     """
-    favour_the_loop()
+    tune_for_event_loop()
     return await Producer(options, on_progress, serve).run(stop)
 
 
 class Producer:
-    """See the module's text; `run` is its whole life."""
+    """A producer; see the module's docstring. `run` is called once."""
 
     def __init__(
         self,
         options: ProduceOptions,
         on_progress: Callable[[ProduceStatus], None],
-        serve: Serve = serve_apart,
+        serve: Serve = serve_in_child,
     ) -> None:
         self._options = options
         self._context = ProducerContext(options)
         self._plans: list[TopicPlan] = []
         self._lanes: list[Lane] = []
         self._ended: list[LedgerWriter] = []
-        """Of incarnations whose sender died; without end marks until a successor has registered."""
+        """Of incarnations whose sender died; end marks follow once the next one has registered."""
         self._metrics = ProducerMetrics(self._context, serve)
         self._housekeeping = Housekeeping(self._context, self._metrics, on_progress)
 
     async def run(self, stop: asyncio.Event) -> ProduceReport:
-        """Set up, produce, wind up, report."""
+        """Set up, produce, close, report."""
         options = self._options
         with self._metrics.serving():
             async with Admin(options.client) as admin:
@@ -136,14 +136,14 @@ class Producer:
             clean = False
             try:
                 if end > begin:
-                    await before_stop(view.passed(end - 1), stop, grace_seconds=0)
+                    await before_stop(view.wait_until_read(end - 1), stop, grace_seconds=0)
                 await self._run_incarnations(stop, log, view, session.session)
                 await self._note_stamped(log)
                 clean = True
             except MirrortestError as problem:
                 error = problem
             finally:
-                await cancelled(*tasks)
+                await cancel_and_wait(*tasks)
                 await ledger.close()
                 self._housekeeping.load.end(self._housekeeping.incarnation)
                 error = await _closed(log, error, clean=clean)
@@ -195,19 +195,19 @@ class Producer:
     async def _run_incarnations(
         self, stop: asyncio.Event, log: SequenceLog, view: LedgerView, session: str
     ) -> None:
-        hopeless = 0
+        failures = 0
         started = False
         while not stop.is_set():
-            sender = await self._sender(stop, patient=started)
+            sender = await self._sender(stop, retry=started)
             if sender is None:
                 break
             try:
-                begun = await before_stop(
+                registered = await before_stop(
                     self._begin(log, view, sender, session),
                     stop,
                     grace_seconds=self._options.drain_timeout,
                 )
-                if begun is None:
+                if registered is None:
                     what = (
                         "its next incarnation: consumers will not see this producer's end; its "
                         "sequence log is complete"
@@ -218,10 +218,10 @@ class Producer:
                         f"the ledger {self._options.ledger_topic!r} does not take the registration "
                         f"of {what}"
                     )
-                incarnation, born = begun, self._context.clock.now()
+                incarnation, launched_ns = registered, self._context.clock.now()
                 if not started:
                     started = True
-                    self._start(born)
+                    self._start(launched_ns)
                 self._housekeeping.incarnation = incarnation
                 await incarnation.run(stop)
             finally:
@@ -229,28 +229,28 @@ class Producer:
             if incarnation.died is None:
                 return
             self._ended.append(incarnation.ledger_writer)
-            soon = self._context.clock.now() - born < _SOON_NS
-            hopeless = hopeless + 1 if soon and not incarnation.acked else 0
-            if hopeless >= _HOPELESS:
+            short_lived = self._context.clock.now() - launched_ns < _SHORT_LIFE_NS
+            failures = failures + 1 if short_lived and not incarnation.acked else 0
+            if failures >= _MAX_FAILURES:
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_ADMIT_SECONDS):
+                    async with asyncio.timeout(_RECORD_FAILURE_SECONDS):
                         await record_failure(view, incarnation.ledger_writer.registration)
                 raise ClusterError(
-                    f"{incarnation.died}; restarted {hopeless} times without an acknowledgement"
+                    f"{incarnation.died}; restarted {failures} times without an acknowledgement"
                 )
             _log.warning("a new incarnation is needed", reason=incarnation.died)
-        await end_marks(self._ended, stop, grace_seconds=self._options.drain_timeout)
+        await write_end_marks(self._ended, stop, grace_seconds=self._options.drain_timeout)
 
     async def _note_stamped(self, log: SequenceLog) -> None:
-        """Note the topics whose records brokers were found to stamp. Raises SequenceLogError."""
+        """Log which topics' records brokers were found to stamp. Raises SequenceLogError."""
         found = {lane.stream.topic for lane in self._lanes if lane.stamped}
         if found - {plan.topic for plan in self._plans if plan.stamped}:
             await log.revise(_with_stamped(found))
 
     def _start(self, now_ns: int) -> None:
-        """Start the schedules: now, or at the time that is asked for."""
-        context, wanted = self._context, self._options.start_at
-        at_ns = None if wanted is None else wanted.at_ns
+        """Start the schedules: now, or at `--start-at`."""
+        context, requested = self._context, self._options.start_at
+        at_ns = None if requested is None else requested.at_ns
         context.began_ns = now_ns if at_ns is None else at_ns - context.clock.offset_ns
         skipped = 0
         for pace in context.paces.values():
@@ -267,7 +267,7 @@ class Producer:
     async def _begin(
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
     ) -> Incarnation:
-        """Register an incarnation, and reserve its first numbers."""
+        """Register an incarnation, reserve its first numbers, and end the ones before it."""
         options = self._options
         registration = await register(
             view,
@@ -290,7 +290,7 @@ class Producer:
         self._lanes += incarnation.lanes
         incarnation.before_end = partial(self._ask_policies, log)
         await incarnation.ledger_writer.round()
-        # The registration is in the ledger, in front of them: nobody takes the run for over.
+        # The registration precedes these end marks: consumers do not take the run for over.
         while self._ended:
             await self._ended[0].finish(ended=True)
             del self._ended[0]
@@ -298,18 +298,18 @@ class Producer:
         return incarnation
 
     async def _watch_policies(self, log: SequenceLog) -> None:
-        """Ask whether topics have become compacted, from time to time, for ever."""
+        """Check from time to time whether topics have become compacted; for ever."""
         while True:
             await asyncio.sleep(_POLICY_SECONDS)
             await self._ask_policies(log)
 
     async def _ask_policies(self, log: SequenceLog) -> None:
-        """Note topics that have become compacted, in the ledger and in the log.
+        """Record topics that have become compacted, in the ledger and in the log.
 
         Raises SequenceLogError.
         """
         asked = [plan.topic for plan in self._plans if not plan.compacted]
-        new = await become_compacted(lambda: Admin(self._options.client), asked) if asked else []
+        new = await find_compacted(lambda: Admin(self._options.client), asked) if asked else []
         if not new:
             return
         self._plans = [
@@ -332,15 +332,15 @@ class Producer:
             for plan in self._plans
         }
 
-    async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:
-        """Connect; once the run has begun try until it works, None if it is stopped meanwhile."""
+    async def _sender(self, stop: asyncio.Event, *, retry: bool) -> Sender | None:
+        """Connect; with `retry`, until the source answers. None: `stop` was set meanwhile."""
         while True:
             self._metrics.health.beat()
             sender = Sender(self._options.client)
             try:
                 await sender.start()
             except UnreachableError as error:
-                if not patient:
+                if not retry:
                     raise
                 _log.warning("the source does not answer, trying again", reason=str(error))
                 self._housekeeping.fault = f"the source does not answer: {error}"
@@ -373,7 +373,7 @@ class Producer:
         )
 
     def _write_summary(self, session: Session, report: ProduceReport) -> None:
-        """Write the summary into the log's directory; a failure to write it changes no result."""
+        """Write the summary into the log's directory; a failure does not change the result."""
         place = Location.parse(self._options.log_dir).child(*session.folders, SUMMARY_FILE)
         content = json.dumps(report.to_json(), indent=1).encode() + b"\n"
         try:
@@ -388,7 +388,7 @@ class Producer:
 async def _closed(
     log: SequenceLog, error: MirrortestError | None, *, clean: bool
 ) -> MirrortestError | None:
-    """Close the log; the error that ends the run, an earlier one before one of closing."""
+    """Close the log; return the error that ended the run: `error`, or else the log's."""
     try:
         await log.close(clean=clean)
     except SequenceLogError as problem:

@@ -1,7 +1,7 @@
-"""What became of batches: rows for the sequence log, and the numbers of the report.
+"""Records how batches ended: rows for the sequence log, and numbers for the report.
 
-Batches that follow each other in seq and offset become one row, which ends at each minute of
-intended time, where the warm-up ends, and whenever the log is synced.
+Batches that continue each other in seq and offset become one row. A row ends at each minute of
+intended time, at the end of the warm-up, and whenever the log is synced or an interval ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from mirrortest.model.findings import Outcome
-from mirrortest.produce.statistics import Gathered, Tally
+from mirrortest.produce.statistics import BufferedHistogram, Tally
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, exact
 from mirrortest.timing.histogram import Histogram
@@ -38,10 +38,10 @@ _Start: TypeAlias = tuple[Outcome, int, int, int, bool]
 
 @dataclass
 class TopicNumbers:
-    """A topic's numbers: `warm` holds the warm-up, `steady` the rest.
+    """A topic's numbers: `warm` counts the warm-up, `steady` the rest.
 
-    `value_size` is bytes of a record value where all have one size. `ack_latency` (from the actual
-    send) and `schedule_lag` are of both, in ns, for the metrics.
+    `value_size` is bytes of a record value if all have one size. `ack_latency` (from the actual
+    send) and `schedule_lag` cover both tallies, in ns, for the metrics.
     """
 
     lanes: int
@@ -57,8 +57,8 @@ class TopicNumbers:
         """Let both tallies feed the histograms."""
         self.warm, self.steady = (
             Tally(
-                from_sent=Gathered(also=self.ack_latency),
-                schedule_lag=Gathered(also=self.schedule_lag),
+                from_sent=BufferedHistogram(also=self.ack_latency),
+                schedule_lag=BufferedHistogram(also=self.schedule_lag),
             )
             for _ in range(2)
         )
@@ -73,18 +73,18 @@ class TopicNumbers:
 
     @property
     def failures(self) -> Counter[Failure]:
-        """Messages that were not acknowledged, by why."""
+        """Messages that were not acknowledged, by category."""
         return self.warm.failures + self.steady.failures
 
     def flush(self) -> None:
-        """Bring the histograms up to date."""
+        """Bring the metrics' histograms up to date."""
         for tally in (self.warm, self.steady):
             for gathered in (tally.from_sent, tally.schedule_lag):
                 gathered.flush()
 
     @property
-    def whole(self) -> Tally:
-        """The whole run."""
+    def overall(self) -> Tally:
+        """The run, warm-up included."""
         total = Tally()
         total.merge(self.warm)
         total.merge(self.steady)
@@ -93,7 +93,7 @@ class TopicNumbers:
 
 @dataclass(slots=True)
 class _OpenRow:
-    """A row that may still grow; times are the wall's."""
+    """A row that may still grow; times are wall time."""
 
     outcome: Outcome
     seq_lo: int
@@ -105,20 +105,20 @@ class _OpenRow:
     sent: tuple[int, int]
     ended: tuple[int, int]
     latencies: Part | None
-    """Of acknowledged messages, from their intended times."""
+    """Latencies of acknowledged messages, from their intended times."""
 
     @property
-    def next(self) -> _Start:
-        """How messages start that this row can take in."""
+    def continuation(self) -> _Start:
+        """The start of the messages that would continue this row."""
         offset = self.offset_lo + self.count if self.offset_lo >= 0 else -1
         return (self.outcome, self.seq_lo + self.count, offset, self.minute, self.steady)
 
 
 class LaneRecorder:
-    """Takes in the ended batches of one lane.
+    """Records the ended batches of one lane.
 
-    `append` takes rows, `append_arrays` columns, as a sequence log does; `each` says that the log
-    has a row for each message. `warmup` is how many messages of the lane are the warm-up's.
+    `append` takes rows, `append_arrays` columns (see `SequenceLog`). With `per_message`, the log
+    gets a row for each message. The lane's first `warmup` messages are its warm-up.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class LaneRecorder:
         *,
         warmup: int,
         clock: Clock,
-        each: bool,
+        per_message: bool,
         append: Callable[[list[Row]], None],
         append_arrays: Callable[[Columns], None],
     ) -> None:
@@ -136,12 +136,12 @@ class LaneRecorder:
         self._numbers = numbers
         self._warmup = warmup
         self._clock = clock
-        self._each = each
+        self._per_message = per_message
         self._append = append
         self._append_arrays = append_arrays
         self._open: _OpenRow | None = None
 
-    def ended(
+    def record_outcome(
         self,
         flight: Flight,
         outcome: Outcome,
@@ -149,13 +149,13 @@ class LaneRecorder:
         ended: int,
         failure: Failure | None = None,
     ) -> None:
-        """A batch has its outcome; `ended` is when, monotonic ns, `failure` why it has no ack."""
+        """Record a batch's outcome at `ended` (monotonic ns); `failure` is why it has no ack."""
         self._numbers.wire_bytes += flight.wire_bytes
         self._numbers.batches += 1
         for lo, hi in self._pieces(flight):
             intended = flight.intended[lo:hi]
             first = intended.item(0)
-            # Intended times never fall: where the ends are the same, all are.
+            # Intended times never decrease: if the first and the last are equal, all are.
             latency = ended - (first if first == intended.item(-1) else intended)
             steady = flight.index_lo + lo >= self._warmup
             tally = self._numbers.steady if steady else self._numbers.warm
@@ -175,7 +175,7 @@ class LaneRecorder:
         intended, wall, count = flight.intended, flight.wall_offset_ns, flight.count
         warm = self._warmup - flight.index_lo
         cuts = {warm} if 0 < warm < count else set()
-        # Intended times never fall: those in between are in the minute of both ends.
+        # Intended times never decrease: if both ends are in one minute, all are.
         if (intended.item(0) + wall) // _MINUTE != (intended.item(-1) + wall) // _MINUTE:
             cuts.update((np.flatnonzero(np.diff((intended + wall) // _MINUTE)) + 1).tolist())
         return pairwise((0, *sorted(cuts), count)) if cuts else ((0, count),)
@@ -223,7 +223,7 @@ class LaneRecorder:
         steady = tally is self._numbers.steady
         start = (outcome, flight.seq_lo + lo, offset, first // _MINUTE, steady)
         row = self._open
-        if row is not None and row.next == start:
+        if row is not None and row.continuation == start:
             row.count += count
             row.intended = (row.intended[0], last)
             row.sent = (row.sent[0], sent_wall)
@@ -234,11 +234,11 @@ class LaneRecorder:
         latencies = None
         if outcome is Outcome.ACKED:
             latencies = tally.from_intended.begin()
-            # Before the log is asked to take anything: what it refuses is counted all the same.
+            # Before the log gets anything: messages that it refuses are counted all the same.
             latencies.add(latency, count)
         times = (first, last), (sent_wall, sent_wall), (ended_wall, ended_wall)
         piece = _OpenRow(*start, count, *times, latencies)
-        if self._each:
+        if self._per_message:
             self._append_arrays(exact(self._row(piece), intended=intended + wall))
             return
         self.close_row()

@@ -1,9 +1,9 @@
-"""Registering an incarnation: write a registration into the ledger, read back, the first one wins.
+"""Registers an incarnation: writes a registration and reads the ledger back; the first one wins.
 
-A registration closes the incarnation before it at that one's reserved marks. That one may still be
-alive: it reads the ledger back after each reservation, before it uses the numbers, and ends when
-it finds the registration. So its marks are final as soon as the registration has an offset; if they
-moved while it was on its way, it is written once more with the right ones.
+A registration closes the previous incarnation at its reserved marks. That incarnation may still be
+running: it reads the ledger back after each reservation, before it uses the numbers, and ends when
+it finds the registration. So its marks are final as soon as the registration has an offset. If they
+changed while the registration was written, it is written again with the final marks.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ async def register(
 ) -> Registration:
     """Register the next free incarnation for these lanes (topic -> lanes).
 
-    It is greater than `above`, too, which the ledger need not know: its topic may be another one.
-    The view must be read up to the ledger's end, and be followed. `before` is the incarnation that
-    this process had before, if any: only a new process takes over from another one.
+    Its number is also greater than `above`, which a recreated ledger may lack. The view must have
+    read the ledger to its end, and be followed. `before` is this process's previous incarnation, if
+    any: only a new process takes over from another one.
 
     Raises:
         FencedError: another process has taken over from the incarnation `before`.
     """
     incarnation = above
     while True:
-        # In a topic that was created again registrations of before could be missing.
+        # A recreated topic may lack earlier registrations.
         await view.restore()
         if before is not None:
             view.check_fence(before)
@@ -74,9 +74,9 @@ async def register(
 
 
 async def publish_closed(view: LedgerView, registration: Registration) -> None:
-    """Write the last word on the lanes of earlier incarnations that only a registration has closed.
+    """Write a final record for each lane that only a registration has closed.
 
-    Their own last records could be displaced in the ledger's copy by older ones (`ledger_parts`).
+    In the ledger's copy older records could displace the lane's own last one (`ledger_parts`).
     """
     await view.write(
         *(
@@ -88,9 +88,9 @@ async def publish_closed(view: LedgerView, registration: Registration) -> None:
 
 
 async def record_failure(view: LedgerView, registration: Registration) -> None:
-    """Have consumers know that nothing more comes, though more was to come.
+    """Mark a registration as failed: no more messages come, though more were due.
 
-    They need not wait for ever, and do not take the run for complete.
+    Then consumers do not wait for ever, and do not take the run for complete.
     """
     failed = replace(registration, failed=True)
     await view.write((registration_key(failed), registration_value(failed)))

@@ -1,4 +1,4 @@
-"""Counts and latencies of a topic, of the whole run and of its steady state."""
+"""Counts and latencies of messages, in tallies that can be merged."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 
-_GATHERED = 1 << 13
+_PORTION = 1 << 13
 
 
-class _Portions(ABC):
-    """Values that are counted in a few large portions: small batches cost next to nothing."""
+class _ValueBuffer(ABC):
+    """Collects values and counts them in a few large portions, so small batches cost little."""
 
     __slots__ = ("_repeated", "_waiting", "_work")
 
@@ -40,10 +40,10 @@ class _Portions(ABC):
 
     @abstractmethod
     def take(self, counted: Counted) -> None:
-        """Take a portion that is counted."""
+        """Add values that are counted already."""
 
     def add(self, values_ns: NDArray[np.int64] | int, count: int) -> None:
-        """Take `count` values, or one that so many have in common, which costs no more than once.
+        """Add `count` values: an array, or one value that all have, at the cost of one.
 
         An array must not change afterwards.
         """
@@ -53,11 +53,11 @@ class _Portions(ABC):
         else:
             self._waiting.append(values_ns)
             self._work += count
-        if self._work >= _GATHERED:
+        if self._work >= _PORTION:
             self.flush()
 
     def flush(self) -> None:
-        """Count what waits."""
+        """Count the collected values."""
         self._work = 0
         if waiting := self._waiting:
             self._waiting = []
@@ -67,8 +67,8 @@ class _Portions(ABC):
             self.take(Counted.repeated(repeated))
 
 
-class Gathered(_Portions):
-    """A histogram that is filled in portions. `also` is another one that gets the same values."""
+class BufferedHistogram(_ValueBuffer):
+    """A histogram that is filled in portions; `also` is another one that gets the same values."""
 
     __slots__ = ("_all", "_histogram", "_parts")
 
@@ -80,62 +80,61 @@ class Gathered(_Portions):
 
     @property
     def histogram(self) -> Histogram:
-        """All values taken so far, those of open parts too."""
+        """The histogram of all values so far, those of open parts included."""
         self.flush()
         return self._histogram
 
     def take(self, counted: Counted) -> None:
-        """Take a portion that is counted."""
+        """Add values that are counted already."""
         for histogram in self._all:
             histogram.take(counted)
 
     def flush(self) -> None:
-        """Count what waits, here and in open parts."""
+        """Count the collected values, here and in open parts."""
         super().flush()
         for part in self._parts:
             part.flush()
 
     def begin(self) -> Part:
-        """Open a part: its values are taken here, and wanted apart as well."""
+        """Open a part: its values count here, and are also returned when it closes."""
         part = Part(self)
         self._parts.add(part)
         return part
 
     def end(self, part: Part) -> Sparse:
-        """Close a part: what it holds."""
+        """Close a part; return its values."""
         part.flush()
         self._parts.discard(part)
         return sparse_of(part.portions)
 
 
-class Part(_Portions):
-    """Values of a `Gathered` that are wanted apart, counted once for both."""
+class Part(_ValueBuffer):
+    """Values of a `BufferedHistogram` that are also needed alone; they are counted once."""
 
     __slots__ = ("_whole", "portions")
 
-    def __init__(self, whole: Gathered) -> None:
+    def __init__(self, parent: BufferedHistogram) -> None:
         super().__init__()
-        self._whole = whole
+        self._whole = parent
         self.portions: list[Counted] = []
 
     def take(self, counted: Counted) -> None:
-        """Take a portion that is counted."""
+        """Add values that are counted already."""
         self._whole.take(counted)
         self.portions.append(counted)
 
     def close(self) -> Sparse:
-        """Take no more: the filled buckets."""
+        """Close the part; return its filled buckets."""
         return self._whole.end(self)
 
 
 @dataclass
 class Tally:
-    """Messages by outcome; of the acknowledged ones their bytes, times and latencies (ns).
+    """Messages by outcome, with the bytes and latencies (ns) of the acknowledged ones.
 
-    `failures` are the messages without an acknowledgement, by why.
-
-    `first_ns` is when the first message was meant to be sent, `last_ns` when the last end was
-    learnt, both monotonic.
+    `schedule_lag` (ns) is of all messages. `failures` counts messages without an acknowledgement,
+    by category. `first_ns` is the first intended time, `last_ns` when the last outcome came, both
+    monotonic.
     """
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
@@ -143,9 +142,9 @@ class Tally:
     value_bytes: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
-    from_intended: Gathered = field(default_factory=Gathered)
-    from_sent: Gathered = field(default_factory=Gathered)
-    schedule_lag: Gathered = field(default_factory=Gathered)
+    from_intended: BufferedHistogram = field(default_factory=BufferedHistogram)
+    from_sent: BufferedHistogram = field(default_factory=BufferedHistogram)
+    schedule_lag: BufferedHistogram = field(default_factory=BufferedHistogram)
 
     @property
     def records(self) -> int:
@@ -154,7 +153,7 @@ class Tally:
 
     @property
     def seconds(self) -> float:
-        """From the first intended time to the last end."""
+        """Seconds from the first intended time to the last outcome."""
         if self.first_ns is None or self.last_ns is None:
             return 0.0
         return max(0, self.last_ns - self.first_ns) / SECOND_NS
@@ -170,12 +169,12 @@ class Tally:
         return self.value_bytes / MIB / self.seconds if self.seconds else 0.0
 
     def span(self, first_ns: int, last_ns: int) -> None:
-        """Stretch the time that it is about."""
+        """Extend the time that the tally covers."""
         self.first_ns = first_ns if self.first_ns is None else min(self.first_ns, first_ns)
         self.last_ns = last_ns if self.last_ns is None else max(self.last_ns, last_ns)
 
     def merge(self, other: Tally) -> None:
-        """Add what another one counted."""
+        """Add another tally."""
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
         self.failures += other.failures
@@ -187,7 +186,7 @@ class Tally:
         self.schedule_lag.histogram.merge(other.schedule_lag.histogram)
 
     def to_json(self) -> SentFigures:
-        """For the summary; latencies in seconds."""
+        """The figures for the summary; latencies are in seconds."""
         return {
             "records": self.records,
             "acked": self.outcomes[Outcome.ACKED],
@@ -206,12 +205,12 @@ class Tally:
 
 
 def by_name(failures: Mapping[Failure, int]) -> dict[str, int]:
-    """The counts of categories, in their order."""
+    """Category -> count, in the order of `Failure`, without zeros."""
     return {failure.value: failures[failure] for failure in Failure if failures.get(failure)}
 
 
 def quantiles(histogram: Histogram) -> dict[str, float | int]:
-    """Average, greatest and quantiles in seconds; empty where nothing was measured."""
+    """Average, maximum and quantiles in seconds, and negative values; empty without values."""
     if not histogram.count:
         return {}
     return {
@@ -223,7 +222,7 @@ def quantiles(histogram: Histogram) -> dict[str, float | int]:
 
 
 def merged(tallies: Iterable[Tally]) -> Tally:
-    """All of them as one."""
+    """The sum of several tallies."""
     total = Tally()
     for tally in tallies:
         total.merge(tally)

@@ -1,4 +1,4 @@
-"""Which topics and lanes a producer writes: checked against the cluster before anything starts."""
+"""The topics and lanes that a producer writes, compared with the cluster before it starts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mirrortest.produce.options import ProduceOptions
 
 
-_ASKING_SECONDS = 3.0
+_ANSWER_SECONDS = 3.0
 
 
 class TopicAdmin(Protocol):
-    """What is asked of the cluster (`kafka.admin.Admin`)."""
+    """The interface of the cluster (`kafka.admin.Admin`)."""
 
     async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each topic has; those that do not exist are left out."""
+        """The partition count of each topic; those that do not exist are left out."""
 
     async def create_topics(
         self,
@@ -35,22 +35,21 @@ class TopicAdmin(Protocol):
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> set[str]:
-        """Make topics (name -> partitions); the names of those that are new."""
+        """Create topics (name -> partitions); return the names of those that are new."""
 
     async def topic_config(self, topic: str) -> dict[str, str]:
-        """A topic's whole configuration, defaults included."""
+        """A topic's configuration, defaults included."""
 
 
 @dataclass(frozen=True)
 class TopicPlan:
     """A topic and its lanes: message i goes to lane ``lanes[i % len(lanes)]``.
 
-    There is one lane for each partition of the *destination*'s topic; `partitions` are those of
-    the source's where the default partitioner puts the lanes' keys. With `only_partition` there
-    are just the lanes that go to this one of the source's. `max_batch_bytes` is the
-    largest batch that the topic takes; `compacted` is whether its cleanup policy compacts it,
-    `stamped` whether brokers stamp its records (`message.timestamp.type=LogAppendTime`), or nobody
-    will know.
+    There is one lane for each partition of the *destination* topic. `partitions` are the source
+    partitions that the default partitioner chooses for the lanes' keys. `only_partition` leaves
+    only the lanes that go to this source partition. `max_batch_bytes` is the largest batch that the
+    topic accepts. `compacted`: its cleanup policy compacts it. `stamped`: brokers stamp its records
+    (`message.timestamp.type=LogAppendTime`), or this producer cannot find out.
     """
 
     topic: str
@@ -66,24 +65,28 @@ class TopicPlan:
         """The lanes' numbers."""
         lanes = lane_numbers(self.destination_partitions)
         only = self.only_partition
-        return lanes if only is None else tuple(lane for lane in lanes if self._of(lane) == only)
+        return (
+            lanes
+            if only is None
+            else tuple(lane for lane in lanes if self._partition_of(lane) == only)
+        )
 
     @cached_property
     def partitions(self) -> tuple[int, ...]:
         """The source partition of each lane."""
-        return tuple(map(self._of, self.lanes))
+        return tuple(map(self._partition_of, self.lanes))
 
-    def _of(self, lane: int) -> int:
+    def _partition_of(self, lane: int) -> int:
         return partition_of(lane_key(lane), self.source_partitions)
 
 
 async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicPlan]:
-    """Look the topics up, make those that are missing if that is asked for.
+    """Look up the topics, and create those that are missing with `--create-topics`.
 
     Raises:
         TopicMissingError: a topic does not exist.
-        PartitionCountError: a topic has another partition count than asked for, or lacks the
-            partition that all messages are to go to.
+        PartitionCountError: a topic has another partition count than requested, or no lane goes to
+            the partition of `--only-partition`.
         ClusterError: the cluster does not answer, or refuses.
     """
     counts = await admin.partition_counts(options.topics)
@@ -114,7 +117,7 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
             topic,
             counts[topic],
             options.destination_partitions or counts[topic],
-            *await _configured(admin, topic, hidden=client.acks == 0 or client.portable),
+            *await _read_configuration(admin, topic, hidden=client.acks == 0 or client.portable),
             only_partition=options.only_partition,
         )
         for topic in options.topics
@@ -138,27 +141,27 @@ def _why_no_lane(plan: TopicPlan, where: str) -> str:
     )
 
 
-async def become_compacted(
+async def find_compacted(
     connect: Callable[[], AbstractAsyncContextManager[TopicAdmin]], topics: Collection[str]
 ) -> list[str]:
-    """The topics among these that are compacted by now; none if nobody answers within seconds."""
+    """Find which of these topics are compacted now; after an error, those found so far."""
     found = []
     with contextlib.suppress(ClusterError, TimeoutError):
-        async with asyncio.timeout(_ASKING_SECONDS), connect() as admin:
+        async with asyncio.timeout(_ANSWER_SECONDS), connect() as admin:
             for topic in topics:
-                _, compacted, _ = await _configured(admin, topic)
+                _, compacted, _ = await _read_configuration(admin, topic)
                 found += [topic] if compacted else []
     return found
 
 
-async def _configured(
+async def _read_configuration(
     admin: TopicAdmin, topic: str, *, hidden: bool = False
 ) -> tuple[int, bool, bool]:
     """The topic's `max.message.bytes`, and whether it is compacted and brokers stamp its records.
 
-    Kafka's defaults where they are kept secret: who may write to a topic need not be allowed to
-    read its configuration. Whether brokers stamp its records shows in their answers, too, if it is
-    not `hidden` from this client: then they are said to.
+    Kafka's defaults if the configuration may not be read: permission to write to a topic does not
+    include it. Brokers' answers also show whether they stamp records, unless these are `hidden`
+    from this client: then they are taken to stamp them.
     """
     try:
         configuration = await admin.topic_config(topic)

@@ -1,9 +1,9 @@
-"""Specifications of Trogdor's workloads, read as a workload of ours.
+"""Imports specifications of Trogdor's workloads as workloads of mirrortest.
 
 Trogdor is Apache Kafka's own framework for load and faults; a specification is JSON, as its
-`createTask` takes it. Rates and numbers of messages are of all its topics together there, and of
-each topic here. What has no counterpart is a remark, with the reason; none repeats a value of a
-client property, which may be a secret.
+`createTask` takes it. Trogdor's rates and numbers of messages are for all topics together,
+mirrortest's for each topic. Fields without a counterpart become remarks with the reason. No remark
+repeats the value of a client property, which may be a secret.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OPTIONS = {"acks": "acks", "compression.type": "compression", "linger.ms": "lin
 _LONG_ID = 80
 """Bytes of a producer's id with a long name."""
 _WINDOW_MS = 100
-"""Trogdor's window where none is given."""
+"""Trogdor's default window."""
 
 
 class Imported(NamedTuple):
-    """A workload as a document, and what of the specification it has not."""
+    """A workload as a document, and remarks on what it lacks of the specification."""
 
     document: dict[str, Any]
     remarks: list[str]
@@ -47,7 +47,7 @@ def import_trogdor(text: str, *, where: str, now_ns: int) -> Imported:
     """Read a specification: ProduceBench, ConfigurableProducer, RoundTripWorkload, ConsumeBench.
 
     Raises:
-        UsageError: it is none of these, or has a wrong value; `where` is in front.
+        UsageError: it is none of these, or has a wrong value; the text begins with `where`.
     """
     try:
         # Trogdor's own examples have comments.
@@ -62,7 +62,7 @@ def import_trogdor(text: str, *, where: str, now_ns: int) -> Imported:
 
 
 class _Table:
-    """An object of the specification; each field is taken from it once."""
+    """An object of the specification; it notes which of its fields were read."""
 
     def __init__(self, found: Any, where: str) -> None:
         if not isinstance(found, dict):
@@ -73,28 +73,28 @@ class _Table:
         self._tables: dict[str, _Table] = {}
 
     def has(self, name: str) -> bool:
-        """Whether there is such a field."""
+        """Whether the object has this field."""
         return name in self._fields
 
     def all(self) -> dict[str, Any]:
-        """All fields, which have names of their own."""
+        """All fields, for an object whose field names are data."""
         self._taken |= self._fields.keys()
         return self._fields
 
     def take(self, name: str) -> Any:
-        """A field's value; None where it is null or absent."""
+        """A field's value; None if it is null or absent."""
         self._taken.add(name)
         return self._fields.get(name)
 
     def text(self, name: str) -> str:
-        """A text; empty where it is absent."""
+        """A field's text; empty if it is absent."""
         value = self.take(name)
         if not isinstance(value, str | None):
             raise UsageError(f"{self.where}: {name}: must be a text")
         return value or ""
 
     def number(self, name: str, *, default: int = 0, least: int | None = None) -> Fraction:
-        """A number."""
+        """A field's number; `default` if it is absent."""
         value = self.take(name)
         if value is None:
             return Fraction(default)
@@ -105,13 +105,15 @@ class _Table:
         return Fraction(value)
 
     def table(self, name: str) -> _Table:
-        """An object; without fields where it is absent."""
+        """A field's object; without fields if it is absent."""
         found = _Table(self.take(name) or {}, f"{self.where}: {name}")
         return self._tables.setdefault(name, found)
 
-    def rest(self) -> list[str]:
-        """The fields that nothing has taken, also in tables."""
-        below = [f"{name}.{each}" for name, table in self._tables.items() for each in table.rest()]
+    def unread(self) -> list[str]:
+        """The fields that were not read, nested ones included."""
+        below = [
+            f"{name}.{each}" for name, table in self._tables.items() for each in table.unread()
+        ]
         return [*sorted(self._fields.keys() - self._taken), *below]
 
 
@@ -123,7 +125,7 @@ class _Import:
         self._remarks: list[str] = []
 
     def imported(self) -> Imported:
-        """Read all of it."""
+        """Read the specification."""
         spec = self._spec
         kind = spec.text("class").rpartition(".")[2]
         readers: dict[str, Callable[[], None]] = {
@@ -145,7 +147,7 @@ class _Import:
                 self._remark(node, "start the command on that machine")
         readers[kind]()
         self._times()
-        for name in spec.rest():
+        for name in spec.unread():
             self._remark(name, "not a field that is read of this class")
         value_of(self._document, WholeWorkload, spec.where)
         return Imported(self._document, self._remarks)
@@ -237,10 +239,10 @@ class _Import:
             self._document["duration"] = exact_duration(int(duration * MILLISECOND_NS))
 
     def _several_topics(self, name: str) -> None:
-        """Topics with a rate and a number of messages that they share."""
+        """Read topics that share a rate and a number of messages."""
         spec = self._spec
         count = len(self._topics(name))
-        # Never less than a message in each of Trogdor's windows.
+        # Trogdor sends at least one message in each of its windows.
         rate = max(spec.number("targetMessagesPerSec"), Fraction(1000, _WINDOW_MS))
         self._document["throughput"] = float(rate / count)
         most = spec.number("maxMessages")
@@ -252,7 +254,7 @@ class _Import:
             self._remark("maxMessages", f"{int(each * count):,}, so that all topics get as many")
 
     def _topics(self, name: str) -> list[str]:
-        """The topics' names; how they are created goes into the document."""
+        """Read the topics, and how they are created; return their names."""
         topics = self._spec.table(name)
         if not topics.all():
             raise UsageError(f"{topics.where}: must name at least one topic")
@@ -298,20 +300,22 @@ class _Import:
     def _throughput(self, spec: _Table) -> None:
         kind = spec.text("type")
         window = spec.number("windowSizeMs")
-        a_second = Fraction(1000) / (window if window > 0 else _WINDOW_MS)
+        windows_per_second = Fraction(1000) / (window if window > 0 else _WINDOW_MS)
         if kind == "constant":
-            count = spec.number("messagesPerWindow") * a_second or spec.number("messagesPerSecond")
+            count = spec.number("messagesPerWindow") * windows_per_second or spec.number(
+                "messagesPerSecond"
+            )
             self._document["throughput"] = float(count) if count > 0 else -1
             return
         if kind != "gaussian":
             raise UsageError(f"{spec.where}: type {kind!r}: use constant or gaussian")
         # The second names are those of Trogdor's own example.
-        mean = spec.number("messagesPerWindowAverage", least=0) * a_second
+        mean = spec.number("messagesPerWindowAverage", least=0) * windows_per_second
         mean = mean or spec.number("messagesPerSecondAverage", least=0)
-        deviation = spec.number("messagesPerWindowDeviation", least=0) * a_second
+        deviation = spec.number("messagesPerWindowDeviation", least=0) * windows_per_second
         deviation = deviation or spec.number("messagesPerSecondDeviation", least=0)
         windows = spec.number("windowsUntilRateChange", least=1, default=1)
-        every = exact_duration(int(windows * 1000 / a_second * MILLISECOND_NS))
+        every = exact_duration(int(windows * 1000 / windows_per_second * MILLISECOND_NS))
         shape = f"gaussian({_shown(mean)}, {_shown(deviation)}, every={every})"
         self._document["throughput"] = shape
 
@@ -360,7 +364,7 @@ class _Import:
             )
 
     def _choice(self, spec: _Table) -> None:
-        """Several generators, of which only the sizes are taken."""
+        """Read several generators; only their sizes are used."""
         parts = []
         for found in spec.take("components") or ():
             component = _Table(found, f"{spec.where}: components")
@@ -373,7 +377,7 @@ class _Import:
         self._remark("valueGenerator", "of its components the sizes are taken, not what is in them")
 
     def _client(self, name: str) -> None:
-        """Client properties: those that a load depends on, and where the others belong."""
+        """Read the client properties of the load; remarks name the option for the others."""
         properties = dict(self._spec.table("commonClientConf").all())
         elsewhere = list(properties)
         own = self._spec.table(name).all()

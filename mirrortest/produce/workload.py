@@ -1,7 +1,7 @@
-"""What a load is, as one value: its topics, rate, sizes, batches, payload and how it is sent.
+"""A load as one value: its topics, rate, sizes, batches, payload and how it is sent.
 
-On the command line and in a file it is spelled alike: a key of `--workload FILE` is the name of an
-option. Connections, names and places for logs are no part of it.
+The command line and files use the same names: a key of `--workload FILE` is the name of an option.
+Connections, names and log directories are not part of a load.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from mirrortest.wire.payload import MAX_SIZE, MOST_COMPRESSIBLE
 
 _HIGHEST_SEED = (1 << 63) - 1
 _UNLIMITED = -1
-_SIZE = 1000
+_DEFAULT_SIZE = 1000
 _DELIMITER = re.compile(r"([^\\]|\\[\\0nrt]|\\x[0-9A-Fa-f]{2})+", re.DOTALL)
 
 
@@ -82,7 +82,7 @@ def _parse_batch(text: str, *, option: str) -> int | Gaussian:
 
 @dataclass(frozen=True)
 class StartTime:
-    """When a schedule begins: at a time (ns since the epoch), or `after_ns` from now on."""
+    """When a schedule begins: at a time (ns since the epoch), or `after_ns` from now."""
 
     text: str
     at_ns: int | None = None
@@ -93,7 +93,7 @@ class StartTime:
 
     @property
     def shown(self) -> str:
-        """The time for people, in UTC; as typed while it is relative."""
+        """The time as text, in UTC; as typed while it is relative."""
         if self.at_ns is None:
             return self.text
         return datetime.fromtimestamp(self.at_ns / 1e9, UTC).isoformat(timespec="milliseconds")
@@ -148,7 +148,7 @@ def _parse_delimiter(text: str, *, option: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Sending:
-    """Client properties that have options of their own, which win over --command-property."""
+    """Client properties with options of their own, which override --command-property."""
 
     acks: str | None = option(
         None,
@@ -169,12 +169,12 @@ class Sending:
 
     @classmethod
     def of(cls, client: ClientConfig) -> Self:
-        """How a client sends."""
+        """The values in a client's configuration."""
         acks = "all" if client.acks == -1 else str(client.acks)
         return cls(acks=acks, compression=client.compression_type, linger_ms=client.linger_ms)
 
     def properties(self) -> Iterator[str]:
-        """Those that are given, as Kafka names them."""
+        """The given properties as KEY=VALUE, with Kafka's names."""
         for key, value in (
             ("acks", self.acks),
             ("compression.type", self.compression),
@@ -186,11 +186,11 @@ class Sending:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What producers send together to each of some topics, and when.
+    """What all producers of a load together send to each topic, and when.
 
     `throughput` is messages/s or a shape (None: unlimited); `num_records` and `warmup_records` are
-    of each topic. `message_size` is bytes of record value; durations are ns.
-    `destination_partitions` is None where the destination's topics have as many partitions as the
+    for each topic. `message_size` is bytes of record value; durations are ns.
+    `destination_partitions` is None if the destination's topics have as many partitions as the
     source's.
 
     Raises:
@@ -235,7 +235,7 @@ class Workload:
         env=True,
     )
     message_size: int | SizeShape = option(
-        _SIZE,
+        _DEFAULT_SIZE,
         "Size of a message's value, its header included: 900, 64KiB. Or a shape: "
         "gaussian(512, 100, every=100), uniform(100, 1kB), choice(100:0.9, 10kB:0.1), file(FILE).",
         kind=Kind(_parse_message_size, metavar="SIZE|SHAPE"),
@@ -292,7 +292,7 @@ class Workload:
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
+        """Check the values."""
         if not self.topics:
             raise UsageError("no topic is given: use --topics NAME[,NAME...]")
         if len(set(self.topics)) < len(self.topics):
@@ -325,7 +325,7 @@ class Workload:
 
     @property
     def shown_throughput(self) -> str:
-        """The rate for people."""
+        """The rate as text."""
         if isinstance(self.throughput, Shape):
             return str(self.throughput)
         return "unlimited" if self.throughput is None else f"{self.throughput:g}/s"
@@ -336,7 +336,7 @@ class Workload:
                 "--payload-file: the messages' ids must be in headers: add --form headers"
             )
         for name, changed in (
-            ("--message-size", self.message_size != _SIZE),
+            ("--message-size", self.message_size != _DEFAULT_SIZE),
             ("--payload-compressibility", self.payload_compressibility > 0),
         ):
             if changed:
@@ -347,7 +347,7 @@ class Workload:
             raise UsageError("--warmup-records must not be negative")
         if not self.warmup_records or isinstance(self.throughput, Replay):
             return
-        # With numpy, which help must not wait for.
+        # Imports numpy, which --help must not wait for.
         from mirrortest.produce.pace import planned_messages  # noqa: PLC0415
 
         planned = planned_messages(self)
@@ -385,13 +385,13 @@ def _load_property(text: str, *, option: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class WholeWorkload(Sending, NewTopics, Workload):
-    """All that a load is, as a file and every result have it."""
+    """A complete load, as in a workload file and in each result."""
 
     command_property: list[str] | None = option(
         None, "A client property that the load depends on.", kind=Kind(_load_property)
     )
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
+        """Check the values."""
         Workload.__post_init__(self)
         NewTopics.__post_init__(self)

@@ -1,7 +1,7 @@
-"""`python -m mirrortest.reconcile.archive` makes the archive of `kept_classes`.
+"""`python -m mirrortest.reconcile.archive` writes the archive of Spark's classes (`kept_classes`).
 
-Once for each Java and each Spark, by reconciling a small run of its own; from then on every start
-finds it.
+Once for each Java and each Spark, it reconciles a small run of its own; from then on every start
+uses the archive.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write_archive() -> Path:
 
 
 async def _write(logs: Path) -> None:
-    """A run in which something of everything went wrong."""
+    """Write the logs of a small run with many kinds of findings."""
     streams = [StreamId("t", _RUN, "p", 1, lane) for lane in range(2)]
     sent: list[Row] = []
     seen: list[Row] = []

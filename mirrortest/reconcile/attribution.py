@@ -1,8 +1,7 @@
-"""Who lost it: for each message that is missing, how far it is known to have come; pure.
+"""How far each missing message is known to have come; pure functions.
 
-What the source observers' logs say (`Plan.observed`), what the producers were acknowledged, and
-what was found in the destination where no consumer had read (`lookup`) are brought together.
-Nothing here changes a verdict.
+They combine the source observers' logs (`Plan.observed`), the producers' acknowledgements, and what
+`lookup` found in the destination at offsets that no consumer had read. They never change a verdict.
 """
 
 from __future__ import annotations
@@ -36,17 +35,17 @@ class Attribution(StrEnum):
     """How far a missing message came."""
 
     NEVER_IN_SOURCE = "never in the source log"
-    """Acknowledged, and not in the log that acknowledged it: observers saw earlier messages of its
-    stream there, and one claimed it lost (overdue, with the source read to its end), or observers
-    read its offset and saw later messages of its stream."""
+    """Acknowledged, but not in the log that acknowledged it. Observers saw earlier messages of its
+    stream there. And one claimed it lost (overdue, with the source read to its end), or they read
+    its offset and saw later messages of its stream."""
     NOT_MIRRORED = "in the source and not mirrored"
-    """An observer saw it in the source; it is not in the destination."""
+    """A source observer saw it; it is not in the destination."""
     NOT_CONSUMED = "mirrored and not consumed"
-    """It stands in the destination, at an offset that no consumer read."""
+    """It is in the destination, at an offset that no consumer read."""
     ACKNOWLEDGED = "acknowledged, not observed in the source"
-    """The source acknowledged it; no observer read the place where it stood then."""
+    """The producer's log has its acknowledgement; observers neither saw it nor prove it absent."""
     UNKNOWN = "unknown"
-    """Nothing but the ledger's word, or it may stand where nobody could look."""
+    """Only the ledger records its acknowledgement, not a complete producer's log."""
 
 
 ATTRIBUTED = VERDICTS[:3]
@@ -54,16 +53,16 @@ _PHRASES = [each.value for each in Attribution]
 _NOT_ATTRIBUTED = len(_PHRASES)
 
 
-class Looking(NamedTuple):
-    """Where was looked for what is missing.
+class Evidence(NamedTuple):
+    """Evidence of how far missing messages came.
 
     Attributes:
         source_read: by topic and source partition, the offsets that observers read, as ranges in
-            order; not of a topic that is compacted.
-        one_log: the topics of whose source all observers read one and the same log: of others
-            nothing is known to be absent.
-        found: what stands in the destination where no consumer read; None: nobody looked.
-        incomplete: topics of which not every such offset could be looked at.
+            order; without compacted topics.
+        one_log: the topics of which all observers read one and the same source log; only in these
+            can a message be proven absent.
+        found: what is in the destination where no consumer read; None: it was not searched.
+        incomplete: topics of which not every such offset could be read.
     """
 
     source_read: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
@@ -73,10 +72,10 @@ class Looking(NamedTuple):
 
 
 class Attributed(NamedTuple):
-    """Numbers not delivered, by verdict and attribution.
+    """Undelivered numbers, by verdict and attribution.
 
-    `straddling`: some chain of acknowledged messages lies on both sides of a bound of what was
-    read, and nobody can say which of its numbers do.
+    `straddling`: some chain of acknowledged messages crosses a bound of what was read, so it is
+    unknown which of its numbers were read.
     """
 
     table: pa.Table
@@ -84,7 +83,7 @@ class Attributed(NamedTuple):
 
 
 def assumed(judgement: Judgement) -> pa.Table:
-    """What was not delivered, where nobody has looked any further."""
+    """What was not delivered, attributed without observers' logs and without a look-up."""
     found = result_tables.absent(judgement.judged)
     nowhere = np.zeros(len(found.rank), dtype=bool)
     phrase = _phrase_of(found.rank, found.logged, nowhere, nowhere, nowhere, ~nowhere)
@@ -92,9 +91,9 @@ def assumed(judgement: Judgement) -> pa.Table:
 
 
 def unattributed(judgement: Judgement) -> pa.Table:
-    """What was not delivered, for `attribute`: as rows of `intervals` of the kind `found`.
+    """What was not delivered, for `attribute`: `INTERVALS` rows of kind `found`.
 
-    `findings` is the rank of the verdict, `outcome` is 1 where a log has the acknowledgement.
+    `findings` is the rank of the verdict; `outcome` is 1 where a log has the acknowledgement.
     """
     found = result_tables.absent(judgement.judged)
     code = found.rank * 2 + found.logged
@@ -109,23 +108,22 @@ def unattributed(judgement: Judgement) -> pa.Table:
     )
 
 
-def attribute(rows: StreamRows, looking: Looking) -> Attributed:
-    """Say of what is missing how far it came.
+def attribute(rows: StreamRows, evidence: Evidence) -> Attributed:
+    """Determine how far each missing message came.
 
-    A topic never becomes again what it was before it was recreated: between two messages of a
-    stream that stood in one log, all were acknowledged by that log. A claim is one of the log that
-    the observer read then.
+    A recreated topic never gets its old log back. So if two messages of a stream are in one log,
+    that log acknowledged all messages between them. A claim is about the log that the observer was
+    reading.
 
-    Of the rows those `found` are what is missing (`unattributed`), those `sent` are the
-    producers', those `seen` and `claimed` the observers'; `expired` ones are in the destination
-    where no consumer read.
+    By kind, rows are: `found`: what is missing (`unattributed`); `sent`: the producers'; `seen` and
+    `claimed`: the observers'; `expired`: what is in the destination where no consumer read.
     """
     missing, sent = rows.of(Kind.FOUND), rows.of(Kind.SENT)
     concerned = np.zeros(len(rows.streams), dtype=bool)
     concerned[rows.stream[missing]] = True
-    looked_for, straddling = _looked_for(rows, sent[concerned[rows.stream[sent]]], looking)
+    looked_for, straddling = _looked_for(rows, sent[concerned[rows.stream[sent]]], evidence)
     streams = rows.streams
-    comparable = np.array([topic in looking.one_log for topic in streams.topics], dtype=bool)
+    comparable = np.array([topic in evidence.one_log for topic in streams.topics], dtype=bool)
     claimed, in_source = rows.of(Kind.CLAIMED), rows.spans(rows.of(Kind.SEEN))
     first = np.full(len(streams), np.iinfo(np.int64).max)
     last = np.zeros(len(streams), dtype=np.int64)
@@ -146,8 +144,8 @@ def attribute(rows: StreamRows, looking: Looking) -> Attributed:
     )
     spans = sweep.segments.take(there)
     absent = (first[spans.key] < spans.lo) & (lost | (read & (last[spans.key] > spans.hi)))
-    partly = np.array([topic in looking.incomplete for topic in streams.topics], dtype=bool)
-    open_still = partly[streams.topic[spans.key]] | (looking.found is None)
+    partly = np.array([topic in evidence.incomplete for topic in streams.topics], dtype=bool)
+    open_still = partly[streams.topic[spans.key]] | (evidence.found is None)
     phrase = _phrase_of(rank, logged, observed, absent, found, open_still)
     return Attributed(_table(streams, spans, rank, phrase), straddling)
 
@@ -155,7 +153,7 @@ def attribute(rows: StreamRows, looking: Looking) -> Attributed:
 def _phrase_of(
     rank: Longs, logged: Flags, observed: Flags, absent: Flags, found: Flags, open_still: Flags
 ) -> Longs:
-    """The place of each one's attribution; one more than there are of what has none."""
+    """Each one's index in `Attribution`; `_NOT_ATTRIBUTED`: it has no attribution."""
     places = {each: place for place, each in enumerate(Attribution)}
     phrase = np.where(logged, places[Attribution.ACKNOWLEDGED], places[Attribution.UNKNOWN])
     phrase = np.where(observed, places[Attribution.NOT_MIRRORED], phrase)
@@ -165,13 +163,13 @@ def _phrase_of(
     return np.where(rank >= len(ATTRIBUTED), _NOT_ATTRIBUTED, phrase)
 
 
-def _looked_for(rows: StreamRows, sent: Longs, looking: Looking) -> tuple[Spans, bool]:
-    """Numbers acknowledged at offsets that an observer read; whether that is open of some."""
+def _looked_for(rows: StreamRows, sent: Longs, evidence: Evidence) -> tuple[Spans, bool]:
+    """Numbers acknowledged at offsets that an observer read; whether some are undecided."""
     streams = rows.streams
     sent = sent[(rows.outcome[sent] == 1) & (rows.offset_lo[sent] != NONE)]
     topic, partition = streams.topic[rows.stream[sent]], rows.partition[sent]
     parts, straddling = [Spans.none()], False
-    for (name, number), ranges in looking.source_read.items():
+    for (name, number), ranges in evidence.source_read.items():
         if name not in streams.topics:
             continue
         mine = sent[(topic == streams.topics.index(name)) & (partition == number)]
@@ -208,7 +206,7 @@ def _table(streams: Streams, spans: Spans, rank: Longs, phrase: Longs) -> pa.Tab
 
 
 def totals(table: pa.Table) -> pa.Table:
-    """How many messages of each verdict have which attribution, of those that have one."""
+    """How many messages have each verdict and attribution; those without one are left out."""
     table = table.filter(pc.is_valid(table["attribution"]))
     messages = pc.subtract(table["seq_hi"], table["seq_lo"])
     sums = (
@@ -221,7 +219,7 @@ def totals(table: pa.Table) -> pa.Table:
 
 
 def first(table: pa.Table, count: int) -> pa.Table:
-    """The first rows, the worst verdict first, then by stream and number."""
+    """The first `count` rows: the worst verdict first, then by stream and number."""
     rank = pc.index_in(table["verdict"], pa.array(VERDICTS))
     keys = [(name, "ascending") for name in ("rank", *STREAM, "seq_lo")]
     order = pc.sort_indices(table.append_column("rank", rank), keys)

@@ -1,8 +1,8 @@
-"""What tasks give to Spark: many rows as few, in Arrow's own format, which Spark carries as it is.
+"""What tasks give to Spark: bundles, each of many rows in Arrow's format, which Spark never opens.
 
-A row of Spark costs more than all that is done with it here. Rows of lanes go into bundles by the
-part of the judgement that they are for (`part_of`): all rows of a lane go to one. What the driver
-must know goes into bundles for it: rows of offsets, sums, damage, and an overview of the others.
+A row in Spark costs more than all that is done with it here. All rows of a lane go into bundles for
+one part of the judgement (`part_of`). The driver gets bundles of its own: rows of offsets, sums,
+damage, and an overview of the others.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 BUNDLES = "name string, part int, task int, number long, packed binary"
-"""Spark's schema of bundles: what they are, for which part, of which task, of how many rows."""
+"""Spark's schema of bundles: a name, for which part, of which task, how many rows, these rows."""
 DRIVER = -1
-"""The part that is the driver."""
+"""The part number of bundles for the driver."""
 SCANNED = "scanned"
-"""The name of bundles of rows of intervals."""
+"""The name of bundles of `INTERVALS` rows."""
 _FOR_DRIVER = (
     Kind.READ.value, Kind.HOLE.value, Kind.UNREAD.value, Kind.TAIL.value, RANGE, DAMAGE, LATENCY,
     ACKED,
 )  # fmt: skip
 _BYTES = 16 << 20
-"""A bundle's size, at most, about."""
+"""About the largest size of a bundle, uncompressed."""
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
-"""Spark writes bundles to disk, and copies them from process to process."""
+"""Compressed, because Spark writes bundles to disk and copies them between processes."""
 _KEY = ("text", "topic", "producer", "incarnation", "session", "partition", "identity")
 _HIGHEST = ("outcome", "offset_hi")
 
 
 def bundles(name: str, part: int, task: int, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Rows of `BUNDLES`, at least one; Java's heap has several copies of each at a time."""
+    """Pack rows into bundles, at least one; Java's heap has several copies of each at a time."""
     most = max(rows.num_rows * _BYTES // max(rows.nbytes, _BYTES), 1)
     for begin in range(0, max(rows.num_rows, 1), most):
         yield _bundle(name, part, task, rows.slice(begin, most))
@@ -74,28 +74,28 @@ def _bundle(name: str, part: int, task: int, rows: pa.Table) -> pa.RecordBatch:
 
 
 def opened(packed: Iterable[pa.Scalar]) -> Iterator[pa.Table]:
-    """The rows of bundles."""
+    """Unpack bundles: a table for each."""
     for each in packed:
         with pa.ipc.open_stream(each.as_buffer()) as stream:
             yield stream.read_all()
 
 
 def scanned(batches: Iterable[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
-    """Bundles of a task's rows of intervals."""
-    held: list[pa.RecordBatch] = []
+    """Pack a task's `INTERVALS` rows into bundles."""
+    pending: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
-        held.append(batch)
+        pending.append(batch)
         size += batch.nbytes
         if size > _BYTES:
-            yield from _of_parts(held, parts)
-            held, size = [], 0
-    if held:
-        yield from _of_parts(held, parts)
+            yield from _of_parts(pending, parts)
+            pending, size = [], 0
+    if pending:
+        yield from _of_parts(pending, parts)
 
 
-def _of_parts(held: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
-    rows = pa.Table.from_batches(held).combine_chunks()
+def _of_parts(pending: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
+    rows = pa.Table.from_batches(pending).combine_chunks()
     if not rows.num_rows:
         return
     task = rows["task"][0].as_py()
@@ -109,12 +109,12 @@ def _of_parts(held: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch
 
 
 def part_of(rows: pa.Table, parts: int) -> Longs:
-    """The part for each row: by topic and lane; of what has no lane, by topic and partition."""
+    """The part for each row: by topic and lane; without a lane, by topic and partition."""
     if parts == 1 or not rows.num_rows:
         return np.zeros(rows.num_rows, dtype=np.int64)
     topics = rows["topic"].combine_chunks().dictionary_encode()
     names = topics.dictionary.to_pylist()
-    # The same in all processes, as Python's own hash is not.
+    # Unlike Python's own hash, this one is the same in all processes.
     hashes = np.array([*(zlib.crc32((name or "").encode()) for name in names), 0], dtype=np.int64)
     topic = hashes[pc.fill_null(topics.indices, len(names)).to_numpy(zero_copy_only=False)]
     lane, partition = numbers(rows, "lane"), numbers(rows, "partition")
@@ -123,7 +123,7 @@ def part_of(rows: pa.Table, parts: int) -> Longs:
 
 
 def _overview(rows: pa.Table) -> pa.Table:
-    """What the driver must know of rows: of those found, up to where; of those seen, nothing."""
+    """What the driver needs of rows: of `found` ones also up to which offset; none of `seen`."""
     rows = rows.filter(pc.not_equal(rows["kind"], Kind.SEEN.value))
     kind = rows["kind"]
     found = pc.equal(kind, Kind.FOUND.value)

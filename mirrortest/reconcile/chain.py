@@ -1,8 +1,8 @@
-"""The second step of compaction: a stream's stretches, wherever they stand in the log, as chains.
+"""The second step of `compact`: join a stream's stretches, wherever in the log, into chains.
 
-A chain's numbers follow each other without a gap, in the order in which they stood; other streams'
-messages may stand between them, so that its offsets may be more than its numbers. What a clean
-mirror copies is one chain per stream, partition and task, however long the run was.
+A chain's numbers have no gap and are in the log's order. Other streams' messages may be between
+them, so a chain may span more offsets than it has numbers. A clean mirror's copy is one chain per
+stream, partition and task, however long the run was.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 _FAR = 1024
-"""A jump over more offsets than this may have passed over what another session read."""
+"""A jump over more offsets than this may have skipped what another session read."""
 _RANGES = 64
-"""Ranges of offsets kept apart for one partition, at most: the widest jumps count."""
+"""So many jumps at most separate ranges in one turn of a partition: the widest ones."""
 
 
 @dataclass
@@ -42,11 +42,11 @@ class Chains:
     mark_seq: Longs
     mark_minute: Longs
     at: Longs
-    """Where each chain's first stretch stood among all of them."""
+    """The index of each chain's first stretch."""
 
     @property
     def marks(self) -> tuple[pa.Array, pa.Array]:
-        """Seqs and minutes as columns of lists."""
+        """The marks' seqs and minutes, as columns of lists."""
         bounds = pa.array(self.first_mark)
         return (
             pa.ListArray.from_arrays(bounds, pa.array(self.mark_seq)),
@@ -68,14 +68,14 @@ def codes(*columns: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def firsts(group: NDArray[np.int32] | Longs) -> Longs:
-    """Where each number that `codes` gave stands first."""
+    """The first index of each number that `codes` returned."""
     found = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=np.int64)
     found[group[::-1]] = np.arange(len(group))[::-1]
     return found
 
 
 def grouped(group: NDArray[np.int32]) -> Longs:
-    """The order that brings each group together and keeps the order within it."""
+    """The indices that sort by group and keep the order within each group."""
     order = np.argsort((group & 0xFFFF).astype(np.uint16), kind="stable")
     if len(group) and int(group.max()) > 0xFFFF:
         # Sorting by 16 bits at a time is a radix sort: its cost does not grow with the groups.
@@ -85,9 +85,9 @@ def grouped(group: NDArray[np.int32]) -> Longs:
 
 @dataclass
 class Ranges:
-    """Ranges of a partition's offsets that were read in one go: of `place`, and of the `turn`.
+    """Ranges of offsets that were read in one go, with their `place` and `turn`.
 
-    A turn ends where the log goes back to offsets before.
+    A turn ends where the log goes back to earlier offsets.
     """
 
     place: Longs
@@ -98,14 +98,14 @@ class Ranges:
 
 @dataclass
 class Turns:
-    """How often a session's log has gone back, by place; goes on from batch to batch."""
+    """How often a session's log has gone back, by place; counted on from batch to batch."""
 
     reached: Longs
     turn: Longs
 
     @classmethod
     def none(cls) -> Turns:
-        """At the log's beginning."""
+        """The state at the log's beginning."""
         return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
     def of(self, place: NDArray[np.int32], lo: Longs, hi: Longs) -> Longs:
@@ -134,7 +134,7 @@ class Turns:
 
 
 def ranges(place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs) -> tuple[Longs, Ranges]:
-    """The ranges that stretches (in the log's order) lie in: each stretch's, and all of them."""
+    """Divide stretches (in the log's order) into ranges: each stretch's range, and all ranges."""
     if not len(place):
         return np.zeros(0, dtype=np.int64), Ranges(*(np.zeros(0, dtype=np.int64),) * 4)
     order = grouped(codes(place, turn))
@@ -159,9 +159,9 @@ def ranges(place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs) -> tuple
 
 
 def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) -> Chains:
-    """Join what continues within each group (a stream in a place), in the log's order.
+    """Join stretches that continue each other in a group (a stream in a place), in the log's order.
 
-    A chain ends where one of `apart`, the outcome or the findings change.
+    A chain ends where one of `apart`, the outcome, the findings, `cell` or `dense` changes.
     """
     order = grouped(group)
     seq_lo, seq_hi = stretches.seq_lo[order], stretches.seq_hi[order]
@@ -171,7 +171,7 @@ def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) 
     if len(order):
         begins[1:] = seq_lo[1:] != seq_hi[:-1]
         begins[1:] |= offset_lo[1:] < offset_hi[:-1]
-        # Where seq and offset must stay side by side, and where there is no seq, offsets step by 1.
+        # Where a stretch is dense, and where it has no seq, offsets must have no gap, either.
         strict = stretches.dense[order] | (seq_lo == NONE)
         begins[1:] |= strict[1:] & (offset_lo[1:] != offset_hi[:-1])
         others = (stretches.outcome, stretches.findings, stretches.cell, stretches.dense)
@@ -183,12 +183,12 @@ def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) 
     marks = begins.copy()
     marks[1:] |= minute[1:] != minute[:-1]
     at = np.flatnonzero(marks)
-    made = stretches.take(order[starts])
-    made.seq_hi, made.offset_hi = seq_hi[ends], offset_hi[ends]
+    joined = stretches.take(order[starts])
+    joined.seq_hi, joined.offset_hi = seq_hi[ends], offset_hi[ends]
     if len(starts):
-        made.last_ns = np.maximum.reduceat(stretches.last_ns[order], starts)
+        joined.last_ns = np.maximum.reduceat(stretches.last_ns[order], starts)
     return Chains(
-        made,
+        joined,
         np.append(np.searchsorted(at, starts), len(at)).astype(np.int32),
         seq_lo[at],
         minute[at],
@@ -201,11 +201,11 @@ def _constant(values: NDArray[Any]) -> bool:
 
 
 def cut(stretches: Stretches, places: NDArray[np.int32], zones: dict[int, Longs]) -> Stretches:
-    """Cut what has offsets at the bounds of zones, and mark it as `mark_zones` does."""
-    astride = mark_zones(stretches, places, zones)
+    """Cut stretches that have offsets at the bounds of zones; mark them as `mark_zones` does."""
+    crossing = mark_zones(stretches, places, zones)
     pieces: list[Stretches] = []
     done = 0
-    for index in np.flatnonzero(astride).tolist():
+    for index in np.flatnonzero(crossing).tolist():
         pieces.append(stretches.take(slice(done, index)))
         pieces.append(_cut_one(stretches.take(slice(index, index + 1)), zones[int(places[index])]))
         done = index + 1
@@ -213,21 +213,21 @@ def cut(stretches: Stretches, places: NDArray[np.int32], zones: dict[int, Longs]
 
 
 def mark_zones(stretches: Stretches, places: NDArray[np.int32], zones: dict[int, Longs]) -> Flags:
-    """Tell apart what lies on two sides of a bound of zones, and make it `dense` within them.
+    """Give stretches another `cell` on each side of a zone's bound, and `dense` within zones.
 
     `zones` are, by place, sorted disjoint half-open ranges of offsets as rows; an empty range cuts.
-    Returns which stretches lie on both sides of a bound.
+    Returns which stretches cross a bound.
     """
-    astride = np.zeros(len(stretches), dtype=bool)
+    crossing = np.zeros(len(stretches), dtype=bool)
     lo, hi = stretches.offset_lo, stretches.offset_hi
     for place, bounds in zones.items():
         mine = (places == place) & (lo != NONE)
         points = np.unique(bounds)
         cell = np.searchsorted(points, lo, "right")
-        astride |= mine & (cell < np.searchsorted(points, hi))
+        crossing |= mine & (cell < np.searchsorted(points, hi))
         stretches.cell[mine] = cell[mine]
         stretches.dense |= mine & _inside(bounds, lo, hi)
-    return astride
+    return crossing
 
 
 def _inside(bounds: Longs, lo: Longs, hi: Longs) -> Flags:

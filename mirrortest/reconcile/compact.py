@@ -1,8 +1,8 @@
-"""A log's rows as the fewest intervals that say the same, whatever detail they were written in.
+"""The reduction of a log's rows, in whatever detail, to few intervals of the same content.
 
-This runs where the files are read, on Spark's executors: what leaves here is small. Neighbouring
-rows become stretches (`stretch`), stretches become chains (`chain`), latencies are summed
-(`latency`); rows of the kinds that are few are merged as they are.
+This runs where the files are read, on Spark's executors, so that little leaves them. Neighbouring
+rows become stretches (`stretch`), stretches become chains (`chain`), and latencies are summed
+(`latency`). Rows of rare kinds are only merged.
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ _READING = (
     "partition", *_PLACED, "outcome", "findings", "intended_first", *TOTALLED,
 )  # fmt: skip
 MOST_STRETCHES = 2_000_000
-"""Stretches that a task holds before it makes chains of them: bounds its memory."""
+"""How many stretches a task collects before it joins them into chains: bounds its memory."""
 Place = tuple[int, int, int]
-"""A partition: the number of its topic, its own, and its incarnation's."""
+"""The numbers of a topic, of a partition, and of the partition's incarnation."""
 
 
 def columns_of(role: Role, *, placed: bool) -> list[str]:
-    """What is read of a session's files; `placed`: the offsets in the source, too."""
+    """The columns to read of a session's files; `placed`: with a producer's source offsets."""
     if role is Role.PRODUCER:
         return [*_OF_ALL, *_SENDING, *(_PLACED if placed else ())]
     return [*_OF_ALL, *_READING]
 
 
 class Zone(NamedTuple):
-    """Offsets of a partition where sessions overlap: there, seq and offset stay side by side.
+    """Offsets of a partition that were read more than once: chains are dense there.
 
-    An empty zone only cuts. `silent` are (session, task, turn) whose latencies there are not
-    counted, as others read the same messages again.
+    An empty zone only cuts chains. `uncounted` are the (session, task, turn) whose latencies there
+    do not count, because they read these messages again.
     """
 
     topic: str
@@ -87,12 +87,12 @@ class Zone(NamedTuple):
     identity: int
     lo: int
     hi: int
-    silent: tuple[tuple[int, int, int], ...] = ()
+    uncounted: tuple[tuple[int, int, int], ...] = ()
 
 
 @dataclass
 class Compactor:
-    """Takes a session's batches within one task, in their order, and gives their intervals."""
+    """The reduction of a session's batches within one task, added in their order, to intervals."""
 
     run: str
     session: int
@@ -106,18 +106,18 @@ class Compactor:
     _places: dict[Place, int] = field(default_factory=dict)
     _latencies: LatencySums = field(default_factory=LatencySums)
     _turns: Turns = field(default_factory=Turns.none)
-    _heard: Turns = field(default_factory=Turns.none)
-    _held: list[Stretches] = field(default_factory=list)
+    _batch_turns: Turns = field(default_factory=Turns.none)
+    _pending: list[Stretches] = field(default_factory=list)
     _others: list[pa.RecordBatch] = field(default_factory=list)
     _count: int = 0
 
     def __post_init__(self) -> None:
-        """Make the reader of batches."""
+        """Create the reader of batches and the collector of claims."""
         self._reader = Reader(np.sort(self.horizons))
         self._claims = Claims(self._reader.topics, self._reader.producers, self.packing)
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in rows; those of other runs go. Gives intervals once many have come together."""
+        """Add rows, without those of other runs; yields intervals once there are many."""
         noted = noted_totals(rows)
         if noted is not None:
             if self.zones:
@@ -132,17 +132,17 @@ class Compactor:
             self._others.append(conform(rows.take(pa.array(others))))
         if self.zones:
             places = self._placed(found)
-            rows = rows.filter(pa.array(~self._silent(rows, found, places)))
+            rows = rows.filter(pa.array(~self._uncounted(rows, found, places)))
             found = cut(found, places, self._zones_by_place())
         if noted is None and column(rows, "latency_bucket") is not None:
             self._latencies.add(totals(rows))
-        self._held.append(found)
+        self._pending.append(found)
         self._count += len(found) + len(others)
         if self._count + self._claims.count >= MOST_STRETCHES:
             yield from self._flush()
 
     def close(self) -> Iterator[pa.RecordBatch]:
-        """The rest."""
+        """Yield the remaining intervals and the sums of latencies."""
         yield from self._flush()
         sums = list(self._latencies.sums())
         if not sums:
@@ -173,8 +173,8 @@ class Compactor:
         claims = self._claims.flush()
         if claims is not None:
             yield self._batch(**claims)
-        if self._held:
-            everything = Stretches.concat(self._held)
+        if self._pending:
+            everything = Stretches.concat(self._pending)
             is_seen = everything.kind == SEEN
             if is_seen.all():
                 yield from self._seen(everything)
@@ -183,7 +183,7 @@ class Compactor:
             else:
                 yield from self._seen(everything.take(is_seen))
                 yield from self._sending(everything.take(~is_seen))
-        self._held, self._others, self._count = [], [], 0
+        self._pending, self._others, self._count = [], [], 0
 
     def _seen(self, seen: Stretches) -> Iterator[pa.RecordBatch]:
         if not len(seen):
@@ -269,26 +269,28 @@ class Compactor:
                 found.setdefault(number, []).append((zone.lo, zone.hi))
         return {number: apart(each) for number, each in found.items()}
 
-    def _silent(
+    def _uncounted(
         self, rows: pa.RecordBatch, found: Stretches, places: NDArray[np.int32]
     ) -> NDArray[np.bool_]:
-        """Rows whose messages another session, or this one later, has read again."""
-        silent = np.zeros(rows.num_rows, dtype=bool)
+        """Which rows do not count for latencies: these messages had been read before."""
+        uncounted = np.zeros(rows.num_rows, dtype=bool)
         seen = np.flatnonzero(found.kind == SEEN)
-        turns = self._heard.of(places[seen], found.offset_lo[seen], found.offset_hi[seen])
+        turns = self._batch_turns.of(places[seen], found.offset_lo[seen], found.offset_hi[seen])
         offset = integers(column(rows, "offset_lo"))
         if not len(seen) or offset is None:
-            return silent
+            return uncounted
         at = np.searchsorted(found.row[seen], np.arange(rows.num_rows), "right") - 1
         for zone in self.zones:
-            for turn in (t for s, task, t in zone.silent if (s, task) == (self.session, self.task)):
+            for turn in (
+                t for s, task, t in zone.uncounted if (s, task) == (self.session, self.task)
+            ):
                 mine = (places[seen] == self._number(zone)) & (turns == turn)
-                silent |= (at >= 0) & mine[at] & (offset >= zone.lo) & (offset < zone.hi)
-        return silent
+                uncounted |= (at >= 0) & mine[at] & (offset >= zone.lo) & (offset < zone.hi)
+        return uncounted
 
 
 def _by_minute(chains: Chains) -> tuple[NDArray[np.int32], Longs, Longs]:
-    """Acknowledged messages: topics, minutes, how many."""
+    """Counts of acknowledged messages: topics, minutes, messages."""
     of = chains.of
     per_chain = np.diff(chains.first_mark)
     topic = np.repeat(of.topic, per_chain)
@@ -305,7 +307,7 @@ def _by_minute(chains: Chains) -> tuple[NDArray[np.int32], Longs, Longs]:
 
 
 def apart(zones: list[tuple[int, int]]) -> Longs:
-    """Zones as disjoint ones, in order; what only cuts does so within others, too."""
+    """Zones as disjoint ones, in order; an empty zone also cuts the zones that contain it."""
     points = sorted({point for zone in zones for point in zone})
     pieces = [
         (lo, hi)
@@ -328,7 +330,7 @@ def _nullable(values: NDArray[Any]) -> pa.Array:
 
 
 def _texts(numbers: NDArray[np.int32], texts: list[str]) -> pa.Array:
-    """Numbers as the texts that they stand for."""
+    """The text for each number."""
     return pa.DictionaryArray.from_arrays(_nullable(numbers), pa.array(texts, pa.string())).cast(
         pa.string()
     )

@@ -1,9 +1,9 @@
-"""What compaction explains of what is missing, and where it leaves a doubt.
+"""Which missing messages compaction explains, and which it leaves in doubt.
 
-`verify.compaction` states the rule; this carries it out on rows, without its code. A missing number
-is in its place in a partition between the first copies of its neighbours. As many are explained
-there as there are holes; too few there leave a doubt, and so does one that is left anywhere in the
-partition.
+`verify.compaction` specifies the rule; this module applies it to rows, with code of its own. A
+missing number's place in a partition is between the first copies of its neighbours. The missing
+numbers of a place are explained if it has as many holes. With fewer holes they are in doubt; so are
+all others, if a hole is left anywhere in the partition.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ HoleRange = tuple[int, int, int, int]
 
 
 class Holes(NamedTuple):
-    """The holes of a partition: disjoint ranges of offsets by place, and how many each has.
+    """The holes of a partition: sorted disjoint ranges of offsets, and how many holes each has.
 
-    A range may have fewer holes than offsets: there it is unknown which ones they are.
+    Where a range has fewer holes than offsets, it is unknown which of its offsets are holes.
     """
 
     identity: Longs
@@ -51,7 +51,7 @@ class Holes(NamedTuple):
 
     @classmethod
     def of(cls, ranges: Iterable[HoleRange]) -> Self:
-        """Of ranges that may overlap, as several sessions read them."""
+        """Merge ranges, which may overlap: several sessions may have read the same offsets."""
         found: list[list[int]] = []
         for identity, lo, hi, count in sorted(ranges):
             last = found[-1] if found else [NONE] * 4
@@ -64,21 +64,21 @@ class Holes(NamedTuple):
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """How many holes there are."""
         return int(self.number.sum())
 
     @property
     def exact(self) -> bool:
-        """Whether it is known of each offset whether it is one."""
+        """Whether it is known for each offset whether it is a hole."""
         return bool((self.number == self.hi - self.lo).all())
 
     def within(self, identity: int, lo: int, hi: int) -> int:
-        """How many there are among these offsets, at most."""
+        """How many holes are among these offsets, at most."""
         first, last = self.before(np.array([identity] * 2), np.array([lo, hi])).tolist()
         return int(last - first)
 
     def before(self, identity: Longs, offset: Longs) -> Longs:
-        """How many there are before each of these places, at most."""
+        """How many holes are before each of these places, at most."""
         sums = np.append(0, np.cumsum(self.number))
         found = np.zeros(len(offset), dtype=np.int64)
         for number in np.unique(identity).tolist() if len(self.lo) else ():
@@ -86,16 +86,16 @@ class Holes(NamedTuple):
             begin, end = np.searchsorted(self.identity, [number, number + 1])
             at = begin + np.searchsorted(self.lo[begin:end], offset[mine])
             last = np.maximum(at - 1, 0)
-            # Of the range in which a place is, only the offsets before it.
+            # Of the range that contains the place, only the offsets before it count.
             inside = np.minimum(self.number[last], offset[mine] - self.lo[last])
             found[mine] = np.where(at > begin, sums[last] + inside, sums[at])
         return found
 
 
 class _Seen(NamedTuple):
-    """What was seen with keys of lanes in a partition; `stream` is `NONE` of what is of none.
+    """Seen rows with keys of lanes in a partition; `stream` is `NONE` for rows of no stream.
 
-    `before_first` and `before_last` are the holes before the first and the last message of each.
+    `before_first` and `before_last` count the holes before each row's first and last message.
     """
 
     group: Longs
@@ -107,10 +107,10 @@ class _Seen(NamedTuple):
 
 
 class _Lane(NamedTuple):
-    """What a partition shows of lanes: of a stream and of a group, by their codes.
+    """Counts of holes in a partition.
 
-    `begin`: the holes before what was seen last of its producer's earlier incarnations; `last`:
-    those before the key's last.
+    `begin`: by stream, the holes before the last message seen of its producer's earlier
+    incarnations in this lane. `last`: by group, the holes before the last message with its key.
     """
 
     begin: Longs
@@ -118,7 +118,7 @@ class _Lane(NamedTuple):
 
 
 def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) -> Judged:
-    """The judgement with what compaction explains."""
+    """Apply to the judgement what compaction explains."""
     topics = rows.streams.topics
     as_what = np.array([int(given.explaining.get(topic, 0)) for topic in topics], dtype=np.int64)
     missing = judged.is_acked & ~judged.seen
@@ -129,8 +129,8 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
     doubtful = np.zeros(len(removed), dtype=bool)
     for topic, partitions in given.holes.items():
         for partition, holes in partitions.items() if topic in topics else ():
-            places = _places(rows, copies, topics.index(topic), partition, homes)
-            concerned = missing & places[judged.spans.key]
+            possible = _possible_streams(rows, copies, topics.index(topic), partition, homes)
+            concerned = missing & possible[judged.spans.key]
             if concerned.any():
                 seen = _seen(rows, topics.index(topic), partition, holes)
                 taken, left = _in_partition(rows, judged, seen, holes.total, concerned)
@@ -143,14 +143,14 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
     return replace(judged, findings=np.where(doubtful, doubt, findings))
 
 
-def _places(
+def _possible_streams(
     rows: StreamRows,
     copies: Copies,
     topic: int,
     partition: int,
     homes: Homes,
 ) -> Flags:
-    """The streams of a topic that a partition may have held: seen in it, or at home there."""
+    """The streams of a topic that may be in a partition: seen or at home there, or nowhere."""
     streams = rows.streams
     here, anywhere = np.zeros(len(streams), dtype=bool), np.zeros(len(streams), dtype=bool)
     here[copies.stream_of[copies.partition_of == partition]] = True
@@ -171,7 +171,7 @@ def _in_partition(
     of = seen.stream[mine][at]
     before_lo = _least(of, lo, seen.stream[mine], seen.seq_lo[mine], seen.before_first[mine])
     before_hi = _least(of, hi, seen.stream[mine], seen.seq_hi[mine], seen.before_last[mine])
-    # The place of each missing segment: behind which of these, and before the next one.
+    # The place of each missing segment: how many of these precede it.
     some = np.flatnonzero(missing)
     key, first, after = judged.spans.take(some)
     numbers, rank = np.unique(np.append(lo, first), return_inverse=True)
@@ -182,7 +182,7 @@ def _in_partition(
     begin, end = lane.begin[key], lane.last[streams.group[key]]
     begin[has_lower] = before_hi[place[has_lower] - 1]
     end[has_higher] = before_lo[place[has_higher]]
-    # Behind all that was seen of its stream only what is not in flight competes for holes.
+    # After the last seen number of a stream, only what is not in flight competes for holes.
     counts = has_higher | ~judged.has(Finding.IN_FLIGHT)[some]
     _, of_place = np.unique(key * (len(of) + 1) + place, return_inverse=True)
     wanted = _sums(of_place, np.where(counts, after - first, 0))
@@ -198,20 +198,20 @@ def _in_partition(
 
 
 def _seen(rows: StreamRows, topic: int, partition: int, holes: Holes) -> _Seen:
-    streams, strangers = rows.streams, rows.strangers
+    streams, streamless = rows.streams, rows.streamless
     at = rows.of(Kind.SEEN)
     at = at[(rows.partition[at] == partition) & (streams.topic[rows.stream[at]] == topic)]
-    here = strangers.partition == partition
-    here &= np.isin(strangers.group, streams.group[streams.topic == topic])
-    identity = np.append(rows.identity[at], strangers.identity[here])
-    first = np.append(rows.offset_lo[at], strangers.offset_hi[here] - 1)
-    last = np.append(rows.offset_hi[at], strangers.offset_hi[here]) - 1
-    stranger = np.full(int(here.sum()), NONE, dtype=np.int64)
+    here = streamless.partition == partition
+    here &= np.isin(streamless.group, streams.group[streams.topic == topic])
+    identity = np.append(rows.identity[at], streamless.identity[here])
+    first = np.append(rows.offset_lo[at], streamless.offset_hi[here] - 1)
+    last = np.append(rows.offset_hi[at], streamless.offset_hi[here]) - 1
+    no_stream = np.full(int(here.sum()), NONE, dtype=np.int64)
     return _Seen(
-        np.append(streams.group[rows.stream[at]], strangers.group[here]),
-        np.append(rows.stream[at], stranger),
-        np.append(rows.seq_lo[at], stranger),
-        np.append(rows.seq_hi[at], stranger),
+        np.append(streams.group[rows.stream[at]], streamless.group[here]),
+        np.append(rows.stream[at], no_stream),
+        np.append(rows.seq_lo[at], no_stream),
+        np.append(rows.seq_hi[at], no_stream),
         holes.before(identity, first),
         holes.before(identity, last),
     )
@@ -233,7 +233,7 @@ def _lane(rows: StreamRows, seen: _Seen) -> _Lane:
 
 
 def _least(of: Longs, bound: Longs, stream: Longs, at: Longs, values: Longs) -> Longs:
-    """The least of the values at each of these bounds of streams."""
+    """For each of these bounds of streams, the least value of the rows with this bound."""
     numbers, rank = np.unique(np.append(bound, at), return_inverse=True)
     width = len(numbers)
     wanted, there = of * width + rank[: len(of)], stream * width + rank[len(of) :]
@@ -254,10 +254,10 @@ def _sums(group: Longs, values: Longs, groups: int = 0) -> Longs:
 # -- compaction of the source ---------------------------------------------------------------------
 
 
-class _Stood(NamedTuple):
-    """What was seen with keys of lanes, by lane and stream (`NONE`: of none).
+class _KeyRows(NamedTuple):
+    """Seen rows with keys of lanes, by lane and stream (`NONE`: of no stream).
 
-    `last` orders the places of the last messages.
+    `last` ranks the rows by the position of their last message.
     """
 
     group: Longs
@@ -269,19 +269,19 @@ class _Stood(NamedTuple):
 def _removed_from_source(
     rows: StreamRows, copies: Copies, judged: Judged, given: Given, homes: Homes
 ) -> Flags:
-    """What was removed before it was mirrored, as a later message of its key shows."""
+    """The segments removed before they were mirrored, as a later message of their key shows."""
     streams, key = rows.streams, judged.spans.key
     removed = np.zeros(len(key), dtype=bool)
     for topic, partitions in given.source_compacted.items():
         if topic not in streams.topics:
             continue
         code = streams.topics.index(topic)
-        stood = _stood(rows, code)
+        key_rows = _key_rows(rows, code)
         superseded = np.zeros(len(streams), dtype=bool)
         for partition in partitions:
-            there = np.flatnonzero(stood.partition == partition)
-            superseded |= _places(rows, copies, code, partition, homes) & _behind(
-                rows, stood, there
+            there = np.flatnonzero(key_rows.partition == partition)
+            superseded |= _possible_streams(rows, copies, code, partition, homes) & _superseded(
+                rows, key_rows, there
             )
         seen_hi = np.zeros(len(streams), dtype=np.int64)
         np.maximum.at(seen_hi, copies.stream_of[copies.spans.key], copies.spans.hi)
@@ -290,11 +290,11 @@ def _removed_from_source(
     return removed
 
 
-def _stood(rows: StreamRows, topic: int) -> _Stood:
-    streams, strangers = rows.streams, rows.strangers
+def _key_rows(rows: StreamRows, topic: int) -> _KeyRows:
+    streams, streamless = rows.streams, rows.streamless
     seen = rows.of(Kind.SEEN)
-    identity = np.append(rows.identity[seen], strangers.identity)
-    offset = np.append(rows.offset_hi[seen], strangers.offset_hi)
+    identity = np.append(rows.identity[seen], streamless.identity)
+    offset = np.append(rows.offset_hi[seen], streamless.offset_hi)
     order = np.lexsort((offset, identity))
     new = np.append(
         True,
@@ -302,35 +302,35 @@ def _stood(rows: StreamRows, topic: int) -> _Stood:
     )[: len(order)]
     last = np.empty(len(order), dtype=np.int64)
     last[order] = np.cumsum(new)
-    stranger = np.full(len(strangers.group), NONE, dtype=np.int64)
-    found = _Stood(
-        np.append(streams.group[rows.stream[seen]], strangers.group),
-        np.append(rows.partition[seen], strangers.partition),
-        np.append(rows.stream[seen], stranger),
+    no_stream = np.full(len(streamless.group), NONE, dtype=np.int64)
+    found = _KeyRows(
+        np.append(streams.group[rows.stream[seen]], streamless.group),
+        np.append(rows.partition[seen], streamless.partition),
+        np.append(rows.stream[seen], no_stream),
         last,
     )
     mine = np.isin(found.group, streams.group[streams.topic == topic])
-    return _Stood(*(each[mine] for each in found))
+    return _KeyRows(*(each[mine] for each in found))
 
 
-def _behind(rows: StreamRows, stood: _Stood, there: Longs) -> Flags:
-    """Which streams, of all, others supersede in one partition."""
+def _superseded(rows: StreamRows, key_rows: _KeyRows, there: Longs) -> Flags:
+    """Which of all streams are superseded by later messages of their key in one partition."""
     streams = rows.streams
     producer = coded(streams.table["producer"]).astype(np.int64)
     groups = len(set(streams.group.tolist()))
-    group, stream, last = stood.group[there], stood.stream[there], stood.last[there]
+    group, stream, last = key_rows.group[there], key_rows.stream[there], key_rows.last[there]
     of_run = stream != NONE
     greatest = np.zeros(groups, dtype=np.int64)
     np.maximum.at(greatest, group, last)
     own = np.zeros(len(streams), dtype=np.int64)
     np.maximum.at(own, stream[of_run], last[of_run])
-    # Of each producer in a lane: its greatest incarnation there.
+    # By producer and lane, the greatest incarnation seen there.
     key = streams.group * (int(producer.max(initial=0)) + 1) + producer
     newest = np.zeros(int(key.max(initial=0)) + 1, dtype=np.int64)
     np.maximum.at(newest, key[stream[of_run]], streams.incarnation[stream[of_run]])
-    everybody = np.bincount(group, minlength=groups)
+    all_rows = np.bincount(group, minlength=groups)
     ours = np.bincount(key[stream[of_run]], minlength=len(newest))
-    others = everybody[streams.group] > ours[key]
+    others = all_rows[streams.group] > ours[key]
     found: Flags = (own > 0) & (greatest[streams.group] > own)
     found |= newest[key] > streams.incarnation
     found |= (own == 0) & others

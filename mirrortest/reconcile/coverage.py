@@ -1,7 +1,7 @@
-"""What of the destination was read: the offsets that no log covers, each with its reason.
+"""Unread ranges: the destination's offsets that no log covers, each with its reason; pure.
 
-Pure. A partition is covered from its first offset to its tail by `read` rows without a gap; where
-it is not, a message may stand that nobody saw, so that nothing missing there is proven lost.
+`read` rows must cover a partition from its first offset to its tail without a gap. A gap may have
+messages that no consumer saw, so no message that is missing there is proven lost.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A stretch of offsets of a destination partition, as one session's rows have it.
+    """Offsets of a destination partition in a session's `read`, `unread` or `tail` row.
 
-    `identity` counts the topic's incarnations; a tail's `hi` is the end, its `lo` how far the
-    session's checker had judged. What is unread up to `ENDLESS` is the rest of an incarnation.
-    `minute` is the last one from whose intended times messages may stand in what is unread.
+    `identity` counts the partition's incarnations. A tail's `hi` is the partition's end, its `lo`
+    how far the session's checker had judged. An unread span up to `ENDLESS` is the rest of an
+    incarnation. `minute`: the last minute of intended time that messages in an unread span have.
     """
 
     topic: str
@@ -35,23 +35,23 @@ class Span(NamedTuple):
 
     @property
     def newest(self) -> int:
-        """The incarnation that there was when the row was written."""
+        """The incarnation that existed when the row was written."""
         return self.identity + (self.hi >= ENDLESS)
 
 
 class UnreadRange(NamedTuple):
-    """Offsets that nobody read.
+    """Offsets that no consumer read.
 
-    `finding` is what a message missing there is: `IN_FLIGHT` where the partition goes on beyond
-    what was read, else `INCONCLUSIVE`. What was to be sent after `minute` did not stand there;
-    where no log says when the offsets were found missing, that is `ENDLESS`. `latest` is the same
-    by the log that proves least: a consumer may have known no more.
+    `finding` is what a message missing there has: `IN_FLIGHT` where the partition goes on after
+    what was read, else `INCONCLUSIVE`. No message with an intended time after `minute` was there;
+    `ENDLESS`: no log says when the offsets were found unreadable. `latest` is the same by the log
+    that proves least: a consumer may have known only that.
 
-    Several sessions may have found the same offsets missing, each at its time. Each proof is true
-    of these offsets, so that the earliest counts. The rest of an incarnation is another matter: who
-    comes later may have passed by further incarnations that nobody read. There the minute of a
-    session counts that read on in the next one, as it does so only once a durable state names that
-    one as the next; where none did, the latest.
+    Several sessions may have found the same offsets unreadable, each at its time. Each proof is
+    valid for these offsets, so the earliest counts. The rest of an incarnation is different: a
+    later session may have skipped further incarnations that no session read. There the minute of a
+    session that read on in the next incarnation counts: it does so only once a durable state names
+    that one as the next. If no session did, the latest minute counts.
     """
 
     topic: str
@@ -72,16 +72,16 @@ class Coverage:
     reasons: list[str] = field(default_factory=list)
 
     def add(self, unread: UnreadRange, reason: str) -> None:
-        """Add a range, and what it makes inconclusive."""
+        """Add a range, and why it makes the run inconclusive."""
         self.unread.append(unread)
         self.reasons.append(reason)
 
 
 @dataclass(frozen=True)
 class ReadOffsets:
-    """What the consumers' logs say of offsets, and what the sessions say of topics.
+    """The rows of offsets in the consumers' logs, and facts of the sessions.
 
-    `partitions` is the destination's partition count by source topic, None where nobody knew;
+    `partitions` is the destination's partition count by source topic, None if unknown;
     `started_ns` is when each session started.
     """
 
@@ -95,7 +95,7 @@ class ReadOffsets:
 def cover(seen: ReadOffsets, topics: Collection[str]) -> Coverage:
     """Find the unread ranges of all partitions of these topics.
 
-    Of others, which only match a consumer's pattern or its mistaken names, nothing is missing.
+    Other topics only match a consumer's pattern, or come from a wrong alias: they lack nothing.
     """
     coverage = Coverage()
     spans = [_by_partition(each) for each in (seen.read, seen.unread, seen.tails)]
@@ -105,13 +105,13 @@ def cover(seen: ReadOffsets, topics: Collection[str]) -> Coverage:
     for topic, count in seen.partitions.items():
         if topic not in topics:
             continue
-        known = partitions.get(topic, set())
+        logged = partitions.get(topic, set())
         expected = set(range(count)) if count is not None else set()
-        if count is None and not known:
-            # Not even a partition is known, so that any will do to stand for all.
-            whole = UnreadRange(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
-            coverage.add(whole, f"{topic}: no consumer's log covers it")
-        for partition in sorted(known | expected):
+        if count is None and not logged:
+            # No partition is known: partition 0 represents all.
+            everything = UnreadRange(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+            coverage.add(everything, f"{topic}: no consumer's log covers it")
+        for partition in sorted(logged | expected):
             here = [by_partition.get((topic, partition), []) for by_partition in spans]
             _cover_partition(topic, partition, here, coverage)
     return coverage
@@ -138,19 +138,19 @@ def _cover_partition(
     for identity in range(last + 1):
         stretches = sorted((s.lo, s.hi) for s in read if s.identity == identity)
         spans = [span for span in unread if span.identity == identity]
-        found_gone = [(span.lo, span.hi) for span in spans if span.hi < ENDLESS]
-        passed = sorted([*stretches, *found_gone])
+        unreadable = [(span.lo, span.hi) for span in spans if span.hi < ENDLESS]
+        passed = sorted([*stretches, *unreadable])
         ends = [s.hi for s in tails if s.identity == identity]
         tail = max(ends) if ends else None
         start = passed[0][0] if passed else 0
         if start > 0:
-            # Who reads first begins at offset 0, so that a log is not here: of the one from whom
-            # the reader took over, however early it was there itself. No reason of its own: what
-            # is missing there speaks for itself.
+            # The first reader of a partition begins at offset 0. So the log of a consumer is
+            # missing from which this reader took over, however early it started itself. This adds
+            # no reason: messages that are missing there show it.
             coverage.unread.append(
                 UnreadRange(topic, partition, identity, 0, start, Finding.INCONCLUSIVE)
             )
-        for lo, hi in _outside(found_gone, stretches):
+        for lo, hi in _outside(unreadable, stretches):
             coverage.unread += [
                 UnreadRange(topic, partition, identity, begin, end, Finding.INCONCLUSIVE, *minutes)
                 for begin, end, minutes in _last_minutes(spans, lo, hi)
@@ -163,14 +163,14 @@ def _cover_partition(
             offsets = f"offsets {lo} to {hi - 1}"
             if (passed or identity) and lo >= reached:
                 if identity < last:
-                    continue  # nobody will read on there: what follows shows it
+                    continue  # no consumer will read on there: the next incarnation shows it
                 add(
                     UnreadRange(topic, partition, identity, lo, hi, Finding.IN_FLIGHT),
                     f"{at}: not read to its end: {offsets} are missing",
                 )
             else:
-                # Of a partition that no log covers at all, anything may stand there. (Of a topic
-                # made again a reader that just found that out logs the end.)
+                # If no log covers a partition at all, its unread range has no end. (Of a
+                # recreated topic, a reader that has just found it logs the end.)
                 end = hi if passed else ENDLESS
                 add(
                     UnreadRange(topic, partition, identity, lo, end, Finding.INCONCLUSIVE),
@@ -181,8 +181,8 @@ def _cover_partition(
             rest = UnreadRange(
                 topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE, *minutes
             )
-            made = f"the topic was deleted and recreated after offset {reached}"
-            add(rest, f"{at}: {made}, or cut back before it")
+            recreated = f"the topic was deleted and recreated after offset {reached}"
+            add(rest, f"{at}: {recreated}, or cut back before it")
         elif tail is None:
             rest = UnreadRange(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
             add(rest, f"{at}: read up to offset {reached}, and no log records an end there")
@@ -191,7 +191,7 @@ def _cover_partition(
 def _last_minutes(
     unread: Sequence[Span], lo: int, hi: int
 ) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """[lo, hi), found missing, in pieces, each with its `UnreadRange.minute` and `latest`."""
+    """Divide [lo, hi) into pieces, each with its `UnreadRange.minute` and `latest`."""
     bounds = {at for span in unread for at in (span.lo, span.hi) if lo < at < hi}
     for begin, end in pairwise(sorted({lo, hi, *bounds})):
         minutes = [_minute(span) for span in unread if span.lo < end and span.hi > begin]
@@ -199,7 +199,7 @@ def _last_minutes(
 
 
 def _last_minutes_of_rest(unread: Sequence[Span], read: Iterable[Span]) -> tuple[int, int]:
-    """`UnreadRange.minute` and `latest` of what is left of an incarnation."""
+    """`UnreadRange.minute` and `latest` of the rest of an incarnation."""
     rest = [span for span in unread if span.hi >= ENDLESS]
     furthest: dict[int, int] = {}
     for span in read:
@@ -216,7 +216,7 @@ def _minute(span: Span) -> int:
 def _outside(
     ranges: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """What of some ranges no other (sorted) one covers; the ranges may overlap."""
+    """The parts of `ranges`, which may overlap, that none of `others` (sorted) covers."""
     pieces, reached = [], 0
     for lo, hi in sorted(ranges):
         start = max(lo, reached)
@@ -227,7 +227,7 @@ def _outside(
 
 
 def _gaps(start: int, ranges: Sequence[tuple[int, int]], end: int | None) -> list[tuple[int, int]]:
-    """What sorted ranges leave open between `start` and `end`; with no end, up to their last."""
+    """The gaps of sorted ranges between `start` and `end`; without an end, up to the last one."""
     gaps, reached = [], start
     for lo, hi in ranges:
         if lo > reached:

@@ -1,4 +1,4 @@
-"""The small facts that the driver needs: sessions, offsets, who is known; never a sequence."""
+"""The small facts that the driver needs, of sessions, offsets and producers; never a sequence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 from mirrortest.reconcile.incarnations import unmatched, unordered
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given, Sender
-from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
+from mirrortest.reconcile.overlap import Cut, SeenRange, online_cuts, unread_but_seen
 from mirrortest.reconcile.session_topics import (
     compacted_topics,
     hidden_topics,
@@ -40,18 +40,18 @@ Place = tuple[str, int]
 
 @dataclass
 class Facts:
-    """What is known of a run besides its sequences.
+    """The facts of a run besides its sequences.
 
-    `known` are those whose logs are here and whole, `unended` those whose logs have no end,
-    `contested` the producers as which several processes sent; `horizons` is, by topic, the time
-    (ns) up to which what was acknowledged is due, of topics where no log says what was.
+    `complete` are senders whose logs are here and complete, `unended` those whose logs have no end,
+    `contested` the producers that several processes sent as. `horizons` is, by topic, the time (ns)
+    up to which acknowledged messages are due; it lacks topics of which a log records what was due.
     """
 
     observed: ReadOffsets
     topics: set[str]
     sent_to: set[str]
     """Topics that records of the run's producers name, in their logs or in the ledger."""
-    known: set[Sender]
+    complete: set[Sender]
     unended: set[Sender]
     contested: list[str]
     horizons: dict[str, int]
@@ -59,14 +59,14 @@ class Facts:
     ranges: list[SeenRange]
     cuts: list[Cut]
     holes: dict[Place, list[HoleRange]]
-    """What consumers found empty."""
+    """The offsets that consumers found empty."""
     unnamed_holes: dict[Place, list[HoleRange]]
-    """Of logs of the version before, which do not name them: they are among these offsets, if they
-    are no transactions' markers."""
-    last_words: dict[str, int]
+    """Offsets that may include holes, from logs of the previous version, which do not name the
+    holes. Empty offsets there may also be transactions' markers."""
+    last_verdicts: dict[str, int]
     """topic -> the session whose online verdict on it is the last."""
     counts: dict[str, set[int]]
-    """By topic, every partition count that its destination had, as producers and consumers knew."""
+    """By topic, every partition count of its destination that producers and consumers recorded."""
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -75,7 +75,7 @@ _SENDING = ("reserved", "sent", "end")
 
 
 def gather(plan: Plan, table: pa.Table) -> Facts:
-    """What the rows for the driver (`bundle.DRIVER`) and the sessions say."""
+    """Collect the facts from the rows for the driver (`bundle.DRIVER`) and the sessions."""
     reasons, notes = plan.doubts(), list[str]()
     overview = _overview(table)
     damaged: set[int] = set()
@@ -92,7 +92,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         (notes if harmless else reasons).append(f"log damaged: {text}")
         if not harmless:
             damaged.add(number)
-    for number, where in not_home(plan):
+    for number, where in unsalvaged(plan):
         reasons.append(
             f"{where}: its producer did not end in order, and its last files may still be in its "
             "spool: upload them with mirrortest salvage"
@@ -109,7 +109,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         for *others, policy in sorted({*map(tuple, policies_of(plan).values())})
         if others
     ]
-    known, unended, missing, contested = _producers(overview, plan, damaged)
+    complete, unended, missing, contested = _producers(overview, plan, damaged)
     reasons += [several_processes(contested)] if contested else []
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     unproven = sum(
@@ -133,16 +133,16 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
     spans: dict[str, list[Any]] = {"read": [], "unread": [], "tail": [], RANGE: []}
     for row in overview:
         if row["kind"] in spans:
-            made: Any = SeenRange if row["kind"] == RANGE else Span
-            spans[row["kind"]].append(made(*(row[name] for name in made._fields)))
+            row_type: Any = SeenRange if row["kind"] == RANGE else Span
+            spans[row["kind"]].append(row_type(*(row[name] for name in row_type._fields)))
     ranges, tails = spans[RANGE], spans["tail"]
     found = [
         (row["topic"], row["partition"], row["identity"], row["reached"])
         for row in overview
         if row["kind"] == "found" and row["partition"] is not None and row["reached"] is not None
     ]
-    # Who counts from a later incarnation on does not know what was in those before.
-    alone = {place for numbers in plan.renumbered.values() for place in numbers}
+    # A session that counts from a later incarnation on has no verdict on the earlier ones.
+    recounted = {place for numbers in plan.renumbered.values() for place in numbers}
     observed = ReadOffsets(
         read=spans["read"],
         unread=spans["unread"],
@@ -154,15 +154,15 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         observed,
         topics,
         sent_to,
-        known,
+        complete,
         unended,
         contested,
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
         ranges,
-        online_cuts(found, tails, left_out=alone | known_beside(spans["unread"], ranges)),
+        online_cuts(found, tails, left_out=recounted | unread_but_seen(spans["unread"], ranges)),
         *_holes(overview),
-        _last_words(plan, overview),
+        _last_verdicts(plan, overview),
         _counts(plan),
         reasons,
         notes,
@@ -182,11 +182,11 @@ def unmatched_sessions(plan: Plan, facts: Facts) -> set[int]:
     return unmatched([found.session for found in plan.sessions], newest)
 
 
-def not_home(plan: Plan) -> list[tuple[int, str]]:
-    """Producers' sessions whose last files may not be here: (number, where), by number.
+def unsalvaged(plan: Plan) -> list[tuple[int, str]]:
+    """Producers' sessions whose last files may still be in a spool: (number, where), by number.
 
-    What they reserved is not known, so that nobody is a phantom. (What consumers' logs lack shows
-    in the offsets that none of them covers.)
+    What they reserved is unknown, so none of their messages is a phantom. (What consumers' logs
+    lack shows as offsets that no log covers.)
     """
     return [
         (number, found.location.shown)
@@ -196,7 +196,7 @@ def not_home(plan: Plan) -> list[tuple[int, str]]:
 
 
 def _overview(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows, those of an overview under the kinds that they stand for."""
+    """The rows; those of an overview have the kind that they summarise."""
     names = (
         "kind", "topic", "producer", "incarnation", "session", "task", "turn", "partition",
         "identity", "text", "offset_lo", "offset_hi", "minute", "outcome", "findings", "messages",
@@ -213,10 +213,10 @@ def _overview(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlapping: bool) -> Given:
-    """What the judgement gets besides rows of streams."""
+    """Collect what the judgement needs besides rows of streams."""
     ranges: list[UnreadRange] = [*unread]
     if facts.consumer_damaged:
-        # Rows are missing that might have shown any message: nothing missing is proven lost.
+        # The missing rows may have shown any message: no missing message is proven lost.
         ranges += [
             UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
@@ -236,10 +236,10 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
     for each in every:
         touched.setdefault(each.topic, set()).add(each.partition)
     return Given(
-        known=frozenset(facts.known),
+        complete=frozenset(facts.complete),
         unended=frozenset(facts.unended),
         horizons=facts.horizons,
-        last_words=facts.last_words,
+        last_verdicts=facts.last_verdicts,
         cuts=tuple(facts.cuts),
         unread=tuple(ranges),
         policies=policies,
@@ -297,9 +297,9 @@ def _partitions(observed: ReadOffsets) -> dict[tuple[str, int], int]:
 def _producers(
     overview: Sequence[Mapping[str, Any]], plan: Plan, damaged: set[int]
 ) -> tuple[set[Sender], set[Sender], list[tuple[str, int]], list[str]]:
-    """Whose logs are whole, and have no end, who is known by the ledger alone, and doubly.
+    """The complete and the unended senders, incarnations only in the ledger, and contested ids.
 
-    Of one id there may be several processes, with ledgers of their own and for other topics.
+    One id may be used by several processes, with ledgers of their own and for other topics.
     """
     logged: dict[tuple[str, int, int], set[str]] = {}
     for number, session in plan.of(Role.PRODUCER):
@@ -330,7 +330,7 @@ def _producers(
 
 
 def _partition_count(plan: Plan, topic: str) -> int | None:
-    """How many partitions the destination has: as the consumers saw it, else as was assumed."""
+    """The destination's partition count as consumers saw it, else as producers assumed it."""
     for role in (Role.CONSUMER, Role.PRODUCER):
         counted = [
             session.topics[topic].destination_partitions
@@ -356,8 +356,8 @@ def _counts(plan: Plan) -> dict[str, set[int]]:
     return counts
 
 
-def _last_words(plan: Plan, overview: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """By topic: the last to end of those that logged its end, or what the ledger said of it."""
+def _last_verdicts(plan: Plan, overview: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """By topic, the session that ended last of those with its `tail` or `vouched` rows."""
     ends = {
         (row["topic"], plan.sessions[row["session"]].session.ended_ns or 0, row["session"])
         for row in overview
@@ -367,7 +367,7 @@ def _last_words(plan: Plan, overview: Sequence[Mapping[str, Any]]) -> dict[str, 
 
 
 def _horizons(plan: Plan, tails: Collection[Span]) -> dict[str, int]:
-    """By topic: when the end that was looked at first was looked at, less the deadline.
+    """By topic, the earliest horizon (`Plan.horizons`) of its partitions, of each the latest.
 
     Only of topics of which no consumer logged what was due: two hosts' wall clocks are compared.
     """

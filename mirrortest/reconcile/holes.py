@@ -1,9 +1,9 @@
-"""The third step of compaction, where much is missing: chains that only miss numbers, as one.
+"""The third step of `compact`, where much is missing: join chains with only holes between them.
 
-A mirror that loses single messages all over a run leaves as many chains as losses. Here chains of
-a stream in a place that go on with nothing but a hole between them become one row with its holes
-packed, as do the numbers that consumers claimed lost: what Spark moves and holds are few rows.
-`stream_rows` unpacks them, where they are judged.
+A mirror that loses single messages all over a run leaves as many chains as losses. Here the chains
+of a stream in a place that only lack numbers between them become one row with its holes packed.
+Numbers that consumers claimed lost are packed, too. So Spark moves and stores few rows.
+`stream_rows` unpacks them where they are judged.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 _BUCKET_BITS = 20
-"""No row's holes begin in two buckets of so many numbers: a row stays below some 10 MB."""
+"""All holes of a row begin in one bucket of 2**20 numbers, so a row stays below some 10 MB."""
 _WORD = np.dtype("<u4")
 _OFFSET_BITS = 31
-"""Offsets of a row's holes are noted from its first one: by then they fit a word."""
+"""A row's offsets are in one bucket of 2**31, so relative to its first one they fit a word."""
 HOLE_WORDS = 4
-"""A hole: its numbers, and the offsets before and behind it, each from the row's first."""
+"""Words of a hole: its bounds in numbers, and in offsets, relative to the row's first ones."""
 SPAN_WORDS = 2
-"""Numbers without offsets."""
+"""Words of a span of numbers, which has no offsets."""
 
 
 class Packing(NamedTuple):
-    """From how many chains of a task, and holes of a row, on it is worth it."""
+    """How many chains a task, and how many holes a row, must at least have to be packed."""
 
     chains: int
     holes: int
@@ -52,19 +52,19 @@ PACKING = Packing(4096, 8)
 
 @dataclass
 class Packed:
-    """Rows' holes: row n has the next `counts[n]` of `words` (a hole, or a span, in each)."""
+    """Rows' holes: row n has the next `counts[n]` of `words`, each of which is a hole or a span."""
 
     counts: Longs
     words: NDArray[np.uint32]
 
     @classmethod
     def of(cls, counts: Longs, words: Longs) -> Packed:
-        """Of numbers that fit words."""
+        """Convert numbers, which must fit words."""
         return cls(counts, words.astype(_WORD))
 
     @property
     def columns(self) -> dict[str, pa.Array]:
-        """As columns of intervals: how many, and all of them."""
+        """The columns `holes` and `packed` of `INTERVALS`: how many, and all of them."""
         size = self.words.shape[1] * _WORD.itemsize
         bounds = np.append(0, np.cumsum(self.counts * size)).astype(np.int32)
         buffers = [None, pa.py_buffer(bounds), pa.py_buffer(np.ascontiguousarray(self.words))]
@@ -93,7 +93,7 @@ def unpacked_chains(rows: pa.Table) -> pa.Table:
     first_lo, last_hi = numbers(rows, "seq_lo"), numbers(rows, "seq_hi")
     from_offset, to_offset = numbers(rows, "offset_lo"), numbers(rows, "offset_hi")
     words = _words(rows, HOLE_WORDS)
-    # A piece more than holes: it begins where the chain does, or behind a hole.
+    # There is one piece more than holes: a piece begins where the chain does, or after a hole.
     chain, nth = positions(counts + 1)
     ends = np.cumsum(counts + 1) - 1
     behind = np.flatnonzero(nth)
@@ -111,7 +111,7 @@ def unpacked_chains(rows: pa.Table) -> pa.Table:
 
 
 def _marks(rows: pa.Table, chain: Longs, lo: Longs, hi: Longs) -> dict[str, pa.Array]:
-    """The marks of pieces, of their chains' marks."""
+    """The marks of pieces, from their chains' marks."""
     marks = rows["mark_seq"].combine_chunks()
     counts = filled(pc.list_value_length(marks), 0).astype(np.int64)
     of, _ = positions(counts)
@@ -136,9 +136,9 @@ def _marks(rows: pa.Table, chain: Longs, lo: Longs, hi: Longs) -> dict[str, pa.A
 
 
 def _repeated(rows: pa.Table, row: Longs, columns: dict[str, Any]) -> pa.Table:
-    """Rows, each as often as it is named, with other values in some columns, and nothing packed."""
+    """The rows with these indices, with other values in some columns, and nothing packed."""
     for name in ("holes", "packed", "mark_seq", "mark_minute"):
-        # Before they are repeated: what is packed in one row may be megabytes.
+        # Do this before rows are repeated: what is packed in one row may be megabytes.
         rows = _replaced(rows, name, pa.nulls(rows.num_rows, rows.schema.field(name).type))
     rows = rows.take(pa.array(row))
     for name, values in columns.items():
@@ -152,7 +152,7 @@ def _replaced(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
 
 
 def holed(chains: Chains, number: Longs, packing: Packing) -> tuple[Chains, Packed | None]:
-    """Join chains over holes; `number` are the stretches' ranges, which are never joined."""
+    """Join chains over holes; `number` is each stretch's range: two ranges are never joined."""
     of = chains.of
     if len(of) < max(packing.chains, 2):
         return chains, None
@@ -176,25 +176,25 @@ def holed(chains: Chains, number: Longs, packing: Packing) -> tuple[Chains, Pack
         ],
         axis=1,
     )
-    made = of.take(starts)
-    made.seq_hi, made.offset_hi = of.seq_hi[ends], of.offset_hi[ends]
-    made.last_ns = np.maximum.reduceat(of.last_ns, starts)
+    stretches = of.take(starts)
+    stretches.seq_hi, stretches.offset_hi = of.seq_hi[ends], of.offset_hi[ends]
+    stretches.last_ns = np.maximum.reduceat(of.last_ns, starts)
     kept = np.ones(len(chains.mark_seq), dtype=bool)
     kept[1:] = chains.mark_minute[1:] != chains.mark_minute[:-1]
     kept[chains.first_mark[starts]] = True
     first = np.append(0, np.cumsum(kept))[np.append(chains.first_mark[starts], len(kept))]
-    whole = Chains(
-        made,
+    joined = Chains(
+        stretches,
         first.astype(np.int32),
         chains.mark_seq[kept],
         chains.mark_minute[kept],
         chains.at[starts],
     )
-    return whole, Packed.of(np.bincount(row, minlength=len(starts)), words)
+    return joined, Packed.of(np.bincount(row, minlength=len(starts)), words)
 
 
 def _joins(chains: Chains, number: Longs) -> Flags:
-    """Which chains follow the one before them with nothing but a hole between."""
+    """Which chains follow the one before them with only a hole between them."""
     of = chains.of
     clean = (of.findings <= 0) & ~of.dense & (of.seq_lo != NONE)
     clean &= (of.lane != NONE) & (of.producer != NONE)
@@ -212,16 +212,16 @@ def _joins(chains: Chains, number: Longs) -> Flags:
 
 @dataclass
 class Claims:
-    """Numbers that a session's log says were lost, where these are many rows of a batch."""
+    """The numbers that a session's log calls lost, where these are many rows of a batch."""
 
     topics: Names
     producers: Names
     packing: Packing
     count: int = 0
-    _held: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
+    _pending: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
 
     def take(self, rows: pa.RecordBatch, others: Longs) -> Longs:
-        """Take of rows those of losses; gives the indices of the rest of `others`."""
+        """Take the losses of the rows at `others`; returns the indices of the rest."""
         if len(others) < self.packing.chains:
             return others
         kind = rows["kind"].take(pa.array(others)).cast(pa.string())
@@ -245,20 +245,20 @@ class Claims:
         producer = self.producers.codes(rows["producer"].take(chosen))
         if len(at) < self.packing.chains or topic is None or producer is None:
             return others
-        self._held.append(
+        self._pending.append(
             (is_found[at], topic, producer, *(values[at] for values in numbers.values()))  # type: ignore[index]
         )
         self.count += len(at)
         return others[~mine]
 
     def flush(self) -> dict[str, Any] | None:
-        """What came together, as columns of packed rows; None where there is nothing."""
-        if not self._held:
+        """The collected numbers as columns of packed rows; None: there are none."""
+        if not self._pending:
             return None
         is_found, topic, producer, incarnation, lane, lo, hi = (
-            np.concatenate(values) for values in zip(*self._held, strict=True)
+            np.concatenate(values) for values in zip(*self._pending, strict=True)
         )
-        self._held, self.count = [], 0
+        self._pending, self.count = [], 0
         group = codes(is_found, topic, producer, incarnation, lane, lo >> _BUCKET_BITS)
         order = np.lexsort((lo, group))
         group, lo, hi = group[order], lo[order], hi[order]

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class Homes(NamedTuple):
-    """Where streams belong in the destination, or did: `of` is each one's place in `each`."""
+    """Where streams belong in the destination, or did: `of` is each one's index in `each`."""
 
     each: Sequence[frozenset[int]]
     of: Longs
 
     @property
     def known(self) -> Flags:
-        """Which streams have one."""
+        """Which streams have a known home."""
         return np.array([bool(homes) for homes in self.each], dtype=bool)[self.of]
 
     def has(self, partition: int) -> Flags:
@@ -39,15 +39,15 @@ class Homes(NamedTuple):
         return np.array([partition in homes for homes in self.each], dtype=bool)[self.of]
 
     def admit(self, stream: Longs, partition: Longs) -> Flags:
-        """Of streams and partitions: whether one may belong in the other, be it unknown."""
+        """For pairs of stream and partition: whether it may belong there; true where unknown."""
         pairs = zip(self.of[stream].tolist(), partition.tolist(), strict=True)
         return np.array([not self.each[of] or at in self.each[of] for of, at in pairs], dtype=bool)
 
 
 def homes_by_stream(rows: StreamRows, given: Given) -> Homes:
-    """Where streams belong, by their producers' rows; where there are none, nobody knows.
+    """Where streams belong, by their producers' rows; unknown for streams without such rows.
 
-    A lane's number is another partition's where the source had another number of them.
+    A lane's number stands for another partition under another partition count of the source.
     """
     streams = rows.streams
     source = np.full(len(streams), NONE - 1, dtype=np.int64)
@@ -73,7 +73,7 @@ def homes_by_stream(rows: StreamRows, given: Given) -> Homes:
 
 
 def anywhere(rows: StreamRows, given: Given) -> Flags:
-    """Which streams may be in any one partition."""
+    """Which streams may be in any partition, if all of the stream is in one (policy `any`)."""
     topics = rows.streams.topics
     flags: Flags = np.array([given.policies.get(t) == "any" for t in topics], dtype=bool)
     return flags[rows.streams.topic]

@@ -1,8 +1,8 @@
-"""One numbering of partitions' incarnations for all logs; pure.
+"""One numbering of partitions' incarnations for all logs; pure functions.
 
-Consumers count a partition's incarnations from where their group began: one that began after a
-topic was recreated, or whose state was lost, gives number 0 to another topic than the others. Where
-sessions name the topic's id, numbers are matched by it; those of a session that does not are kept.
+Consumers count a partition's incarnations from where their group began. A group that began after a
+topic was recreated, or whose state was lost, gives number 0 to another topic than the others do.
+Numbers of sessions that name the topic's id are matched by it; those of other sessions are kept.
 Where the numbers of two groups cannot be matched, one group's logs count (`unmatched`).
 """
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[str, int]
 """A source topic, and a partition of its copy."""
 Numbers: TypeAlias = "Mapping[Place, Mapping[int, int]]"
-"""By partition, the number that each of a session's numbers stands for."""
+"""By partition, the common number for each of a session's own numbers."""
 
 
 class _Log(NamedTuple):
-    """An incarnation as it stands in the log: of this topic, cut back so often before."""
+    """An incarnation of a partition: its topic's id, and how often it had been cut back before."""
 
     topic_id: str
     cuts: int
 
 
 class _Met(NamedTuple):
-    """That a session met an incarnation, under which number of its own, and when (ns)."""
+    """An incarnation that a session met: the session's number of it, and since when (ns)."""
 
     number: int
     log: _Log
@@ -45,7 +45,7 @@ _MetBySession: TypeAlias = "dict[int, list[_Met]]"
 
 
 def renumbered(sessions: Sequence[Session]) -> dict[int, Numbers]:
-    """By session's place: the numbers that are others than its own, as few logs have any."""
+    """By session's index, the numbers of those partitions where some differ from its own."""
     changed: defaultdict[int, dict[Place, dict[int, int]]] = defaultdict(dict)
     for place, by_session in _met(sessions).items():
         logs, _ = _in_order(by_session.values())
@@ -56,7 +56,7 @@ def renumbered(sessions: Sequence[Session]) -> dict[int, Numbers]:
 
 
 def unordered(sessions: Sequence[Session]) -> set[Place]:
-    """The partitions of which clocks alone say in which order some incarnations came."""
+    """The partitions where only clocks show the order of some incarnations."""
     return {
         place
         for place, by_session in _met(sessions).items()
@@ -65,13 +65,13 @@ def unordered(sessions: Sequence[Session]) -> set[Place]:
 
 
 def unmatched(sessions: Sequence[Session], newest: Mapping[tuple[int, str], int]) -> set[int]:
-    """The sessions whose numbers cannot be matched with those of another group: to be left out.
+    """The sessions to leave out, as their numbers cannot be matched with another group's.
 
-    So it is where a group began behind a cut of a log, of which it does not know, or may have; and
-    where a topic was recreated, and some logs of several groups do not name its id (older versions,
-    `--portable`). What is left are the logs of the group that knows of most incarnations.
+    There are two cases. A group began after a partition was cut back, or may have, and does not
+    know of it. Or a topic was recreated, and some logs of several groups do not name its id (older
+    versions, `--portable`). Only logs of the group that knows of most incarnations stay.
 
-    `newest` is, by session's place and topic, the greatest number in its rows of the topic.
+    `newest` is, by session's index and topic, the greatest number in its rows of the topic.
     """
     found: set[int] = set()
     for topic in sorted({topic for _, topic in newest}):
@@ -108,7 +108,7 @@ def _incarnations(session: Session, topic: str) -> Sequence[Incarnation]:
 
 
 def _met(sessions: Sequence[Session]) -> dict[Place, _MetBySession]:
-    """By partition and session's place, the incarnations that it met, by their numbers."""
+    """By partition and session's index, the incarnations that it met, in order of its numbers."""
     met: defaultdict[Place, _MetBySession] = defaultdict(dict)
     for at, session in enumerate(sessions):
         for name in session.topics:
@@ -123,20 +123,20 @@ def _met(sessions: Sequence[Session]) -> dict[Place, _MetBySession]:
 
 
 def _numbered(by_session: _MetBySession, logs: Iterable[_Log]) -> dict[int, dict[int, int]]:
-    """The number of each session's numbers of one partition, whose logs came in this order."""
+    """By session, the common number for each of its own; `logs` are all incarnations in order."""
     numbers: dict[_Log, int] = {}
     before = -1
     for log in logs:
         own = (each.number for met in by_session.values() for each in met if each.log == log)
-        # A session's number is how many there were before, of which no log may be here.
+        # A session's number counts the incarnations before, some of which may be in no log.
         before = numbers[log] = max(before + 1, *own)
     return {at: {each.number: numbers[each.log] for each in met} for at, met in by_session.items()}
 
 
 def _in_order(known: Iterable[Sequence[_Met]]) -> tuple[list[_Log], bool]:
-    """All logs, each behind those that were met before it; else as they were met first.
+    """All incarnations in order, and whether no clock decided it.
 
-    And whether no clock decided that.
+    Each comes after those that a session met before it; else the one first met comes first.
     """
     before: defaultdict[_Log, set[_Log]] = defaultdict(set)
     first_ns: dict[_Log, int] = {}
@@ -154,7 +154,7 @@ def _in_order(known: Iterable[Sequence[_Met]]) -> tuple[list[_Log], bool]:
     while left:
         ready = [log for log in left if before[log].issubset(found)]
         sure &= len(ready) == 1
-        # Where sessions contradict each other, which none does, the clocks decide, too.
+        # If sessions contradicted each other, which none do, the clocks would decide, too.
         following = ready[0] if ready else left[0]
         left.remove(following)
         found.append(following)
@@ -162,7 +162,7 @@ def _in_order(known: Iterable[Sequence[_Met]]) -> tuple[list[_Log], bool]:
 
 
 def applied(rows: pa.RecordBatch, numbers: Numbers) -> pa.RecordBatch:
-    """A session's rows with the numbers that its own stand for, in `topic_identity`."""
+    """A session's rows with the common numbers instead of its own in `topic_identity`."""
     index = rows.schema.get_field_index("topic_identity")
     if index < 0 or not numbers:
         return rows

@@ -1,4 +1,4 @@
-"""What tasks give to Spark: intervals, as rows of one schema, and how such rows are made."""
+"""What tasks give to Spark: intervals, as rows of one schema, and how such rows are built."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 DAMAGE = "damage"
-"""The kind of a row that says, in `text`, what could not be read; `outcome` is 1 where durable
+"""The kind of a row whose `text` describes what could not be read; `outcome` is 1 where durable
 rows are missing."""
 LATENCY = "latency"
 """The kind of a row with a sum of latency histograms of `seen` rows."""
 ACKED = "acked"
 """The kind of a row that counts acknowledged `messages` by topic and minute of intended time."""
 RANGE = "range"
-"""The kind of a row that names a range of offsets at which a task's rows saw messages; `turn` says
-how often these had returned before."""
+"""The kind of a row that names a range of offsets at which a task's rows saw messages; `turn` is
+how often these rows had gone back to earlier offsets."""
 
 OVERVIEW = "overview"
-"""The kind of a row that says to the driver that there are rows of the kind in `text`."""
+"""The kind of a row that summarises, for the driver, rows of the kind in `text`."""
 
 INTERVALS = pa.schema(
     [
@@ -67,29 +67,30 @@ INTERVALS = pa.schema(
 )
 """`task` and `session` are numbers of the plan; `identity` counts a topic's incarnations from 0.
 
-`sent` and `seen` rows are chains: their numbers have no gap, their offsets may (`mark_minute`: the
-minutes of intended time since the epoch, -1: none; each from its `mark_seq` on). `last_ns` is the
-last acknowledgement, or as late as far as horizons go; `minute` is that of a sum, and of `unread`
-offsets the last one from which messages may have stood there. Where there are
-`holes`, the row stands for a `seen` chain without them, or for as many claims (`holes.Packed`).
+`reserved`, `sent` and `seen` rows are chains: their numbers have no gap, their offsets may have one
+(`mark_minute`: the minutes of intended time since the epoch, -1: none; each from its `mark_seq`
+on). `last_ns` is the last acknowledgement, or a time on the same side of each horizon. `minute` is
+that of a sum; in `unread` rows it is the last one from which messages may have been there. A row
+with `holes` is a `seen` chain without these, or as many claims (`holes.Packed`).
 """
 
 MOST_HOLES = 1 << 16
-"""Rows of holes that a task gives at once, beyond one for each partition."""
+"""The most `hole` rows that a task yields at once, beyond one for each partition."""
 _KEPT_APART = (Kind.END.value, Kind.TAIL.value, Kind.UNREAD.value)
-"""What is unread for ever, of a topic made again, is not what retention took before it."""
+"""Kinds whose rows are not merged: the unread rest of a recreated topic is not what retention
+deleted before it."""
 _NULL = -(1 << 62)
 
 
 def damage_row(text: str, *, harmless: bool, session: int, task: int) -> pa.RecordBatch:
-    """What could not be read, as a row."""
+    """A row of kind `DAMAGE`."""
     lost = 0 if harmless else 1
     columns = {"kind": DAMAGE, "session": session, "task": task, "text": text, "outcome": lost}
     return interval_batch(1, columns)
 
 
 def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.RecordBatch:
-    """Rows of the log's columns with those merged that overlap or continue each other."""
+    """Convert a log's rows to `INTERVALS`; merge those that overlap or continue each other."""
     rows = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
     seq_lo, seq_hi = _ints(rows["seq_lo"]), _ints(rows["seq_hi"])
     offset_lo, offset_hi = _ints(rows["offset_lo"]), _ints(rows["offset_hi"])
@@ -134,10 +135,9 @@ def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.Rec
 
 
 def fewer_holes(rows: pa.RecordBatch, most: int = MOST_HOLES) -> pa.RecordBatch:
-    """Rows of which not too many are of kind `hole`: the driver takes them all.
+    """Limit the rows of kind `hole`, all of which go to the driver.
 
-    Neighbours become one, those first that are next to each other; `messages` is how many holes
-    are there.
+    Neighbours are joined, the closest ones first; `messages` is how many holes a row has.
     """
     is_hole = pc.equal(rows["kind"], Kind.HOLE.value)
     holes, others = rows.filter(is_hole), rows.filter(pc.invert(is_hole))
@@ -146,7 +146,7 @@ def fewer_holes(rows: pa.RecordBatch, most: int = MOST_HOLES) -> pa.RecordBatch:
     places = [_codes(holes["topic"]), _ints(holes["partition"]), _ints(holes["identity"])]
     _, found = np.unique(np.stack(places), axis=1, return_inverse=True)
     place = found.reshape(-1)
-    # Several sessions may have read the same.
+    # A session may have read the same offsets again.
     row, lo, hi = united(place, _ints(holes["offset_lo"]), _ints(holes["offset_hi"]))
     first = np.ones(len(row), dtype=bool)
     first[1:] = place[row][1:] != place[row][:-1]
@@ -159,12 +159,12 @@ def fewer_holes(rows: pa.RecordBatch, most: int = MOST_HOLES) -> pa.RecordBatch:
     columns = {name: taken[name] for name in taken.schema.names}
     columns["offset_hi"] = np.maximum.reduceat(hi, at)
     columns["messages"] = np.add.reduceat(hi - lo, at)
-    made = interval_batch(len(at), columns)
-    return pa.Table.from_batches([made, others]).combine_chunks().to_batches()[0]
+    joined = interval_batch(len(at), columns)
+    return pa.Table.from_batches([joined, others]).combine_chunks().to_batches()[0]
 
 
 def _minutes(rows: pa.RecordBatch) -> pa.Array:
-    """The minute of the intended time, of rows of unread offsets."""
+    """The minute of the intended time in `unread` rows; null in others."""
     unread = pc.equal(rows["kind"], Kind.UNREAD.value)
     minutes = pc.divide(rows["intended_first"], MINUTE_NS)
     return pc.if_else(unread, minutes, pa.scalar(None, pa.int64()))

@@ -107,10 +107,10 @@ def reconcile_by(
 ) -> Summary:
     """Judge a run from its logs and write the result below `output` (LOGDIR/run=R/result).
 
-    With `look_up` the destination itself is asked for what is missing and nobody read.
+    `look_up` searches the destination for missing messages, at offsets that no consumer read.
 
     Raises:
-        ClusterError: the destination cannot be looked at.
+        ClusterError: the destination cannot be read.
         SequenceLogError: the result cannot be written.
     """
     place = output if output is not None else plan.default_output
@@ -169,8 +169,8 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     zones = [*twice, *cuts_at(known.ranges, behind), *cuts_around(known.ranges, coverage.unread)]
     if zones:
         tasks = touched(known.ranges, zones)
-        anew = engine.scan(tasks, work._replace(zones=tuple(zones)).read)
-        scanned = scanned.replaced(tasks, anew)
+        rescanned = engine.scan(tasks, work._replace(zones=tuple(zones)).read)
+        scanned = scanned.replaced(tasks, rescanned)
         for_driver = scanned.driver_rows()
     given = facts.given(plan, known, coverage.unread, overlapping=bool(twice))
     later = bool(plan.observers) or look_up is not None
@@ -247,8 +247,8 @@ def _latencies(
 ) -> tuple[Histogram, dict[str, Histogram]]:
     """The latencies of all topics together, and of each.
 
-    Rows have the number of those below zero, and sessions by topic how far the lowest is; and by
-    how much clocks were set.
+    Rows have the number of latencies below zero. Sessions have the lowest one by topic, and by how
+    much clocks were set.
     """
     below_zero_ns, off_ns = session_topics.below_zero(plan), session_topics.clocks_set_ns(plan)
     total = Histogram()
@@ -295,15 +295,16 @@ def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
 def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, int]:
     """By finding's label, messages that may have it for another reason than the mirror.
 
-    How a producer's incarnation sent whose log is not here is unknown; who stamped the records of
-    a lane, where none of it is known to be acknowledged: answers show it.
+    `BY_REPEATS`: the producer was not idempotent, several processes sent as it, or its complete log
+    is not here; or a consumer read uncommitted messages. Altered timestamps: no message of the
+    stream was acknowledged, and only the acknowledgements show whether brokers stamp its records.
     """
     clients: dict[str, set[str | None]] = {}
     for _, session in plan.of(Role.PRODUCER):
         clients.setdefault(session.name, set()).add(session.client.get("enable.idempotence"))
     repeating = {name for name, idempotent in clients.items() if "false" in idempotent}
     repeating |= {*known.contested}
-    once = {sender for sender in known.known if sender[0] not in repeating}
+    once = {sender for sender in known.complete if sender[0] not in repeating}
     sender = pc.binary_join_element_wise(
         *(pc.cast(by_stream[name], pa.string()) for name in ("producer", "incarnation", "topic")),
         "/",
@@ -323,7 +324,7 @@ def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, i
 
 
 def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:
-    """Say of what the consumers left undecided, and is lost, what it rests on."""
+    """Notes on lost messages that the consumers left undecided: what the decision rests on."""
     return [
         f"{topic}: {count:,} messages are lost that the last consumer left undecided: their "
         "deadline was past when it looked where the partitions end, and all was read up to there"
@@ -336,13 +337,13 @@ def _counts(by_run: Mapping[str, int], partitions: Sequence[Partition]) -> dict[
     totals = dict(by_run)
     for name in STREAMLESS:
         totals[name] = sum(each.counts[name] for each in partitions)
-    # A message whose id is unknown is corrupted none the less.
+    # A message whose id is unknown is corrupted, too.
     totals["corrupted"] += totals["corrupted_unknown_id"]
     return totals
 
 
 def _explain(result: _Result, *, emptied: bool) -> None:
-    """Say in words why the run is inconclusive, from its counts; `emptied`: there are holes."""
+    """Add why the run is inconclusive, by its counts; `emptied`: compaction left holes."""
     counts, reasons = result.counts, result.reasons
     unlogged, unaccounted = counts.pop("unlogged"), counts.pop("unaccounted")
     if not counts["acked"]:
@@ -381,7 +382,7 @@ def _explain(result: _Result, *, emptied: bool) -> None:
 
 
 def _clear(place: Location) -> None:
-    """Make the directory; no summary stays with tables that are not its own."""
+    """Create the directory, and delete an earlier summary: its tables are about to be replaced."""
     with place.checked("written"):
         place.filesystem.create_dir(place.path, recursive=True)
         with contextlib.suppress(FileNotFoundError):

@@ -1,32 +1,32 @@
-"""The judgement: one pure function over all that logs say of some lanes; no I/O.
+"""The judgement: one pure function over all rows of some lanes; no I/O.
 
-It takes whole (topic, lane) groups, as many as come, and judges them by array operations over all
-of them. It shares no code with `verify`, of which it is the check. Step by step:
+It takes complete (topic, lane) groups, any number of them, and judges them together by array
+operations. It shares no code with `verify`, because it checks it. Step by step:
 
 1. **Copies** are chains of a stream in a partition, each (seq, offset) in exactly one, however
    often an offset was read.
 2. **Disorder** is where a stream went back in a partition: a number is *reordered* if its first
-   copy there stands behind a greater number of its stream. What stands in a topic that was created
-   again stands behind all of the topic before it, where it is known which was which (`unordered`).
-3. **Doubts** (`unread`): up to which number a stream may stand in offsets that nobody read.
-4. **Segments**: between two neighbouring bounds of all that is known of a stream's numbers nothing
-   changes, so each such segment has one verdict:
+   copy there comes after a greater number of its stream. All messages of a recreated topic come
+   after those of the topic before it, unless their order is unknown (`unordered`).
+3. **Doubts** (`unread`): up to which number a stream may be in offsets that no consumer read.
+4. **Segments** are between two neighbouring bounds of all that is known of a stream's numbers.
+   Nothing changes within one, so each has one verdict:
 
    | is | if |
    |---|---|
-   | acked | the producer's log, or a ledger's record in a consumer's, says so |
-   | failed | one of them says so, and none says acked or unknown |
-   | sent | reserved or acknowledged, and not behind the stream's end mark |
-   | lost | acked, not seen, and claimed lost; or due, and neither in doubt nor beyond the end |
+   | acked | the producer's log, or a ledger record in a consumer's log, says so |
+   | failed | one of them says so, none says acked, and no producer's log says unknown |
+   | sent | acked; or reserved, and not after the stream's end mark |
+   | lost | acked, not seen; and claimed lost, or due, not in doubt, topic read to its end |
    | inconclusive | acked, not seen, not claimed, and in doubt |
-   | in flight | acked, not seen, none of these, and not due, or the end was not reached |
+   | in flight | acked, not seen, none of these; and not due, or topic not read to its end |
    | late | seen, and claimed lost before |
-   | phantom | seen, of a producer whose logs are here and whole, and not sent, or failed; not \
-what a log without an end does not have, which may have been copied before |
+   | phantom | seen, its id proven, its producer's log complete; and not sent, or failed. Not if \
+the log has no end and lacks the number: it may have been copied before |
    | duplicated | more than one copy |
 
-   *Due* is what was acknowledged a deadline before a consumer looked at the end: its log says so
-   (`expired`), or the clocks of both (`horizons`).
+   *Due* is what was acknowledged a deadline before a consumer read the end offsets, by that
+   consumer's log (`expired`) or by both hosts' clocks (`horizons`).
 5. What compaction explains is `compacted` (`compaction`).
 """
 
@@ -68,31 +68,31 @@ _MASK = int(sum(STREAM_FINDINGS))
 
 @dataclass(frozen=True)
 class Given:
-    """What must be known of a run besides the rows of its streams.
+    """What the judgement needs besides the rows of streams.
 
     Attributes:
-        known: (producer, incarnation, topic) whose logs are here and whole.
-        unended: those of them whose logs have no end: they may be copies of before.
-        horizons: by topic, the time (ns) up to which what was acknowledged is due, where no log
-            says what has expired.
-        last_words: by topic, the session whose online verdict on it is the last.
+        complete: (producer, incarnation, topic) whose logs are here and complete.
+        unended: senders whose logs have no end: these may have been copied while they were written.
+        horizons: by topic, the time (ns) up to which acknowledged messages are due, where no log
+            records what has expired.
+        last_verdicts: by topic, the session whose online verdict on it is the last.
         cuts: how far the online verdicts on partitions go.
-        unread: what nobody read.
+        unread: the ranges that no consumer read.
         policies: by topic, where messages belong (`session_topics.policies_of`).
-        rerouted: by topic, the sessions whose rows say by another policy what is misrouted.
+        rerouted: by topic, the sessions whose rows mark what is misrouted by another policy.
         stamped: topics whose records the source's brokers stamp: no timestamp is altered there.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
-        unordered: partitions (topic, number) of which it is unknown which incarnation came first.
-        explaining: by topic, as what those messages count that compaction explains.
+        unordered: partitions (topic, number) where the order of some incarnations is unknown.
+        explaining: by topic, the finding of messages that compaction explains.
         holes: by topic and partition, the offsets that compaction may have emptied.
         source_compacted: by topic that is compacted in the source, the partitions that were read.
     """
 
-    known: frozenset[Sender] = frozenset()
+    complete: frozenset[Sender] = frozenset()
     unended: frozenset[Sender] = frozenset()
     horizons: Mapping[str, int] = field(default_factory=dict)
-    last_words: Mapping[str, int] = field(default_factory=dict)
+    last_verdicts: Mapping[str, int] = field(default_factory=dict)
     cuts: Sequence[Cut] = ()
     unread: Sequence[UnreadRange] = ()
     policies: Mapping[str, ExpectPartition] = field(default_factory=dict)
@@ -106,16 +106,16 @@ class Given:
     source_compacted: Mapping[str, Collection[int]] = field(default_factory=dict)
 
     def can_be_cut(self, topic: str) -> bool:
-        """Whether numbers of a stream can be judged apart from its others (`slices`)."""
+        """Whether a part of a stream's numbers can be judged without the others (`slices`)."""
         doubtful = topic in self.explaining or any(each.topic == topic for each in self.unread)
         return not doubtful and self.policies.get(topic) != "any"
 
 
 class Copies(NamedTuple):
-    """Chains of streams in partitions, from offset `offset` on; `held` codes stream and partition.
+    """Chains of streams in partitions, from offset `offset` on; their key codes both.
 
-    `stream_of` and `partition_of` are those of each such code; `of_rows` is that of each row;
-    `above` as in `StreamRows`.
+    `stream_of` and `partition_of` are those of each such code; `of_rows` is the code of each `seen`
+    row; `above` as in `StreamRows`.
     """
 
     spans: Spans
@@ -128,8 +128,8 @@ class Copies(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Held:
-    """Segments of what was seen of streams in partitions: `found` is what that shows, as bits."""
+class SeenSegments:
+    """Segments of streams as seen in partitions; `found`: the findings that this shows, as bits."""
 
     spans: Spans
     copies: Longs
@@ -138,11 +138,11 @@ class Held:
 
 @dataclass(frozen=True)
 class Judged:
-    """Segments of streams, with their verdict; all arrays have one value each.
+    """Segments of streams, with their verdict; all arrays have one value per segment.
 
-    `findings` are the bits of what was found; `claimed`: lost, by a consumer. `accounted`: the log
-    of its producer is here, and whole as far as that; `unlogged`: only a ledger says that it was
-    acknowledged; `acked_rows` are how many rows of the log say so.
+    `findings` are bits; `claimed`: a consumer claimed it lost. `accounted`: the log of its producer
+    is here, and complete as far as that; `unlogged`: only a ledger records its acknowledgement;
+    `acked_rows` is how many rows of the log record it.
     """
 
     spans: Spans
@@ -158,7 +158,7 @@ class Judged:
 
     @property
     def messages(self) -> Longs:
-        """How many each has."""
+        """How many messages each has."""
         return self.spans.lengths
 
     @property
@@ -168,7 +168,7 @@ class Judged:
 
     @property
     def is_unknown(self) -> Flags:
-        """Whether nobody knows whether it was written."""
+        """Whether it was sent, and its outcome is unknown."""
         return self.is_sent & ~self.is_acked & ~self.is_failed
 
     def has(self, finding: Finding) -> Flags:
@@ -183,28 +183,28 @@ class Judged:
 
 
 class Judgement(NamedTuple):
-    """What was judged, and what the tables and the comparison are made of."""
+    """The segments with their verdicts, and what else the tables and the comparison need."""
 
     rows: StreamRows
     copies: Copies
-    held: Held
+    seen_segments: SeenSegments
     judged: Judged
 
 
 def judge(rows: StreamRows, given: Given) -> Judgement:
-    """Judge whole lanes."""
-    rows = _judged_anew(rows, given)
+    """Judge complete lanes."""
+    rows = _drop_inapplicable(rows, given)
     seen = rows.of(Kind.SEEN)
     copies = copies_of(rows, seen, overlapping=given.overlapping)
     doubt = doubts(rows, seen, copies, given, given.unread)
     disorder = _disorder(rows, given, copies, doubt)
-    held = hold(rows, seen, copies, disorder)
-    judged = _segments(rows, given, seen, copies, disorder, doubt, held)
-    return Judgement(rows, copies, held, explained(rows, copies, judged, given))
+    seen_segments = segment_seen(rows, seen, copies, disorder)
+    judged = _segments(rows, given, seen, copies, disorder, doubt, seen_segments)
+    return Judgement(rows, copies, seen_segments, explained(rows, copies, judged, given))
 
 
-def _judged_anew(rows: StreamRows, given: Given) -> StreamRows:
-    """The rows without the findings that were found by rules that are not those of the run."""
+def _drop_inapplicable(rows: StreamRows, given: Given) -> StreamRows:
+    """The rows without findings by rules that do not apply to the run."""
     streams, findings = rows.streams, rows.findings
     for code, topic in enumerate(streams.topics):
         if others := given.rerouted.get(topic):
@@ -219,17 +219,17 @@ def _judged_anew(rows: StreamRows, given: Given) -> StreamRows:
 
 def judge_partitions(
     rows: StreamRows, given: Given, seen: Longs, unread: Sequence[UnreadRange]
-) -> tuple[Copies, Held]:
-    """What some of the rows show of partitions alone, where this was not read."""
+) -> tuple[Copies, SeenSegments]:
+    """What the rows `seen` show of partitions by themselves, with these unread ranges."""
     copies = copies_of(rows, seen, overlapping=given.overlapping)
     disorder = _disorder(rows, given, copies, doubts(rows, seen, copies, given, unread))
-    return copies, hold(rows, seen, copies, disorder)
+    return copies, segment_seen(rows, seen, copies, disorder)
 
 
 def copies_of(rows: StreamRows, seen: Longs, *, overlapping: bool) -> Copies:
-    """Chains as they come; where offsets were read more than once, the same messages are one.
+    """The copies in the rows `seen`; where offsets were read more than once, copies are merged.
 
-    There seq and offset go side by side (`compact.Zone`): chains of one distance are one line.
+    There chains are dense (`compact.Zone`): those with the same distance of seq and offset match.
     """
     stream, partition = rows.stream[seen], rows.partition[seen]
     key = codes(stream, partition).astype(np.int64)
@@ -248,7 +248,7 @@ def copies_of(rows: StreamRows, seen: Longs, *, overlapping: bool) -> Copies:
 
 
 def _disorder(rows: StreamRows, given: Given, copies: Copies, doubt: Doubts) -> Spans:
-    """Reordered numbers, by stream and partition; no first copy may stand in unread offsets."""
+    """Reordered numbers, by stream and partition; not if a first copy may be in unread offsets."""
     order = np.lexsort((copies.offset, copies.identity, copies.spans.key))
     key, lo, hi = copies.spans.take(order)
     line = key
@@ -267,12 +267,12 @@ def _disorder(rows: StreamRows, given: Given, copies: Copies, doubt: Doubts) -> 
     troubled = Spans(key, lo, hi).take(here)
     in_order = Spans(key, np.maximum(lo, above), hi).take(here & (hi > above))
     sweep = Sweep(seen=troubled, in_order=in_order, following=doubt.following)
-    behind = (sweep.sum("following") == 0) | (sweep.sum("following", doubt.sure) > 0)
-    return sweep.spans((sweep.sum("seen") > 0) & (sweep.sum("in_order") == 0) & behind)
+    certain = (sweep.sum("following") == 0) | (sweep.sum("following", doubt.sure) > 0)
+    return sweep.spans((sweep.sum("seen") > 0) & (sweep.sum("in_order") == 0) & certain)
 
 
-def hold(rows: StreamRows, seen: Longs, copies: Copies, disorder: Spans) -> Held:
-    """What was seen in each partition, with what it shows by itself."""
+def segment_seen(rows: StreamRows, seen: Longs, copies: Copies, disorder: Spans) -> SeenSegments:
+    """Segment what was seen in each partition, with the findings that it shows by itself."""
     marked = rows.findings[seen] & _MASK != 0
     flagged = seen[marked]
     marked = Spans(copies.of_rows[marked], rows.seq_lo[flagged], rows.seq_hi[flagged])
@@ -280,7 +280,7 @@ def hold(rows: StreamRows, seen: Longs, copies: Copies, disorder: Spans) -> Held
     number = sweep.sum("copies")
     found = _found(sweep, number, rows.findings[flagged])
     some = (number > 0) | (found != 0)
-    return Held(sweep.segments.take(some), number[some], found[some])
+    return SeenSegments(sweep.segments.take(some), number[some], found[some])
 
 
 def _found(sweep: Sweep, copies: Longs, marked: Longs) -> Longs:
@@ -293,13 +293,13 @@ def _found(sweep: Sweep, copies: Longs, marked: Longs) -> Longs:
     return found
 
 
-def homes(copies: Copies, held: Held, streams: int) -> Longs:
-    """Where most of each stream is; see `fullest`."""
-    return fullest(copies.stream_of, copies.partition_of, _messages(copies, held), streams)
+def homes(copies: Copies, seen_segments: SeenSegments, streams: int) -> Longs:
+    """By stream, the partition with the most of its messages; see `fullest`."""
+    return fullest(copies.stream_of, copies.partition_of, _messages(copies, seen_segments), streams)
 
 
 def fullest(stream: Longs, partition: Longs, messages: Longs, streams: int) -> Longs:
-    """By stream the partition with the most messages, of several the lowest; `NONE`: none."""
+    """By stream, the partition with the most messages, the lowest of several; `NONE`: none."""
     order = np.lexsort((-partition, messages, stream))
     order = order[messages[order] > 0]
     found = np.full(streams, NONE, dtype=np.int64)
@@ -307,17 +307,17 @@ def fullest(stream: Longs, partition: Longs, messages: Longs, streams: int) -> L
     return found
 
 
-def _messages(copies: Copies, held: Held) -> Longs:
-    """How many messages there are of each stream in a partition, each counted once."""
-    here = held.copies > 0
+def _messages(copies: Copies, seen_segments: SeenSegments) -> Longs:
+    """By stream and partition, the number of messages, each counted once."""
+    here = seen_segments.copies > 0
     messages = np.zeros(len(copies.stream_of), dtype=np.int64)
-    np.add.at(messages, held.spans.key[here], held.spans.lengths[here])
+    np.add.at(messages, seen_segments.spans.key[here], seen_segments.spans.lengths[here])
     return messages
 
 
-def _rank(copies: Copies, held: Held) -> Longs:
-    """Of each stream in a partition: how many have more of it, or as much and a lower number."""
-    order = np.lexsort((copies.partition_of, -_messages(copies, held), copies.stream_of))
+def _rank(copies: Copies, seen_segments: SeenSegments) -> Longs:
+    """By stream and partition: how many partitions have more of it, or as much and are lower."""
+    order = np.lexsort((copies.partition_of, -_messages(copies, seen_segments), copies.stream_of))
     stream = copies.stream_of[order]
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.searchsorted(stream, stream)
@@ -331,7 +331,7 @@ def _segments(
     copies: Copies,
     disorder: Spans,
     doubt: Doubts,
-    held: Held,
+    seen_segments: SeenSegments,
 ) -> Judged:
     streams = rows.streams
     sent, vouched, flagged = (
@@ -345,7 +345,7 @@ def _segments(
     sweep = Sweep(
         reserved=rows.spans(rows.of(Kind.RESERVED)),
         sent=rows.spans(sent),
-        unused=_behind_the_end(rows),
+        unused=_after_end(rows),
         vouched=rows.spans(vouched),
         claimed=rows.spans(rows.of(Kind.CLAIMED)),
         expired=rows.spans(rows.of(Kind.EXPIRED)),
@@ -354,7 +354,7 @@ def _segments(
         copies=Spans(copies.stream_of[copies.spans.key], *copies.spans[1:]),
         disorder=Spans(copies.stream_of[disorder.key], *disorder[1:]),
         marked=rows.spans(flagged),
-        away=_away(rows, copies, held, given),
+        away=_away(rows, copies, seen_segments, given),
     )
     number = sweep.sum("copies")
     claimed, doubtful, beyond = (sweep.sum(each) > 0 for each in ("claimed", "doubtful", "beyond"))
@@ -374,8 +374,10 @@ def _segments(
     unused = sweep.sum("unused") > 0
     used = (named & ~unused) | acked
     due = (sweep.sum("sent", _is_due(rows, sent, given)) + sweep.sum("expired")) > 0
-    known, unended = (_are(rows, each)[sweep.segments.key] for each in (given.known, given.unended))
-    accounted = known & (used | unused | ~unended)
+    complete, unended = (
+        _are_of(rows, each)[sweep.segments.key] for each in (given.complete, given.unended)
+    )
+    accounted = complete & (used | unused | ~unended)
     seen_at = number > 0
     missing = acked & ~seen_at
     found = _found(sweep, number, rows.findings[flagged])
@@ -405,8 +407,8 @@ def _segments(
     )
 
 
-def _behind_the_end(rows: StreamRows) -> Spans:
-    """What producers did not use: behind the last end of each stream."""
+def _after_end(rows: StreamRows) -> Spans:
+    """The numbers that producers did not use: those after the last end mark of each stream."""
     ends = rows.of(Kind.END)
     last = np.full(len(rows.streams), NONE, dtype=np.int64)
     np.maximum.at(last, rows.stream[ends], rows.seq_hi[ends])
@@ -423,19 +425,20 @@ def _is_due(rows: StreamRows, sent: Longs, given: Given) -> Flags:
     return due
 
 
-def _are(rows: StreamRows, senders: Collection[Sender]) -> Flags:
-    """Which streams are of these."""
+def _are_of(rows: StreamRows, senders: Collection[Sender]) -> Flags:
+    """Which streams are of these senders."""
     columns = (
         rows.streams.table[name].to_pylist() for name in ("producer", "incarnation", "topic")
     )
     return np.array([each in senders for each in zip(*columns, strict=True)], dtype=bool)
 
 
-def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
-    """What of a stream is in no partition where it belongs or belonged, whatever its rows say.
+def _away(rows: StreamRows, copies: Copies, seen_segments: SeenSegments, given: Given) -> Spans:
+    """The numbers of streams seen in partitions where they do not belong, and never belonged.
 
-    Rows say it of messages by the policy of the consumer that read them, more closely: by the
-    counts of that time. Where any partition will do, a stream is in one for each count in force.
+    (Rows mark misrouted messages, too, by the policy of the consumer that read them, and more
+    strictly: by the counts of that time.) With policy `any`, a stream belongs in as many partitions
+    as there were counts in force.
     """
     streams = rows.streams
     if not given.policies or not len(copies.stream_of):
@@ -443,9 +446,9 @@ def _away(rows: StreamRows, copies: Copies, held: Held, given: Given) -> Spans:
     most = np.array([len(counts_in_force(given.counts.get(t, ()))) or 1 for t in streams.topics])
     belongs = np.where(
         anywhere(rows, given)[copies.stream_of],
-        _rank(copies, held) < most[streams.topic[copies.stream_of]],
+        _rank(copies, seen_segments) < most[streams.topic[copies.stream_of]],
         homes_by_stream(rows, given).admit(copies.stream_of, copies.partition_of),
     )
-    key = held.spans.key
-    away = (held.copies > 0) & ~belongs[key]
-    return Spans(copies.stream_of[key], *held.spans[1:]).take(away)
+    key = seen_segments.spans.key
+    away = (seen_segments.copies > 0) & ~belongs[key]
+    return Spans(copies.stream_of[key], *seen_segments.spans[1:]).take(away)

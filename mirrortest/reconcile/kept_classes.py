@@ -1,6 +1,6 @@
-"""What Java keeps of Spark's classes from one start to the next: it starts in half the time.
+"""Java's archive of Spark's classes, with which Java starts in half the time.
 
-`archive` makes it. What no longer fits Java leaves alone.
+`archive` writes it. Java ignores an archive that no longer fits.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
     from mirrortest.host.java import Java
 
-WHOLE_SINCE = 25
-"""From this Java on an archive holds classes ready to run, and what was learnt of them."""
+AOT_CACHE_SINCE = 25
+"""From this Java on, an archive is an AOT cache: it contains linked classes and their profiles."""
 
 
 def place(java: Java) -> Path:
-    """Where the archive of a Java and of the installed Spark lies, or would lie."""
+    """The path of the archive of a Java and of the installed Spark; it need not exist."""
     home = spark_home()
     jars = sorted(jar.name for jar in (home / "jars").glob("*.jar"))
-    return class_archive.place(java, "spark", [str(home), *jars])
+    return class_archive.archive_path(java, "spark", [str(home), *jars])
 
 
 def reading(java: Java) -> list[str]:
     """Java's options for a start with the archive; none where there is no archive."""
     archive = place(java)
-    if java.major >= WHOLE_SINCE:
+    if java.major >= AOT_CACHE_SINCE:
         return [f"-XX:AOTCache={archive}", "-Xlog:aot*=off"] if archive.is_file() else []
-    return class_archive.reading(archive)
+    return class_archive.java_options(archive)
 
 
 def writing(java: Java, archive: Path) -> list[str]:
     """Java's options for a start that writes an archive when it ends."""
-    if java.major >= WHOLE_SINCE:
+    if java.major >= AOT_CACHE_SINCE:
         return [f"-XX:AOTCacheOutput={archive}", "-Xlog:aot*=off"]
     return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds*=off"]

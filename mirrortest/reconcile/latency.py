@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class LatencySums:
-    """Takes sums and adds them up."""
+    """Sums of latency histograms, added up."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, int], Longs] = {}
@@ -30,7 +30,7 @@ class LatencySums:
         for each in totals:
             key = each.topic, each.minute
             counts = self._counts.setdefault(key, np.zeros(BUCKETS, dtype=np.int64))
-            # Within one sum no bucket stands twice.
+            # Within one sum each bucket occurs once.
             counts[np.array(each.buckets, dtype=np.int64)] += np.array(each.counts, dtype=np.int64)
             self._negative[key] = self._negative.get(key, 0) + each.negative
 

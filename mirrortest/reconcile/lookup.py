@@ -1,4 +1,4 @@
-"""A look into the destination itself: what stands at the offsets that no consumer has read.
+"""The look-up: read the destination itself, at the offsets that no consumer has read.
 
 It attributes and does not judge: a message found here was mirrored, and no consumer has seen it.
 """
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 30.0
-"""Where no partition brings anything for so long, those that are left are given up."""
+"""If no partition delivers anything for so long, the remaining ones are given up."""
 
 
 class OffsetRange(NamedTuple):
@@ -51,7 +51,7 @@ class LookedUp:
     """What was found at offsets that no consumer had read.
 
     `found` are the seqs by stream; `incomplete` the source topics of which not every such offset
-    could be looked at; `offsets` how many were; `notes` say in words what was not.
+    could be read; `offsets` how many were read; `notes` describe which were not.
     """
 
     found: dict[StreamId, IntervalSet] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class LookedUp:
     notes: list[str] = field(default_factory=list)
 
     def miss(self, topic: str, note: str) -> None:
-        """A topic could not be looked at as a whole."""
+        """Note that not all of a topic could be read."""
         self.incomplete.add(topic)
         self.notes.append(f"look-up: {topic}: {note}")
 
@@ -68,10 +68,10 @@ class LookedUp:
 def never_read(
     observed: ReadOffsets, counts: Mapping[str, int], others: Collection[Place] = ()
 ) -> list[OffsetRange]:
-    """What no consumer's log covers, from offset 0 to no end, of every partition that there is.
+    """The offsets that no consumer's log covers, from 0 without an end, of every partition.
 
-    `counts` are the copies' partitions by source topic; of a topic made again it is the last one.
-    `others` are logs that nobody has read: they have come since.
+    `counts` are the copies' partition counts by source topic. Of a recreated topic it is the last
+    incarnation. `others` are partitions whose present log no consumer has read: all is uncovered.
     """
     ranges = []
     for topic, count in sorted(counts.items()):
@@ -101,7 +101,7 @@ class LookUp:
         self._most = most
 
     def check(self) -> None:
-        """See that the cluster answers and is the one that the consumers read.
+        """Check that the cluster answers and is the one that the consumers read.
 
         Raises:
             ClusterError: it does not answer, or refuses.
@@ -110,7 +110,7 @@ class LookUp:
         asyncio.run(self._check())
 
     def read(self, observed: ReadOffsets) -> LookedUp:
-        """Read what `observed` leaves open, up to the copies' ends of now. Raises ClusterError."""
+        """Read what `observed` lacks, up to the copies' present ends. Raises ClusterError."""
         return asyncio.run(self._read(observed))
 
     async def _check(self) -> None:
@@ -171,7 +171,7 @@ class LookUp:
         return result
 
     def _read_here(self, cluster: str) -> set[str]:
-        """The source topics of which consumers read copies in a cluster, by all that is known."""
+        """The source topics whose copies consumers read in this cluster, or in an unknown one."""
         return {
             topic
             for _, session in self._plan.of(Role.CONSUMER)
@@ -185,14 +185,15 @@ class LookUp:
         now: Mapping[Place, tuple[str | None, int]],
         result: LookedUp,
     ) -> set[Place]:
-        """The partitions whose log, of this topic id and end, is none that was read.
+        """The partitions whose present log, of this topic id and end, no consumer has read.
 
-        What nobody read of a log that was replaced, then or since, cannot be looked at any more.
+        Unread offsets of a log that was replaced, then or since, cannot be read any more: these
+        topics are noted in `result`.
         """
         read_to: dict[Place, tuple[int, int]] = {}
         for span in (*observed.read, *observed.unread, *observed.tails):
             at = (span.topic, span.partition)
-            # Of a span that does not end, nothing was read of what came after it.
+            # After a span without an end, nothing was read of the next incarnation.
             reached = span.newest, 0 if span.newest > span.identity else span.hi
             read_to[at] = max(read_to.get(at, (0, 0)), reached)
         last_ids, others = self._plan.last_ids, set()
@@ -212,7 +213,7 @@ class LookUp:
         ends: Mapping[tuple[str, int], int],
         result: LookedUp,
     ) -> list[OffsetRange]:
-        """What of the ranges can be read: still there, and no more than is allowed."""
+        """The parts of the ranges to read: those that still exist, up to the limit of offsets."""
         kept, left = [], self._most
         for each in ranges:
             at = (each.topic, each.partition)
@@ -239,7 +240,7 @@ class LookUp:
 
 
 def _isolation(client: ClientConfig, plan: Plan) -> IsolationLevel:
-    """What consumers read: what was aborted is not delivered, unless all of them read it."""
+    """The consumers' isolation level; read_committed if they differ: aborted is not delivered."""
     levels = {
         level
         for _, session in plan.of(Role.CONSUMER)
@@ -251,7 +252,7 @@ def _isolation(client: ClientConfig, plan: Plan) -> IsolationLevel:
 
 
 class _Reading:
-    """One pass over ranges, all partitions at a time, each partition's ranges in their order."""
+    """One pass over ranges: all partitions at once, each partition's ranges in their order."""
 
     def __init__(
         self,
@@ -295,7 +296,7 @@ class _Reading:
                     self._take(at, item)
 
     def _go_on(self, at: TopicPartition) -> None:
-        """Seek the partition's next range, or be done with it."""
+        """Seek to the partition's next range; without one, pause the partition."""
         if self._todo[at]:
             self._reader.seek(at, self._todo[at][0].lo, topic_id=self._ids[at.topic])
         else:

@@ -1,6 +1,6 @@
 """The audit by minute of intended time and topic: counts and the latency's percentiles; pure.
 
-A `late` message has repaid its loss: it counts as delivered, and no longer as lost.
+A `late` message counts as delivered, and no longer as lost.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     Place = tuple[str, int | None]
-    """A topic and a minute since the epoch; None: nobody knows which."""
+    """A topic and a minute since the epoch; None: unknown."""
 
 SHOWN_MINUTES = 60
 
@@ -31,7 +31,7 @@ _MINUTE = pa.timestamp("us", tz="UTC")
 
 
 def latencies(driver_rows: pa.Table) -> dict[Place, Histogram]:
-    """A histogram for each topic and minute, in order, of the rows for the driver."""
+    """The histogram of each topic and minute, in order, from the rows for the driver."""
     mine = driver_rows.filter(pc.equal(driver_rows["kind"], LATENCY))
     names = ("topic", "minute", "negative", "latency_bucket", "latency_count")
     sums = LatencySums()
@@ -64,8 +64,8 @@ def by_minute(
 
     Args:
         driver_rows: the rows for the driver, some of which count what was acknowledged by minute.
-        rest: of the judgement's parts, what is not clean (`tables.by_minute`).
-        found: as `latencies` has them.
+        rest: from the judgement's parts, what is not clean (`result_tables.by_minute`).
+        found: the result of `latencies`.
     """
     acked = driver_rows.filter(pc.equal(driver_rows["kind"], ACKED))
     minute = pc.if_else(pc.less(acked["minute"], 0), pa.scalar(None, pa.int64()), acked["minute"])
@@ -89,7 +89,7 @@ def by_minute(
 
 
 def worst(table: pa.Table) -> list[Minute]:
-    """The minutes that most is missing of or wrong with, the worst first."""
+    """The minutes with the most missing or wrong messages, the worst first."""
     keys = [(name, "descending") for name in (*MINUTE_COUNTS[3:], "p99_ns", "sent")]
     order = pc.sort_indices(table, keys)[:SHOWN_MINUTES]
     return [_minute(row) for row in table.take(order).to_pylist()]

@@ -1,4 +1,4 @@
-"""What was not delivered and what was found, by id: shown in part, and written whole."""
+"""What was not delivered and what was found, by id: all of it written, the first of it shown."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import attribution, result_tables
-from mirrortest.reconcile.attribution import Looking
+from mirrortest.reconcile.attribution import Evidence
 from mirrortest.reconcile.compact import Zone
 from mirrortest.reconcile.interval_rows import DAMAGE, INTERVALS
 from mirrortest.reconcile.parts import OBSERVED, SHOWN_RANGES, STRADDLING, Attributing
@@ -44,7 +44,7 @@ _SEVERAL_SOURCES = (
 
 @dataclass
 class Undelivered:
-    """What the summary says of messages that were not delivered."""
+    """The part of the summary on messages that were not delivered."""
 
     notes: list[str] = field(default_factory=list)
     first: list[Missing] = field(default_factory=list)
@@ -54,7 +54,7 @@ class Undelivered:
 
 @dataclass
 class Ids:
-    """The exact ids of a judgement, of the bundles `scanned` and `judged`."""
+    """The exact ids of a judgement, from the bundles `scanned` and `judged`."""
 
     engine: Engine
     plan: Plan
@@ -70,9 +70,9 @@ class Ids:
     def write_undelivered(
         self, place: Location, look_up: LookUp | None, *, later: bool, any_missing: bool
     ) -> Undelivered:
-        """Write the table of what was not delivered; with how far it came, where that is known.
+        """Write the table of what was not delivered, with how far it came where that is known.
 
-        Nothing more is read where nothing is missing. Raises SequenceLogError, ClusterError.
+        If nothing is missing, nothing more is read. Raises SequenceLogError, ClusterError.
         """
         undelivered = Undelivered()
         bundles = self.judged
@@ -94,7 +94,7 @@ class Ids:
         self, look_up: LookUp | None, any_missing: bool, undelivered: Undelivered
     ) -> Bundles:
         """Bundles with the attributions of what is missing."""
-        looked = look_up.read(self.known.observed) if look_up is not None else None
+        looked_up = look_up.read(self.known.observed) if look_up is not None else None
         observed: Bundles | None = None
         read: Mapping[tuple[str, int], Sequence[tuple[int, int]]] = {}
         one_log: frozenset[str] = frozenset()
@@ -102,20 +102,20 @@ class Ids:
             observed, one_log, read = self._observed(undelivered.notes)
         elif any_missing:
             undelivered.notes.append(_NOT_OBSERVED)
-        if looked is not None:
-            undelivered.notes += looked.notes
+        if looked_up is not None:
+            undelivered.notes += looked_up.notes
         elif any_missing:
             undelivered.notes.append(_NOT_LOOKED)
-        looking = Looking(
+        evidence = Evidence(
             read,
             one_log,
-            None if looked is None else _found(looked),
-            frozenset(looked.incomplete) if looked is not None else frozenset(),
+            None if looked_up is None else _found(looked_up),
+            frozenset(looked_up.incomplete) if looked_up is not None else frozenset(),
         )
-        bundles = self._attributing(self.scanned, observed, looking)
+        bundles = self._attributing(self.scanned, observed, evidence)
         if bundles.largest_part(STRADDLING) < 1:
             return bundles
-        # Then no chain may lie on both sides of a bound of what was read.
+        # Scan the producers' logs again, and cut chains at the bounds of what was read.
         bounds = {
             Zone(topic, partition, 0, at, at)
             for (topic, partition), ranges in read.items()
@@ -124,20 +124,20 @@ class Ids:
         }
         work = reading(self.plan.producing, self.engine.cores, placed=True, parts=self.parts)
         work = work._replace(zones=tuple(sorted(bounds)))
-        anew = self.engine.scan(range(len(work.tasks)), work.read)
-        return self._attributing(anew, observed, looking)
+        rescanned = self.engine.scan(range(len(work.tasks)), work.read)
+        return self._attributing(rescanned, observed, evidence)
 
-    def _attributing(self, sent: Bundles, observed: Bundles | None, looking: Looking) -> Bundles:
+    def _attributing(self, sent: Bundles, observed: Bundles | None, evidence: Evidence) -> Bundles:
         every = self.judged.named(result_tables.ABSENT).with_(sent)
         if observed is not None:
             every = every.with_(observed)
-        work = Attributing(self.plan.run, looking, self.parts)
+        work = Attributing(self.plan.run, evidence, self.parts)
         return every.map_parts(self.parts, work.attribute)
 
     def _observed(
         self, notes: list[str]
     ) -> tuple[Bundles, frozenset[str], Mapping[tuple[str, int], Sequence[tuple[int, int]]]]:
-        """What the observers saw, which topics' one log they read, and where."""
+        """What the observers saw, then `Evidence.one_log` and `Evidence.source_read`."""
         work = reading(self.plan.observed, self.engine.cores, placed=False, parts=self.parts)
         bundles = self.engine.scan(range(len(work.tasks)), work.read)
         rows = bundles.driver_rows()
@@ -148,7 +148,7 @@ class Ids:
         damage += rows.filter(missing_rows)["text"].to_pylist()
         observed = bundles.renamed(OBSERVED)
         if damage:
-            # Rows are missing that might have shown any message in the source.
+            # The missing rows may have shown any message in the source.
             notes += [f"source observer's log damaged: {each}" for each in damage]
             return observed, frozenset(), {}
         if len(self.plan.sources) > 1:
@@ -160,10 +160,10 @@ class Ids:
 def _source_read(
     plan: Plan, rows: pa.Table
 ) -> tuple[frozenset[str], dict[tuple[str, int], list[tuple[int, int]]]]:
-    """See `Looking`: the topics of which observers read one log; by partition, what they read.
+    """`Evidence.one_log` and `Evidence.source_read`.
 
-    An observer that names no topic's id, as with brokers that have none, may have read several. Of
-    a partition that was cut back, offsets have been given to other messages.
+    An observer that names no topic id, as with brokers that have none, may have read several logs.
+    A partition that was cut back is left out: other messages got its offsets.
     """
     ids: dict[str, set[str]] = {}
     cut, compacted = set(), set()
@@ -193,7 +193,7 @@ def _source_read(
     }
 
 
-def _found(looked: LookedUp) -> pa.Table:
+def _found(looked_up: LookedUp) -> pa.Table:
     """What was found in the destination where no consumer read, as rows of intervals."""
     rows = [
         {
@@ -202,7 +202,7 @@ def _found(looked: LookedUp) -> pa.Table:
             "seq_lo": lo,
             "seq_hi": hi,
         }
-        for of, numbers in looked.found.items()
+        for of, numbers in looked_up.found.items()
         for lo, hi in numbers.intervals()
     ]
     return pa.Table.from_pylist(rows, INTERVALS)
@@ -229,7 +229,7 @@ def _totals(table: pa.Table) -> list[Attributed]:
 
 
 def _write(bundles: Bundles, name: str, place: Location) -> int:
-    """Write the ids in bundles of this name; how many rows they are."""
+    """Write the ids in bundles of this name; returns how many rows they have."""
     count = bundles.count(name)
     if count > MOST_ROWS:
         write_parts(bundles.named(name), result_tables.SCHEMAS[name], place)

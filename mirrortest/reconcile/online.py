@@ -1,9 +1,9 @@
-"""The comparison with the online verdict: by partition, stream, finding and id; pure.
+"""The comparison with the online verdict: by partition, stream, finding and id; pure functions.
 
-A partition's `found` rows say what its checker had found at a next offset; the same is judged
-here from the rows below that offset, and every id that only one of the two names has. Where
-the online judge says that it could not decide, nothing is against it: ids that it had given up, and
-what was missing when the last consumer ended before the deadline.
+A partition's `found` rows are what its checker had found as of a next offset. Here the rows below
+that offset are judged again: the two disagree on each id that only one of them names. Where the
+online judge could not decide, they do not disagree: on ids that it had given up, and on what was
+missing when the last consumer ended before the deadline.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.reconcile.judgement import Copies, Given, Held, Judgement
+    from mirrortest.reconcile.judgement import Copies, Given, Judgement, SeenSegments
     from mirrortest.reconcile.stream_rows import StreamRows
 
     Longs = NDArray[np.int64]
@@ -37,7 +37,7 @@ _AGREED = (*IN_PARTITION, Finding.LOST)
 
 
 class Disagreement(NamedTuple):
-    """Messages with a finding that only one side names; `partition` is None for the union."""
+    """Messages with a finding that only one side names; `partition` is None for all together."""
 
     topic: str
     partition: int | None
@@ -54,9 +54,9 @@ class Disagreement(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What could be compared, and where the two differ.
+    """How many partitions could be compared, and where the two differ.
 
-    `decided` are, by topic, the messages that are lost and that the last consumer left undecided.
+    `decided` is, by topic, how many messages are lost that the last consumer left undecided.
     """
 
     partitions: int
@@ -65,10 +65,11 @@ class Comparison(NamedTuple):
 
 
 def comparison(table: pa.Table, topics: Collection[str], partitions: int) -> Comparison:
-    """The comparison, of the sums of all parts of `compared`.
+    """The comparison, from the sums of all parts of `compared`.
 
-    `topics` are those of which what is lost is compared: of one that was not read as a whole what
-    is proven all the same. Empty where no log has an end. `partitions` have a verdict.
+    `topics` are those whose losses are compared: of a topic that was not read to its end, those
+    that are proven all the same. It is empty where no log has an end. `partitions` is how many have
+    an online verdict.
     """
     places = {finding.label: place for place, finding in enumerate(_AGREED)}
     rows = sorted(
@@ -111,12 +112,12 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
         (rows.identity[seen] == identity) & (rows.offset_hi[seen] <= cut)
     )
     judged_there = identity != NONE
-    # The usual case: the consumers' last word is on all that they read.
-    judged = judgement.copies, judgement.held
+    # The usual case: the last online verdict is on all that was read.
+    judged = judgement.copies, judgement.seen_segments
     beyond = (judged_there & ~before).any()
     if beyond:
         judged = judge_partitions(rows, given, seen[before], given.unread)
-    # A consumer may have known less than all logs together of what could stand unread.
+    # A consumer may have known less than all logs together of what may be in unread ranges.
     less = [each._replace(minute=each.latest) for each in given.unread]
     least = judged
     if less != [*given.unread]:
@@ -143,7 +144,7 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
         only_offline = ~found & (sweep.sum("at_least", at_least.found & bit != 0) > 0)
         differ = (only_online | only_offline) & decided
         if finding is Finding.MISROUTED:
-            # What rows and reports say by several policies cannot be compared.
+            # Findings by several policies cannot be compared.
             differ &= ~rerouted[streams.topic[sweep.segments.key // width]]
         differ = np.flatnonzero(differ)
         if len(differ):
@@ -169,7 +170,7 @@ class _Placed(NamedTuple):
 
 def _placed(
     copies: Copies,
-    held: Held,
+    seen_segments: SeenSegments,
     topic_of: Longs,
     topics: list[str],
     cuts: dict[tuple[str, int], tuple[int, int]],
@@ -178,16 +179,16 @@ def _placed(
     """What was found in partitions that have an online verdict, by stream and partition."""
     of = zip(topic_of[copies.stream_of].tolist(), copies.partition_of.tolist(), strict=True)
     there = np.array([(topics[topic], number) in cuts for topic, number in of], dtype=bool)
-    mine = there[held.spans.key] if len(there) else np.zeros(0, dtype=bool)
+    mine = there[seen_segments.spans.key] if len(there) else np.zeros(0, dtype=bool)
     place = copies.stream_of * width + copies.partition_of
-    key, lo, hi = held.spans.take(mine)
-    return _Placed(Spans(place[key], lo, hi), held.found[mine])
+    key, lo, hi = seen_segments.spans.take(mine)
+    return _Placed(Spans(place[key], lo, hi), seen_segments.found[mine])
 
 
 def _cuts_of(
     rows: StreamRows, at: Longs, cuts: dict[tuple[str, int], tuple[int, int]]
 ) -> tuple[Longs, Longs]:
-    """The identity and offset of each row's partition's cut; `NONE`: there is none."""
+    """The incarnation and offset of the cut of each row's partition; `NONE`: it has none."""
     width = int(rows.partition.max(initial=0)) + 1
     key = rows.streams.topic[rows.stream[at]] * width + rows.partition[at]
     distinct, inverse = np.unique(key, return_inverse=True)
@@ -202,12 +203,12 @@ def _cuts_of(
 
 
 def _lost(judgement: Judgement, given: Given) -> pa.Table:
-    """By topic: what only one side says is lost, and what only the logs could decide."""
+    """By topic, what only one side calls lost, and what only the logs could decide."""
     rows, judged = judgement.rows, judgement.judged
     streams = rows.streams
     reports = rows.of(Kind.FOUND)
     reports = reports[rows.partition[reports] == NONE]
-    last = np.array([given.last_words.get(topic, NONE) for topic in streams.topics])
+    last = np.array([given.last_verdicts.get(topic, NONE) for topic in streams.topics])
     open_bits = int(Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
     undecided = reports[rows.findings[reports] & open_bits != 0]
     undecided = undecided[rows.session[undecided] == last[streams.topic[rows.stream[undecided]]]]

@@ -1,7 +1,7 @@
-"""Where sessions read the same offsets, and up to where their verdicts go: what tasks must know.
+"""Which offsets were read more than once, and how far online verdicts go; pure functions.
 
-A consumer that was killed is followed by one that reads some messages again. Which these were can
-only be known once all logs are read, so that the few tasks concerned are done a second time. Pure.
+After a consumer was killed, another one reads some messages again. Which ones is only known once
+all logs are read. So the few tasks concerned run a second time, with zones.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 
 def overlaps(ranges: Iterable[SeenRange], started_ns: Mapping[int, int]) -> list[Zone]:
-    """The offsets that were read more than once; of latencies there, the first reading's count."""
+    """The offsets that were read more than once; only the first reading's latencies count there."""
     zones: list[Zone] = []
     for (topic, partition, identity), mine in _by_place(ranges).items():
         events = sorted(
@@ -58,8 +58,8 @@ def overlaps(ranges: Iterable[SeenRange], started_ns: Mapping[int, int]) -> list
                      mine[n].turn)
                     for n in open_now
                 )  # fmt: skip
-                silent = tuple((session, task, turn) for _, session, task, turn in reading[1:])
-                zones.append(Zone(topic, partition, identity, before, at, silent))
+                uncounted = tuple((session, task, turn) for _, session, task, turn in reading[1:])
+                zones.append(Zone(topic, partition, identity, before, at, uncounted))
             if begins:
                 open_now.add(number)
             else:
@@ -74,10 +74,10 @@ def online_cuts(
     *,
     left_out: Collection[tuple[str, int]] = (),
 ) -> list[Cut]:
-    """How far the verdict on each partition goes.
+    """How far the online verdict on each partition goes.
 
-    A partition that was judged to its end and shows no `found` row was found clean at that end.
-    That its rows go so far does not do: a fenced reader may have logged beyond its judge.
+    A partition that was judged to its end and has no `found` row was clean at that end. Rows that
+    reach the end do not suffice: a fenced reader may have logged more than was judged.
 
     Args:
         found: (topic, partition, identity, next offset) of the verdicts.
@@ -97,11 +97,11 @@ def online_cuts(
     return [Cut(*place, *at) for place, at in sorted(cuts.items()) if place not in left_out]
 
 
-def known_beside(unread: Iterable[Span], ranges: Iterable[SeenRange]) -> set[tuple[str, int]]:
-    """Partitions where one session logged what was lost before another came: the logs know more.
+def unread_but_seen(unread: Iterable[Span], ranges: Iterable[SeenRange]) -> set[tuple[str, int]]:
+    """Partitions with offsets that one session logged as unread and another one saw.
 
-    So it is where a topic was made again, and some session had read more of it than the one that
-    found that it was lost.
+    There the logs show more than the online verdict rests on: a topic was recreated, and some
+    session had read more of the old one than the session that found it deleted.
     """
     by_place = _by_place(ranges)
     return {
@@ -113,7 +113,7 @@ def known_beside(unread: Iterable[Span], ranges: Iterable[SeenRange]) -> set[tup
 
 
 def beyond(ranges: Iterable[SeenRange], cuts: Iterable[Cut]) -> list[Cut]:
-    """The cuts behind which messages were seen."""
+    """The cuts after which messages were seen."""
     furthest: dict[tuple[str, int], tuple[int, int]] = {}
     for each in ranges:
         place, at = (each.topic, each.partition), (each.identity, each.hi)
@@ -126,12 +126,12 @@ def beyond(ranges: Iterable[SeenRange], cuts: Iterable[Cut]) -> list[Cut]:
 
 
 def cuts_at(ranges: Iterable[SeenRange], cuts: Iterable[Cut]) -> list[Zone]:
-    """Zones that cut there, and do nothing else, where messages were seen on both sides."""
+    """Empty zones, which only cut, at those cuts that are within a range of seen offsets."""
     return _cutting(ranges, [Zone(*cut[:3], cut.cut, cut.cut) for cut in cuts])
 
 
 def cuts_around(ranges: Iterable[SeenRange], unread: Iterable[UnreadRange]) -> list[Zone]:
-    """As `cuts_at`, at the bounds of what nobody read: a log may show more than it says is read."""
+    """As `cuts_at`, at the bounds of unread ranges: `seen` rows may be outside of `read` rows."""
     points = {(*each[:3], at) for each in unread for at in (each.lo, each.hi)}
     zones = [Zone(topic, number, identity, at, at) for topic, number, identity, at in points]
     return _cutting(ranges, sorted(zones))
@@ -145,7 +145,7 @@ def _cutting(ranges: Iterable[SeenRange], zones: Sequence[Zone]) -> list[Zone]:
 
 
 def touched(ranges: Iterable[SeenRange], zones: Sequence[Zone]) -> list[int]:
-    """The tasks whose rows lie in zones, or on both sides of an empty one."""
+    """The tasks with rows in zones, or on both sides of an empty one."""
     by_place = _by_place(zones)
     return sorted(
         {

@@ -23,7 +23,7 @@ from mirrortest.seqlog.schema import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mirrortest.reconcile.attribution import Looking
+    from mirrortest.reconcile.attribution import Evidence
     from mirrortest.reconcile.judgement import Given
 
 OBSERVED, STRADDLING = "observed", "straddling"
@@ -33,19 +33,19 @@ _AT_ONCE = 1_000_000
 
 
 class Part(NamedTuple):
-    """What workers must know to judge; `attributed_later`: more is looked at first."""
+    """What workers need to judge; `attributed_later`: more logs, or the destination, come first."""
 
     run: str
     given: Given
     attributed_later: bool
 
     def judge(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Bundles of tables for the bundles of all rows of a part's lanes."""
-        held = [rows for batch in batches for rows in opened(batch["packed"])]
-        if not held:
+        """Judge the bundles of all rows of a part's lanes; yields bundles of tables."""
+        tables = [rows for batch in batches for rows in opened(batch["packed"])]
+        if not tables:
             return
-        every = pa.concat_tables(held)
-        del held
+        every = pa.concat_tables(tables)
+        del tables
         yield from bundles(result_tables.BY_PARTITION, part, 0, result_tables.streamless(every))
         for rows in _lanes(every, self.given):
             yield from self._tables(part, rows)
@@ -69,33 +69,33 @@ class Part(NamedTuple):
 
 
 class Attributing(NamedTuple):
-    """What workers must know to say how far came what is missing."""
+    """What workers need to attribute what is missing."""
 
     run: str
-    looking: Looking
+    evidence: Evidence
     parts: int
 
     def attribute(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Bundles of tables for a part's bundles: of what is missing, and of all who saw it."""
+        """Attribute a part's bundles, of what is missing and of all logs that may have seen it."""
         wanted = {
             result_tables.ABSENT: [Kind.FOUND],
             SCANNED: [Kind.SENT],
             OBSERVED: [Kind.SEEN, Kind.CLAIMED],
         }
-        held = [INTERVALS.empty_table()]
+        tables = [INTERVALS.empty_table()]
         for batch in batches:
             opening = zip(batch["name"].to_pylist(), opened(batch["packed"]), strict=True)
             for name, rows in opening:
                 kinds = pa.array([kind.value for kind in wanted[name]])
                 mine = rows.filter(pc.is_in(rows["kind"], kinds))
-                held.append(conformed(mine, INTERVALS))
-        found = self.looking.found
+                tables.append(conformed(mine, INTERVALS))
+        found = self.evidence.found
         if found is not None and found.num_rows:
             rows = conformed(found, INTERVALS)
-            held.append(rows.filter(pa.array(part_of(rows, self.parts) == part)))
-        rows = StreamRows.of_table(pa.concat_tables(held))
+            tables.append(rows.filter(pa.array(part_of(rows, self.parts) == part)))
+        rows = StreamRows.of_table(pa.concat_tables(tables))
         if len(rows.streams):
-            attributed = attribution.attribute(rows, self.looking)
+            attributed = attribution.attribute(rows, self.evidence)
             yield from _attributed(part, _of_run(attributed.table, self.run))
             yield from bundles(STRADDLING, int(attributed.straddling), 0, pa.table({}))
 
@@ -111,7 +111,7 @@ def _of_run(table: pa.Table, run: str) -> pa.Table:
 
 
 def _lanes(every: pa.Table, given: Given) -> Iterator[StreamRows]:
-    """All that is said of some lanes, after the other, about as much each time."""
+    """All rows of some lanes, then of others, about as many each time."""
     every = every.filter(pc.is_valid(every["lane"]))
     weight = 1 + np.maximum(numbers(every, "holes"), 0)
     if int(weight.sum()) <= _AT_ONCE:

@@ -1,4 +1,4 @@
-"""Which sessions and files of a run lie there, and what is missing before any is read."""
+"""Which sessions and files a run has, and what is missing before any file is read."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.session import Session, Topic
 
 _CLOCK_ERROR_NS = 60_000_000_000
-"""How far a host's wall clock may be off where its kernel does not say: nothing sets it right."""
+"""The error assumed of a wall clock whose kernel reports none, as nothing synchronises it."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The logs of one run; a session's number is its place in `sessions`.
+    """The logs of one run; a session's number is its index in `sessions`.
 
-    `sessions` are what the mirror is judged by, `observers` those of source observers: they saw
-    another topic's offsets, and say nothing of the mirror's copy. `elsewhere` are those of
-    observers of a cluster that no producer wrote to, as of the destination by mistake: left out.
-    `unmatched` are those of consumers whose incarnations cannot be matched with others'.
+    The mirror is judged by `sessions`. `observers` are those of source observers: their offsets are
+    the source topic's, not the copy's. Two kinds are left out: `elsewhere`, observers of a cluster
+    that no producer wrote to, such as the destination by mistake; and `unmatched`, consumers whose
+    incarnations cannot be matched with others'.
     """
 
     run: str
@@ -59,19 +59,19 @@ class Plan:
 
     @property
     def renumbered(self) -> dict[int, Numbers]:
-        """By session: the numbers of incarnations that are others than its own."""
+        """By session, the numbers of incarnations that differ from its own."""
         return renumbered([found.session for found in self.sessions])
 
     @property
     def last_ids(self) -> dict[tuple[str, int], str]:
         """By source topic and partition of its copy, the id of the last topic that was read."""
-        anew = self.renumbered
+        changed = self.renumbered
         last: dict[tuple[str, int], tuple[int, str]] = {}
         for number, session in self.of(Role.CONSUMER):
             for name, topic in session.topics.items():
                 for each in topic.incarnations:
                     for at in ((name, partition) for partition in each.partitions):
-                        known = anew.get(number, {}).get(at, {}).get(each.number, each.number)
+                        known = changed.get(number, {}).get(at, {}).get(each.number, each.number)
                         last[at] = max(last.get(at, (known, "")), (known, each.topic_id))
         return {at: topic_id for at, (_, topic_id) in last.items()}
 
@@ -83,7 +83,7 @@ class Plan:
 
     @property
     def destinations(self) -> dict[str, str]:
-        """By source topic, what its copy is called in the destination, as consumers knew it."""
+        """By source topic, the name of its copy in the destination, as consumers recorded it."""
         return {
             source: topic.destination
             for _, session in self.of(Role.CONSUMER)
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def workloads(self) -> list[Workload]:
-        """What the producers were asked to send, as far as their logs say; each once."""
+        """What the producers were asked to send, as far as their logs record it; each once."""
         found: list[Workload] = []
         for _, session in self.of(Role.PRODUCER):
             own = next((each for each in found if each.workload == session.workload), None)
@@ -113,10 +113,10 @@ class Plan:
 
     @property
     def horizons(self) -> dict[int, int]:
-        """By consumer's session: what was acknowledged by this time (ns) was due when it looked.
+        """By consumer's session, the time (ns) up to which acknowledged messages were due.
 
-        Of those sessions alone that do not log themselves what was due. The acknowledgement has its
-        time from a producer's clock, the look from the consumer's: both may be off.
+        It lacks sessions that log what was due. Acknowledgements have a producer's clock, and the
+        last end-offset snapshot has the consumer's: the errors of both clocks are subtracted.
         """
         producers = [session for _, session in self.of(Role.PRODUCER)]
         theirs = max((_clock_error(session) for session in producers), default=0)
@@ -128,12 +128,12 @@ class Plan:
 
     @property
     def default_output(self) -> Location:
-        """Where the result goes by default: with the logs of the first place."""
+        """The default place of the result: with the logs of the first place."""
         return self.places[0].child(f"run={self.run}", "result")
 
     @property
     def uncommitted(self) -> set[str]:
-        """The source topics of which a consumer read what may have been aborted."""
+        """The source topics of which a consumer read messages that may have been aborted."""
         return {
             source
             for _, session in self.of(Role.CONSUMER)
@@ -142,7 +142,7 @@ class Plan:
         }
 
     def doubts(self) -> list[str]:
-        """What is inconclusive by the sessions alone."""
+        """Why the run is inconclusive, by its sessions alone."""
         return [
             *(
                 f"there is no {role.value}'s log of run {self.run!r} in "
@@ -164,7 +164,7 @@ class Plan:
         ]
 
     def copies(self, are: Callable[[Topic], bool]) -> list[str]:
-        """The topics in the destination of which a consumer found that they are so."""
+        """The destination's topics for which `are` is true in some consumer's session."""
         return sorted(
             {
                 topic.destination or source
@@ -183,21 +183,21 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
     """Find the logs of a run; without `run` there must be exactly one run.
 
     Raises:
-        UsageError: the run must be named, a place can not be read by any file system, or
-            consumers read several copies of a topic.
+        UsageError: the run must be named, no file system can read a place, or consumers read
+            several copies of a topic.
         SequenceLogError: there is no log of that run, a session.json is broken, or a log of
-            another run lies among this one's.
+            another run is among this one's.
     """
     roots = tuple(Location.parse(place) for place in places)
     chosen = run if run is not None else _only_run(roots)
     sessions: list[SessionFiles] = []
     for root in roots:
-        # Asked without the run: a log in the wrong run's directory is to be reported.
+        # Not filtered by run, to report a log in the wrong run's directory.
         sessions += find_sessions(root.child(f"run={chosen}"))
-    strangers = [found for found in sessions if found.session.run != chosen]
-    if strangers:
+    misplaced = [found for found in sessions if found.session.run != chosen]
+    if misplaced:
         raise SequenceLogError(
-            f"{strangers[0].location.shown}: a log of run {strangers[0].session.run!r} is among "
+            f"{misplaced[0].location.shown}: a log of run {misplaced[0].session.run!r} is among "
             f"those of run {chosen!r}: move it to its own directory"
         )
     if not sessions:
@@ -219,12 +219,12 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
 
 
 def _refuse_several_copies(run: str, sessions: Sequence[SessionFiles]) -> None:
-    """Raise UsageError where consumers read several copies of a topic: an offset is of one."""
+    """Raise UsageError if consumers read several copies of a topic: each has its own offsets."""
     by_source: dict[str, dict[tuple[str, str], list[SessionFiles]]] = {}
     for found in sessions:
         session = found.session
         for source, topic in session.topics.items() if session.role is Role.CONSUMER else ():
-            # Where there was no such topic, nothing of it was read.
+            # If the topic did not exist, nothing of it was read.
             if found.files and topic.destination_partitions is not None:
                 copy = topic.destination or source, session.clusters.get("destination", "")
                 by_source.setdefault(source, {}).setdefault(copy, []).append(found)
@@ -246,7 +246,7 @@ def _copy(name: str, cluster: str, found: Sequence[SessionFiles]) -> str:
 
 
 def _instead(roots: Sequence[Location], chosen: str) -> str:
-    """Where the run's logs lie deeper, or which runs lie here."""
+    """A hint for an error: where below the run's logs are, or which runs are here."""
     found = [each for root in roots for each in find_sessions(root)]
     deeper = sorted(each.location.shown for each in found if each.session.run == chosen)
     if deeper:

@@ -1,4 +1,4 @@
-"""Result tables as Parquet, wherever the logs can be.
+"""Result tables as Parquet, in every place where logs can be.
 
 A table of usual size is one file. A larger one is a directory of that name with a file for each
 part of the judgement, which pyarrow, Spark and DuckDB read as one table: its rows never come to the
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirrortest.reconcile.steps import Bundles
 
 _IDS = ("seq_lo", "seq_hi")
-"""Numbers in order: their differences take a third of the place, and half of the time."""
+"""Ascending numbers: encoded as deltas they take a third of the space, and half of the time."""
 MOST_ROWS = 100_000
 """Rows that pass through the driver at most."""
 
@@ -69,7 +69,7 @@ def _write(tables: Iterable[pa.Table], schema: pa.Schema, place: Location) -> No
 
 
 def _remove(place: Location) -> None:
-    """Take away a file or directory of that name."""
+    """Delete the file or directory of that name."""
     with contextlib.suppress(FileNotFoundError):
         if place.filesystem.get_file_info(place.path).type is fs.FileType.Directory:
             place.filesystem.delete_dir(place.path)

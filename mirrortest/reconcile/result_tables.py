@@ -1,4 +1,4 @@
-"""What is read off the judgement: sums by stream, partition and minute, and exact ids; pure."""
+"""The tables of a judgement: sums by stream, partition and minute, and exact ids; pure."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ JUDGED = tuple(finding for finding in OF_STREAM if finding is not Finding.COMPAC
 """The findings of a judged segment, before `compaction` has explained what it can."""
 FINDINGS = (*JUDGED, Finding.COMPACTED)
 MESSAGES = ("sent", "acked", "failed", "unknown", "unknown_seen", "seen", "delivered", "surplus")
-"""Counts of messages that are no findings; `surplus` are copies beyond the first."""
+"""Counts of messages that are not findings; `surplus` are copies beyond the first."""
 COUNTED = (*MESSAGES, "unlogged", "unaccounted", *(finding.label for finding in FINDINGS))
 """What is counted of segments, by stream and by minute."""
 STREAMLESS = ("foreign", "other_run", "corrupted_unknown_id")
-"""Messages that enter no stream: each under one name, as online."""
+"""Messages in no stream: each counts under one name, as online."""
 OF_PARTITION = (
     "seen",
     "surplus",
     *(finding.label for finding in (*IN_PARTITION, *MISSING)),
     *STREAMLESS,
 )
-"""What is counted by partition. What is missing counts under the partition that has the most of its
+"""What is counted by partition. A missing message counts under the partition with the most of its
 stream; null: none has any."""
 
 BY_STREAM, BY_PARTITION, BY_MINUTE = "by_stream", "by_partition", "by_minute"
@@ -62,7 +62,7 @@ _KEYS = {
     BY_MINUTE: {"topic": pa.string(), "minute": pa.int64()},
     COMPARED: {"topic": pa.string(), "partition": pa.int32(), "finding": pa.string()},
 }
-"""What the tables of `SUMS` are by."""
+"""The key columns of the tables of `SUMS`."""
 _ID = {"topic": pa.string(), "run": pa.string(), **{n: _STREAM[n] for n in STREAM[1:]}}
 _VERDICT = {"verdict": pa.string(), "attribution": pa.string()}
 SCHEMAS = {
@@ -76,15 +76,15 @@ SCHEMAS = {
 }
 
 SUMS = tuple(_KEYS)
-"""The tables that come to the driver, of those that parts of the judgement make."""
+"""The tables of the judgement's parts that the driver adds up."""
 
 _MISSING = tuple(each.finding for each in DEFINITIONS if each.scope is Scope.MISSING)
 VERDICTS = (*(finding.label for finding in _MISSING), "failed", "unknown")
-"""What a message not delivered is called, the worst first."""
+"""The verdicts on messages that were not delivered, the worst first."""
 
 
 def facts(judged: Judged, messages: Longs) -> dict[str, Longs]:
-    """What `COUNTED` names, of segments of so many messages."""
+    """The counts that `COUNTED` names, of segments with so many messages."""
     seen, copies = judged.seen, judged.copies
     flags = {
         "sent": judged.is_sent,
@@ -134,16 +134,16 @@ def _by_partition(topic: list[str], partition: Longs, sums: Mapping[str, Longs])
 
 def by_partition(judgement: Judgement) -> pa.Table:
     """What was seen and found in each partition, and what is missing: partial sums."""
-    rows, copies, held, judged = judgement
-    streams, key, number = rows.streams, held.spans.key, held.copies
-    messages = held.spans.lengths
+    rows, copies, seen_segments, judged = judgement
+    streams, key, number = rows.streams, seen_segments.spans.key, seen_segments.copies
+    messages = seen_segments.spans.lengths
     here = {
         "seen": (number > 0) * messages,
         "surplus": np.where(number > 1, number - 1, 0) * messages,
-        **{f.label: (held.found & int(f) != 0) * messages for f in IN_PARTITION},
+        **{f.label: (seen_segments.found & int(f) != 0) * messages for f in IN_PARTITION},
     }
     missing = {f.label: judged.has(f) * judged.messages for f in MISSING}
-    home = np.where(rows.home == NONE, homes(copies, held, len(streams)), rows.home)
+    home = np.where(rows.home == NONE, homes(copies, seen_segments, len(streams)), rows.home)
     absent = np.flatnonzero(judged.findings & int(sum(MISSING)) != 0)
     stream = judged.spans.key[absent]
     topic = np.append(streams.topic[copies.stream_of[key]], streams.topic[stream])
@@ -158,7 +158,7 @@ def by_partition(judgement: Judgement) -> pa.Table:
 
 
 def streamless(table: pa.Table) -> pa.Table:
-    """Sums of what enters no stream, by partition: of rows of `seen` without a number."""
+    """Sums by partition of messages in no stream, from `seen` rows without a number."""
     which = pc.and_(pc.equal(table["kind"], Kind.SEEN.value), pc.is_null(table["seq_lo"]))
     table = table.filter(which)
     partition, findings = numbers(table, "partition"), numbers(table, "findings")
@@ -186,10 +186,11 @@ def streamless(table: pa.Table) -> pa.Table:
 
 
 def without_others(table: pa.Table, sent_to: Collection[str]) -> tuple[pa.Table, dict[str, int]]:
-    """`BY_PARTITION`, of which what seems damaged counts in topics of the run alone.
+    """`BY_PARTITION` without what seems corrupted in other topics than the run's.
 
-    Those are what its producers wrote to, or have its messages. In others, which only match a
-    consumer's pattern, it may be somebody else's copy of another topic's messages: how much.
+    The run's topics are those that its producers wrote to, or that have its messages. Others only
+    match a consumer's pattern: there it may be another application's copy of another topic. Returns
+    also how much that is, by topic.
     """
     name = "corrupted_unknown_id"
     seen = table.filter(pc.greater(table["seen"], 0))["topic"].to_pylist()
@@ -216,9 +217,9 @@ def findings(judgement: Judgement) -> pa.Table:
 
 
 class Absent(NamedTuple):
-    """Numbers that were not delivered; `rank` is the place of their verdict in `VERDICTS`.
+    """Numbers that were not delivered; `rank` is the index of their verdict in `VERDICTS`.
 
-    `logged`: the log of their producer, which is whole, says that they were acknowledged.
+    `logged`: the complete log of their producer records their acknowledgement.
     """
 
     spans: Spans
@@ -237,7 +238,7 @@ def absent(judged: Judged) -> Absent:
 
 
 def ids(streams: Streams, found: Spans, **columns: str | pa.Array) -> pa.Table:
-    """A table of exact ids, with columns of a text for all, or of values."""
+    """A table of exact ids, with further columns: one text for all rows, or values."""
     table = streams.table.take(pa.array(found.key))
     for name, values in columns.items():
         if isinstance(values, str):
@@ -249,11 +250,11 @@ def ids(streams: Streams, found: Spans, **columns: str | pa.Array) -> pa.Table:
 
 
 def by_minute(judgement: Judgement) -> pa.Table:
-    """Sums by topic and minute of intended time of all that is not clean; partial.
+    """Partial sums by topic and minute of intended time of all messages that are not clean.
 
-    What was acknowledged and is in the destination once, with nothing wrong, is most of a run: it
-    is what tasks counted as acknowledged (`intervals.ACKED`), less the rest. So what is
-    acknowledged here counts as less of that.
+    Clean messages were acknowledged and are in the destination once, with nothing wrong. They are
+    most of a run. Their count is what tasks counted as acknowledged (`interval_rows.ACKED`), minus
+    the acknowledged messages here: these are subtracted from the counts in `CLEAN`.
     """
     rows, _, _, judged = judgement
     clean = (judged.acked_rows == 1) & (judged.copies == 1) & (judged.findings == 0)
@@ -291,11 +292,11 @@ def by_minute(judgement: Judgement) -> pa.Table:
 
 
 CLEAN = ("sent", "acked", "seen", "delivered")
-"""What all messages count as that are in the destination once, with nothing wrong."""
+"""The counts to which each clean message adds one."""
 
 
 def sums_of(name: str, tables: Sequence[pa.Table]) -> pa.Table:
-    """Partial sums of a table of `SUMS` brought together, in the order of their keys."""
+    """Add up the partial sums of a table of `SUMS`, in the order of their keys."""
     every, keys = pa.concat_tables(tables), [*_KEYS[name]]
     names = SCHEMAS[name].names[len(keys) :]
     found = every.group_by(keys).aggregate([(name, "sum") for name in names])

@@ -1,4 +1,4 @@
-"""What the sessions of a run say of its topics: policies, compaction, stamps, clocks."""
+"""What the sessions of a run record of its topics: policies, compaction, stamps, clocks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def policies_of(plan: Plan) -> dict[str, list[str]]:
-    """By source topic, its consumers' policies; the last one is that by which is judged.
+    """By source topic, its consumers' policies; the last one is the one to judge by.
 
-    Topics may be mirrored in different ways, and have consumers of their own. It is one whose
-    states nobody took over to judge by another; of several, the one with which a consumer began
-    last.
+    Topics may be mirrored in different ways, and have consumers of their own. The policy to judge
+    by is one whose states no consumer took over to judge by another; of several such policies, the
+    one with which a consumer began last.
     """
     last: dict[str, dict[str, int]] = {}
     replaced: dict[str, set[tuple[str, str]]] = {}
@@ -47,7 +47,7 @@ def judged_by_others(plan: Plan, topic: str, policy: str) -> frozenset[int]:
 
 
 def hidden_topics(plan: Plan) -> list[str]:
-    """The source topics of whose copies no consumer could see whether they are compacted."""
+    """The source topics for whose copies no consumer could see whether they are compacted."""
     hidden_by_topic: dict[str, set[bool]] = {}
     for _, session in plan.of(Role.CONSUMER):
         for source, topic in session.topics.items():
@@ -58,7 +58,7 @@ def hidden_topics(plan: Plan) -> list[str]:
 
 
 def compacted_topics(plan: Plan) -> dict[str, bool]:
-    """The source topics that, or whose copies, were seen to be compacted; True: it was itself."""
+    """The source topics seen to be compacted, themselves (True) or only their copies (False)."""
     found: dict[str, bool] = {}
     for role in (Role.CONSUMER, Role.PRODUCER):
         for _, session in plan.of(role):
@@ -69,7 +69,7 @@ def compacted_topics(plan: Plan) -> dict[str, bool]:
 
 
 def stamped_at_source(plan: Plan) -> set[str]:
-    """The source topics whose records the source's brokers stamp, as anybody found."""
+    """The source topics whose records the source's brokers stamp, as some session found."""
     return {
         source
         for role in (Role.PRODUCER, Role.CONSUMER)
@@ -80,7 +80,7 @@ def stamped_at_source(plan: Plan) -> set[str]:
 
 
 def below_zero(plan: Plan) -> Counter[str]:
-    """By source topic, how far below zero the lowest latency was that a consumer measured; ns."""
+    """By source topic, how far below zero the lowest latency was that consumers measured, in ns."""
     found: Counter[str] = Counter()
     for _, session in plan.of(Role.CONSUMER):
         for source, topic in session.topics.items():
@@ -89,7 +89,7 @@ def below_zero(plan: Plan) -> Counter[str]:
 
 
 def clocks_set_ns(plan: Plan) -> int:
-    """By how much latencies may be off, since clocks were set; ns."""
+    """By how much latencies may be off because clocks were set, in ns."""
     return max((session.clocks_set_ns for _, session in plan.of(Role.CONSUMER)), default=0)
 
 

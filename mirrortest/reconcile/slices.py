@@ -1,8 +1,8 @@
-"""A lane of which so much is missing that it is judged slice by slice, to bound the memory.
+"""Slices of a lane that lacks so much that it is judged slice by slice, to bound the memory.
 
-A slice is numbers of one stream. What it must know of the others goes with its rows: how far the
-numbers before each chain went, and where most of the stream is. It begins and ends where a chain
-does, so that no range of missing numbers is cut.
+A slice is a range of one stream's numbers. Its rows carry what it needs of the others: the highest
+number before each chain, and the partition with most of the stream. A slice ends where a chain
+ends, so that no range of missing numbers is cut.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def slices(lane: pa.Table, most: int) -> Iterator[StreamRows]:
-    """The rows of a lane, in slices of about so many rows, holes included."""
+    """The rows of a lane, in slices of about `most` rows, holes included."""
     lane = lane.filter(pa.array(is_of_stream(lane)))
     stream = codes(*(coded(lane[name]) for name in STREAM))
     for number in np.unique(stream).tolist():
@@ -51,7 +51,7 @@ def _of_stream(rows: pa.Table, most: int) -> Iterator[StreamRows]:
     above[order] = highest_before(partition[order], hi[order])
     rows = rows.append_column("above", pa.array(above))
     home = _home(partition[seen], (hi - lo)[seen])
-    # Behind the chains that together have so many holes.
+    # Slices end where the chains before have that many more holes.
     packed = seen[holes[seen] > 0]
     packed = packed[np.argsort(hi[packed], kind="stable")]
     filled = np.cumsum(holes[packed]) // most
@@ -63,7 +63,7 @@ def _of_stream(rows: pa.Table, most: int) -> Iterator[StreamRows]:
 
 
 def _home(partition: Longs, messages: Longs) -> int:
-    """Where most of the one stream is; see `fullest`."""
+    """The partition with the most of the one stream; see `fullest`."""
     found, place = np.unique(partition, return_inverse=True)
     sums = np.bincount(place, messages, len(found)).astype(np.int64)
     return int(fullest(np.zeros(len(found), dtype=np.int64), found, sums, 1)[0])

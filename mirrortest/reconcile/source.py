@@ -1,7 +1,7 @@
-"""Spark's door to the logs: files are read by *path*, with pyarrow, and leave as intervals.
+"""How Spark's tasks read the logs: they open files by path, with pyarrow, and yield intervals.
 
-The driver sees paths alone. Each task has files that follow each other in a session's log, so that
-what continues over files is one interval.
+The driver has only the paths. Each task has files that follow each other in a session's log, so
+that rows that continue across files become one interval.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _TASKS_PER_CORE = 4
 _SMALL = 4 << 20
-"""Bytes of logs that one part judges before another one has begun."""
+"""Bytes of logs below which there is one part: it has judged them before a second one starts."""
 _BYTES_PER_PART = 64 << 20
 
 
@@ -46,9 +46,9 @@ class File(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What tasks do: they need no more than this and the file systems.
+    """All that tasks need besides the file systems.
 
-    `horizons` are the times (ns) at which it may matter whether an acknowledgement came before.
+    `horizons` are times (ns) for which it may matter whether an acknowledgement came before them.
     `parts` is how many parts the judgement has; `numbers` are by session.
     """
 
@@ -66,7 +66,7 @@ class Reading(NamedTuple):
         return scanned(self.intervals(task), self.parts)
 
     def intervals(self, task: int) -> Iterator[pa.RecordBatch]:
-        """The same as rows of intervals."""
+        """The same as `INTERVALS` rows."""
         compactor: Compactor | None = None
         for file in self.tasks[task]:
             if compactor is None or compactor.session != file.session:
@@ -84,8 +84,8 @@ class Reading(NamedTuple):
                 )
             damage: list[Damage] = []
             columns = columns_of(file.role, placed=self.placed)
-            # Producers' latencies are up to the acknowledgement, and none of the mirror's. Of rows
-            # in zones some may not count: there, sums are of no use.
+            # A producer's latencies end at the acknowledgement: they are not the mirror's. With
+            # zones some rows may not count, so sums are of no use.
             sums = file.role is Role.CONSUMER and not self.zones
             how = Marked(ENDED, alike(self.horizons), totals=sums)
             place = LogFile(Location.parse(file.uri), file.rows, digest=file.digest)
@@ -93,7 +93,7 @@ class Reading(NamedTuple):
                 for batch in read_file(place, damage, columns=columns, marked=how):
                     yield from compactor.add(batch)
             except (ArithmeticError, LookupError, ValueError, pa.ArrowException) as error:
-                # Nothing that was written is like that: no digest has held it off.
+                # mirrortest does not write such rows, and no digest has shown the change.
                 what = f"its rows are invalid: {reason_of(error)}"
                 damage.append(Damage(DamageKind.UNREADABLE, place.location.shown, what))
             for each in damage:
@@ -106,7 +106,7 @@ class Reading(NamedTuple):
 def reading(plan: Plan, cores: int, *, placed: bool, parts: int | None = None) -> Reading:
     """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter.
 
-    By default there are as many parts as the logs are large.
+    By default the number of parts follows from the size of the logs.
     """
     files = [
         (
@@ -139,7 +139,7 @@ def _tasks(files: Sequence[tuple[int, File]], most: int) -> list[list[File]]:
     tasks: list[list[File]] = [[] for _ in range(most)]
     before = 0
     for rows, file in files:
-        # A file belongs where its middle lies.
+        # A file belongs to the task that contains its middle.
         tasks[min(int((before + rows / 2) / share), most - 1)].append(file)
         before += rows
     return [task for task in tasks if task]

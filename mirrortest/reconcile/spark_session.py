@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-# Statements only move bundles: what is much is done in Python's workers, and compiling statements
-# would cost more than it gives back.
+# Statements only move bundles: the work is done in Python's workers, and compiling statements would
+# cost more than it saves.
 _STATEMENTS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -33,9 +33,9 @@ _STATEMENTS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
 }
 
-# Java's second compiler takes half of all the time of a usual run, and gives little back: what is
-# much is done in Python's workers. Small spaces for code and metadata, as by default, are searched
-# for garbage again and again while they fill; and Spark's own classes are known to be well-formed.
+# Java's second compiler takes half of all the time of a usual run, and saves little: the work is
+# done in Python's workers. The default spaces for code and metadata are small, and are collected
+# again and again while they fill. Spark's own classes need no verification.
 _JAVA = (
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
@@ -53,14 +53,14 @@ def spark_session(
     driver_memory: str = DEFAULT_MEMORY,
     *,
     archive: Path | None = None,
-    plain: bool = False,
+    untuned: bool = False,
 ) -> Iterator[Any]:
-    """A `SparkSession`: under `spark-submit` the one it gives, else one of our own.
+    """A `SparkSession`: that of `spark-submit` if it runs this, else one of our own.
 
     `master` is Spark's (`local[*]` by default); `driver_memory` is the heap of the driver, which
-    under a local master is all there is. `archive` is where Java is to leave what
-    `kept_classes.reading` finds at later starts. `plain`: with Spark's and Java's own defaults.
-    Raises MirrortestError where it cannot start.
+    under a local master is the only one. `archive` is where Java writes the archive of classes that
+    `kept_classes.reading` uses at later starts. `untuned`: with Spark's and Java's own defaults.
+    Raises MirrortestError if it cannot start.
     """
     if given_by_spark_submit():
         from pyspark.sql import SparkSession  # noqa: PLC0415  # optional, and slow to import
@@ -81,7 +81,7 @@ def spark_session(
             java.executable,
             driver_memory,
             conf,
-            () if plain else [*_JAVA, *_young(driver_memory), *kept],
+            () if untuned else [*_JAVA, *_young(driver_memory), *kept],
             meanwhile=_import,
             archiving=archive is not None,
         )
@@ -89,7 +89,7 @@ def spark_session(
         with _gateway(port, secret):
             session = _connect()
         stack.callback(_disconnect, session)
-        yield session if plain else _tuned(session)
+        yield session if untuned else _tuned(session)
 
 
 def given_by_spark_submit() -> bool:
@@ -98,10 +98,10 @@ def given_by_spark_submit() -> bool:
 
 
 def _young(memory: str) -> list[str]:
-    """Java's option for the space of new objects: what a short run makes seldom fills it."""
+    """Java's option for the young generation: the objects of a short run seldom fill it."""
     parsed = re.fullmatch(r"([0-9]+)([kmg]?)", memory.lower())
     if parsed is None:
-        return []  # Java will say what is wrong with it
+        return []  # Java reports what is wrong with it
     size = int(parsed[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[parsed[2]]
     return [f"-Xmn{min(size // 4, _YOUNG)}"]
 
@@ -115,9 +115,9 @@ def _configuration(master: str, driver_memory: str, scratch: str) -> dict[str, s
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.catalogImplementation": "in-memory",
-        # Each sort and each sum takes a page and clears it: by default, one of 64 MiB.
+        # Each sort and each sum allocates a page and clears it: by default, one of 64 MiB.
         "spark.buffer.pageSize": "1m",
-        # Spark describes each statement's plan for a page that is not shown.
+        # Spark describes each statement's plan for its web page, which is off.
         "spark.sql.maxPlanStringLength": "100",
         "spark.sql.ui.explainMode": "simple",
         "spark.sql.lightweightPlanChangeValidation": "false",
@@ -141,7 +141,7 @@ def _tuned(session: Any) -> Any:
 
 @contextlib.contextmanager
 def _gateway(port: int, secret: str) -> Iterator[None]:
-    """PySpark finds the JVM by these variables."""
+    """Set the environment variables by which PySpark finds the JVM."""
     ours = {
         "PYSPARK_GATEWAY_PORT": str(port),
         "PYSPARK_GATEWAY_SECRET": secret,
@@ -160,7 +160,7 @@ def _gateway(port: int, secret: str) -> Iterator[None]:
 
 
 def _import() -> None:
-    """Import what is needed as soon as Java answers: together they take as long as Java's start."""
+    """Import, during Java's start, which takes as long, what is needed as soon as Java answers."""
     importlib.import_module("pyspark.sql")
     importlib.import_module("mirrortest.reconcile.job")
 

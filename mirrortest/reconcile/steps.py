@@ -1,6 +1,6 @@
-"""What runs the steps of a reconciliation: bundles between them, Spark beneath.
+"""The engine that runs the steps of a reconciliation, with bundles between them.
 
-`Engine` and `Bundles` are all that the job asks; `Spark` is the one implementation of the product.
+The job uses only `Engine` and `Bundles`; `Spark` is the product's one implementation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Bundles(Protocol):
         """How many rows tables with this name have."""
 
     def largest_part(self, name: str) -> int:
-        """The greatest part of a bundle with this name; -1: there is none."""
+        """The greatest part number of the bundles with this name; -1: there are none."""
 
     def named(self, name: str) -> Self:
         """The bundles with this name."""
@@ -53,7 +53,7 @@ class Bundles(Protocol):
         """These and others."""
 
     def map_parts(self, parts: int, function: OfBatches) -> Self:
-        """What a function makes of the bundles of each of so many parts."""
+        """Apply a function to the bundles of each of so many parts."""
 
     def write(self, schema: pa.Schema, place: Location) -> None:
         """Write all tables as files in a directory, which exists."""
@@ -79,7 +79,7 @@ class _SparkBundles:
 
     @classmethod
     def keep(cls, frame: Any, kept: list[Any]) -> _SparkBundles:
-        """A DataFrame that is computed once; `kept` is what the engine lets go of in the end."""
+        """A DataFrame that is computed once; the engine unpersists all of `kept` at its end."""
         kept.append(frame.persist(StorageLevel.DISK_ONLY))
         return cls(frame, kept)
 
@@ -148,6 +148,6 @@ class Spark:
         return _SparkBundles.keep(map_numbers(self._session, tasks, read, BUNDLES), self._kept)
 
     def close(self) -> None:
-        """Let go of what was kept."""
+        """Unpersist all DataFrames that were kept."""
         while self._kept:
             self._kept.pop().unpersist()

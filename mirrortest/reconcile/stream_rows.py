@@ -1,7 +1,7 @@
-"""All that logs say of some lanes, as arrays: what `judgement` reads.
+"""All rows of some lanes as arrays: the input of `judgement`.
 
-Rows of intervals of whole (topic, lane) groups come in; chains with packed holes are cut at these,
-packed claims are unpacked.
+They are built from `INTERVALS` rows of complete (topic, lane) groups. Chains with packed holes are
+cut at these, and packed claims are unpacked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ KINDS = (
     Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.EXPIRED,
     Kind.FOUND,
 )  # fmt: skip
-"""The kinds that are of streams; `StreamRows.kind` has their places here."""
+"""The kinds of rows of streams; `StreamRows.kind` is an index into these."""
 _NUMBERS = (
     "partition", "identity", "seq_lo", "seq_hi", "offset_lo", "offset_hi", "outcome", "findings",
     "last_ns", "session",
@@ -60,8 +60,8 @@ class Streams:
         return [self.topics[code] for code in topic.tolist()]
 
 
-class Strangers(NamedTuple):
-    """What was seen with a lane's key and is of no stream; `group` as in `Streams`."""
+class Streamless(NamedTuple):
+    """Messages seen with a lane's key that are in no stream; `group` as in `Streams`."""
 
     group: Longs
     partition: Longs
@@ -73,13 +73,13 @@ class Strangers(NamedTuple):
 class StreamRows:
     """Rows of streams as arrays, `NONE` for null; row n has the marks [first_mark[n], [n + 1]).
 
-    `above` is behind the greatest number that was before a copy in its partition, as far as that is
-    not among these rows; `home` is by stream the partition with the most of it, `NONE` if these
-    rows say.
+    Slices have two columns that rest on all rows of the stream. `above` is one more than the
+    greatest number before a copy in its partition, else 0; `home` is, by stream, the partition with
+    the most of it, else `NONE`.
     """
 
     streams: Streams
-    strangers: Strangers
+    streamless: Streamless
     kind: Longs
     stream: Longs
     partition: Longs
@@ -99,11 +99,11 @@ class StreamRows:
     mark_minute: Longs
 
     def of(self, kind: Kind) -> Longs:
-        """The places of one kind's rows."""
+        """The indices of the rows of one kind."""
         return np.flatnonzero(self.kind == KINDS.index(kind))
 
     def spans(self, rows: Longs) -> Spans:
-        """Their numbers, by stream."""
+        """The numbers of these rows, by stream."""
         return Spans(self.stream[rows], self.seq_lo[rows], self.seq_hi[rows])
 
     def minutes(self, rows: Longs) -> tuple[Longs, Spans, Longs]:
@@ -125,9 +125,9 @@ class StreamRows:
     def of_table(
         cls, table: pa.Table, only: tuple[int, int] | None = None, home: int = NONE
     ) -> StreamRows:
-        """Of rows of intervals; those that are of no stream, and have no lane, are left out.
+        """Build them from `INTERVALS` rows, without rows of no stream that have no lane.
 
-        With `only` these numbers alone; then rows have `above`, and `home` is that of all.
+        `only`: a slice, of these numbers; then the rows have `above`, and `home` is the stream's.
         """
         mine = pa.array(is_of_stream(table))
         others = table.filter(pc.and_(pc.invert(mine), pc.is_valid(table["lane"])))
@@ -143,7 +143,7 @@ class StreamRows:
         above = numbers(table, "above") if there else np.zeros(table.num_rows, dtype=np.int64)
         return cls(
             streams=streams,
-            strangers=_strangers(others, streams),
+            streamless=_streamless(others, streams),
             kind=pc.index_in(table["kind"], kinds).to_numpy().astype(np.int64),
             stream=stream,
             above=above,
@@ -156,7 +156,7 @@ class StreamRows:
 
 
 def _clip(columns: dict[str, Longs], begin: int, end: int) -> None:
-    """Leave of rows only these numbers; where seq and offset are side by side, their offsets."""
+    """Clip rows to these numbers; where they are dense, clip their offsets as well."""
     lo, hi = columns["seq_lo"], columns["seq_hi"]
     kept_lo, kept_hi = np.clip(lo, begin, end), np.clip(hi, begin, end)
     counted = lo != NONE  # (the end of a stream has no first number)
@@ -167,7 +167,7 @@ def _clip(columns: dict[str, Longs], begin: int, end: int) -> None:
     columns["seq_hi"] = np.where(counted, kept_hi, hi)
 
 
-def _strangers(table: pa.Table, streams: Streams) -> Strangers:
+def _streamless(table: pa.Table, streams: Streams) -> Streamless:
     table = table.filter(pc.equal(table["kind"], Kind.SEEN.value))
     names = zip(streams.topic.tolist(), streams.lane.tolist(), streams.group.tolist(), strict=True)
     groups = {(streams.topics[topic], lane): group for topic, lane, group in names}
@@ -175,11 +175,11 @@ def _strangers(table: pa.Table, streams: Streams) -> Strangers:
     group = np.array([groups.get(key, NONE) for key in keys], dtype=np.int64)
     known = group != NONE
     columns = (numbers(table, name)[known] for name in ("partition", "identity", "offset_hi"))
-    return Strangers(group[known], *columns)
+    return Streamless(group[known], *columns)
 
 
 def is_of_stream(table: pa.Table) -> Flags:
-    """Which rows are of a stream's numbers, or of its end."""
+    """Which rows have numbers of a stream, or its end mark."""
     found = pc.is_in(table["kind"], pa.array([kind.value for kind in KINDS]))
     for name in STREAM:
         found = pc.and_(found, pc.is_valid(table[name]))
@@ -189,7 +189,7 @@ def is_of_stream(table: pa.Table) -> Flags:
 
 
 def coded(values: pa.ChunkedArray) -> NDArray[np.int32]:
-    """A number for each value; null is one of them, `NONE`."""
+    """A number for each value; `NONE` for null."""
     encoded = values.combine_chunks().dictionary_encode()
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
@@ -200,7 +200,7 @@ def _streams(table: pa.Table) -> tuple[Streams, Longs]:
     own = codes(*(coded(table[name]) for name in STREAM))
     first = firsts(own)
     keys = table.select(list(STREAM)).take(pa.array(first)).combine_chunks()
-    # In the order in which people read them.
+    # In the order in which tables show them.
     order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in STREAM]).to_numpy()
     keys = keys.take(pa.array(order))
     place = np.empty(len(order), dtype=np.int64)
@@ -219,7 +219,7 @@ def _streams(table: pa.Table) -> tuple[Streams, Longs]:
 
 
 def _expanded(table: pa.Table) -> pa.Table:
-    """Without anything packed."""
+    """Unpack all that is packed."""
     packed = numbers(table, "holes") > 0
     if not packed.any():
         return table

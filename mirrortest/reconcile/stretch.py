@@ -1,7 +1,7 @@
-"""The first step of compaction: neighbouring rows of a log that continue each other, as one.
+"""The first step of `compact`: join neighbouring rows of a log that continue each other.
 
-A log in detail `messages` has a row for each message, and hundreds of them in order; finding
-where a stretch ends is one comparison of each column with itself, and no sort.
+A log in detail `messages` has a row for each message, hundreds of them in order. To find where a
+stretch ends, each column is compared once with itself; nothing is sorted.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 NONE = -1
-"""Stands for null in all columns of stretches: no number of theirs is below zero."""
+"""Null in all columns of stretches: their own numbers are not below zero."""
 
 MERGED = (Kind.SEEN, Kind.SENT, Kind.RESERVED)
-"""Kinds whose rows are many; the codes of these in `Stretches.kind` are their places here."""
+"""The kinds with many rows; their codes in `Stretches.kind` are their indices here."""
 SEEN, SENT, RESERVED = range(len(MERGED))
 OTHER = len(MERGED)
 
@@ -45,7 +45,7 @@ class Names:
         self._numbers = {text: number for number, text in enumerate(self.texts)}
 
     def codes(self, column: pa.Array | None) -> NDArray[np.int32] | None:
-        """Each row's number; `NONE` is null. None where all are null."""
+        """Each row's number, `NONE` for null; None if all are null."""
         if column is None or column.null_count == len(column):
             return None
         if not pa.types.is_dictionary(column.type):
@@ -70,12 +70,12 @@ class Names:
 
 @dataclass
 class Stretches:
-    """Stretches in the order of the log; all arrays have one value each.
+    """Stretches in the order of the log; all arrays have one value per stretch.
 
-    `row` is the first one's place in its batch; `minute` is that of the intended time, `last_ns`
-    the last acknowledgement, or as late as far as horizons go; what was reserved alone has neither.
-    `cell` separates what is on the two sides of a bound of zones; where it is `dense`, seq and
-    offset stay side by side.
+    `row` is the first row's index in its batch. `minute` is that of the intended time, `last_ns`
+    the last acknowledgement, or a time on the same side of each horizon; kind `reserved` has
+    neither. `cell` differs between the two sides of a zone's bound. Where a stretch is `dense`,
+    a chain must not have more offsets than numbers.
     """
 
     row: Longs
@@ -116,9 +116,9 @@ class Stretches:
 
 @dataclass
 class Reader:
-    """Makes stretches of a task's batches.
+    """The reader of a task's batches as stretches.
 
-    `horizons` are times (ns, sorted) that a stretch's `last_ns` must not lie on both sides of.
+    `horizons` are times (ns, sorted): within a stretch, all rows end on the same side of each.
     """
 
     horizons: Longs
@@ -165,7 +165,7 @@ class Reader:
             # A stretch ends before the next row that begins anything, merged or not.
             every = np.append(np.flatnonzero(begins), rows.num_rows)
             ends = every[np.searchsorted(every, starts, side="right")] - 1
-        return self._made(kind, text, numbers, last, starts, ends), others
+        return self._build(kind, text, numbers, last, starts, ends), others
 
     @property
     def _texts(self) -> dict[str, Names]:
@@ -176,7 +176,7 @@ class Reader:
         }
 
     def classes(self, last: Longs) -> Longs:
-        """Between which of the horizons times lie."""
+        """How many of the horizons are before each time."""
         return np.searchsorted(self.horizons, last, side="left")
 
     def _classes(self, last: Longs) -> Longs | None:
@@ -190,7 +190,7 @@ class Reader:
                 return None
         return self.classes(last)
 
-    def _made(
+    def _build(
         self,
         kind: NDArray[np.int32],
         text: dict[str, NDArray[np.int32] | None],
@@ -231,13 +231,13 @@ class Reader:
 
 
 ENDED = ("arrived_last", "sent_last", "intended_last")
-"""Times that say when a row's sending was over; each is for the nulls of those before it."""
+"""Columns of when a row's send ended; each one replaces nulls of those before it."""
 
 
 def alike(horizons: Iterable[int]) -> dict[str, Callable[[int], int]]:
-    """What compaction asks of times, as `parquet.Marked` takes it.
+    """What `compact` needs of times, as `parquet.Marked` takes it.
 
-    That is on which side of each horizon something ended, and in which minute it was to be sent.
+    That is on which side of each horizon a send ended, and in which minute it was to be sent.
     """
     bounds = sorted(horizons)
     sides = dict.fromkeys(ENDED, functools.partial(bisect.bisect_left, bounds))
@@ -264,7 +264,7 @@ def integers(values: pa.Array | None) -> Longs | None:
 
 
 def numbers(rows: pa.Table, name: str) -> Longs:
-    """A column of integers as such, `NONE` for null."""
+    """A column of integers, `NONE` for null, also if all are null."""
     found = integers(rows[name])
     if found is None:
         return np.full(rows.num_rows, NONE, dtype=np.int64)
@@ -274,7 +274,7 @@ def numbers(rows: pa.Table, name: str) -> Longs:
 def numbered(
     rows: pa.RecordBatch, name: str, numbers: Callable[[pa.Array | None], NDArray[Any] | None]
 ) -> NDArray[Any] | None:
-    """A column made into numbers; one value that is known to hold for all is not repeated."""
+    """Convert a column to numbers; where all rows are known to have one value, it is broadcast."""
     values = column(rows, name)
     if values is None or not len(values) or not is_single(rows.schema.field(name)):
         return numbers(values)
@@ -283,7 +283,7 @@ def numbered(
 
 
 def _is_one(values: NDArray[Any]) -> bool:
-    """Whether it is one value shown at all places, as `numbered` makes it."""
+    """Whether it is one value for all rows, broadcast by `numbered`."""
     return values.strides == (0,)
 
 
@@ -293,7 +293,7 @@ def _mark(begins: Flags, values: NDArray[Any] | None) -> None:
 
 
 def _ended(rows: pa.RecordBatch) -> Longs | None:
-    """When what was sent was acknowledged; where nobody knew, when it was sent or meant to be."""
+    """When sends were acknowledged; where unknown, when they were sent or intended."""
     first, *rest = ENDED
     ended = column(rows, first)
     if ended is not None and not ended.null_count:
@@ -305,7 +305,7 @@ def _ended(rows: pa.RecordBatch) -> Longs | None:
 
 
 def _minutes(intended: Longs | None) -> NDArray[Any] | None:
-    """Something that changes where the minute does; None where it does not."""
+    """Values that change where the minute does; None: it does not change."""
     if intended is None or not len(intended) or _is_one(intended):
         return None
     least, most = intended.min(), intended.max()

@@ -1,7 +1,7 @@
 """A sweep line over arrays: spans by key in, the segments between their bounds out.
 
-A span [lo, hi) adds its weight at `lo` and takes it back at `hi`; between two neighbouring bounds
-of a key nothing changes. One sort judges everything, whatever the spans' number and overlaps.
+A span [lo, hi) adds its weight at `lo` and subtracts it at `hi`; between two neighbouring bounds of
+a key nothing changes. One sort is enough, whatever the spans' number and overlaps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _EMPTY = np.zeros(0, dtype=np.int64)
 
 
 class Spans(NamedTuple):
-    """Numbers [lo, hi) of a key (a stream, or a stream in a partition), which is its code."""
+    """Numbers [lo, hi) of a key, which is the code of a stream, or of a stream in a partition."""
 
     key: Longs
     lo: Longs
@@ -33,7 +33,7 @@ class Spans(NamedTuple):
 
     @property
     def lengths(self) -> Longs:
-        """How many each has."""
+        """How many numbers each has."""
         return self.hi - self.lo
 
     def take(self, which: Flags | Longs) -> Spans:
@@ -45,7 +45,7 @@ class Sweep:
     """The `segments` of spans, by key and number."""
 
     def __init__(self, **spans: Spans) -> None:
-        """Each argument is a group of spans, by whose name `sum` asks for them."""
+        """Each argument is a group of spans, which `sum` takes by its name."""
         key = np.concatenate([each.key for each in spans.values() for _ in range(2)])
         at = np.concatenate([bound for each in spans.values() for bound in each[1:]])
         order = np.lexsort((at, key))
@@ -69,7 +69,7 @@ class Sweep:
         """The sum of the weights of a group's spans over each segment."""
         begins, ends = self._bounds[name]
         if not isinstance(weight, int):
-            # Most findings are of few spans, or of none.
+            # Most findings have few spans, or none.
             some = np.flatnonzero(weight)
             if not len(some):
                 return np.zeros(len(self._inside), dtype=np.int64)
@@ -81,18 +81,18 @@ class Sweep:
         return running[self._inside]
 
     def spans(self, which: Flags) -> Spans:
-        """Some of the segments, those that touch as one."""
+        """Some of the segments; adjacent ones are joined."""
         return joined(self.segments.take(which))[0]
 
 
 def runs(begins: Flags) -> tuple[Longs, Longs]:
-    """The first and the last places of runs, by the flags of where one begins: the first does."""
+    """The first and the last indices of runs; `begins` flags where one begins, also the first."""
     starts = np.flatnonzero(begins)
     return starts, np.append(starts[1:], len(begins))[: len(starts)] - 1
 
 
 def joined(spans: Spans, *alike: Longs) -> tuple[Spans, Longs]:
-    """Disjoint spans in order, those that touch and are `alike` as one; where each begins."""
+    """Join adjacent spans, disjoint and in order, that are `alike`; also each one's first index."""
     key, lo, hi = spans
     begins = np.ones(len(key), dtype=bool)
     begins[1:] = (key[1:] != key[:-1]) | (lo[1:] != hi[:-1])
@@ -103,10 +103,10 @@ def joined(spans: Spans, *alike: Longs) -> tuple[Spans, Longs]:
 
 
 def highest_before(key: Longs, values: Longs) -> Longs:
-    """The highest of the values before each one of its key, which come together; else 0."""
+    """For each value, the highest one before it of its key, else 0; keys must be grouped."""
     found = np.zeros(len(values), dtype=np.int64)
     if len(values) > 1:
-        # Keys lie apart where ranks of values are counted on from key to key.
+        # With ranks of values counted on from key to key, one maximum runs over all keys.
         distinct, rank = np.unique(values, return_inverse=True)
         group = np.cumsum(np.append(0, key[1:] != key[:-1]))
         reached = np.maximum.accumulate(group * len(distinct) + rank)
@@ -116,7 +116,7 @@ def highest_before(key: Longs, values: Longs) -> Longs:
 
 
 def united(key: Longs, lo: Longs, hi: Longs) -> tuple[Longs, Longs, Longs]:
-    """Spans of each key that overlap or touch, as one: the place of its first, and its bounds."""
+    """Join spans of each key that overlap or touch; returns each one's first index and bounds."""
     order = np.lexsort((lo, key))
     key, lo, hi = key[order], lo[order], hi[order]
     reached = highest_before(key, hi)

@@ -1,10 +1,10 @@
-"""What may stand in offsets that nobody read: it is neither lost nor, behind them, out of order.
+"""Which messages may be in unread offsets: these are not lost, nor reordered if seen after them.
 
-Any missing number may stand in an unread range that was not sent too late for it. A number that was
-seen behind all unread ranges of its partition, and was to be sent after these were found missing,
-bounds what of its stream may stand there; not so where one of its stream arrived long before it was
-to be sent, as a clock is far off then. (A log may show what is in offsets that it does not say it
-read: that proves nothing.)
+Any missing number may be in an unread range, unless it was sent too late for that. A number proves
+this for itself and all above in its stream, if it was seen after all unread ranges of its partition
+and was to be sent after these were found unreadable. It proves nothing if a message of its stream
+arrived long before it was to be sent: then a clock is far off. (A log may have `seen` rows at
+offsets that its `read` rows lack: they prove nothing.)
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Doubts(NamedTuple):
     """What is in doubt.
 
     Attributes:
-        up_to: by stream, below which number it may stand unread (0: nowhere).
+        up_to: by stream, the bound of the numbers that may be in unread ranges (0: none may).
         beyond: by stream, whether its topic was not read to its end.
-        following: numbers seen behind unread ranges, whose first copy may stand in these, by
-            stream and partition.
-        sure: of each of `following`, whether it was sent too late for that.
+        following: numbers seen after unread ranges, whose first copy may be in these, by stream
+            and partition.
+        sure: for each of `following`, whether it was sent too late for that.
     """
 
     up_to: Longs
@@ -52,14 +52,14 @@ class Doubts(NamedTuple):
 
 
 class _Places(NamedTuple):
-    """Partitions with unread ranges: codes of their topics, and each one's ranges."""
+    """Partitions with unread ranges: their topics' codes, their numbers, and their ranges."""
 
     topic: Longs
     partition: Longs
     ranges: Sequence[Sequence[UnreadRange]]
 
     def of(self, topic: Longs, partition: Longs) -> Longs:
-        """Which of them partitions are; -1: none."""
+        """The index here of each of these partitions; -1: it has no unread range."""
         known = self.topic << 32 | self.partition
         order = np.argsort(known)
         wanted = topic << 32 | partition
@@ -71,11 +71,12 @@ class _Places(NamedTuple):
 class _Pieces(NamedTuple):
     """What was seen in these partitions, by minute of intended time.
 
-    `timed`: no message of its stream arrived there so early that a clock is far off.
+    `codes` are those of stream and partition in `Copies`. `timed`: no message of the stream arrived
+    there so early that a clock is far off.
     """
 
     place: Longs
-    held: Longs
+    codes: Longs
     identity: Longs
     offset: Longs
     findings: Longs
@@ -89,7 +90,7 @@ class _Pieces(NamedTuple):
         return _Pieces._make(each[which] for each in self)
 
     def behind(self, identity: Longs, offset: Longs) -> Flags:
-        """Which begin at, or behind, a place for each."""
+        """Which pieces begin at these positions or after them."""
         flags: Flags = (self.identity > identity) | (
             (self.identity == identity) & (self.offset >= offset)
         )
@@ -99,7 +100,7 @@ class _Pieces(NamedTuple):
 def doubts(
     rows: StreamRows, seen: Longs, copies: Copies, given: Given, unread: Sequence[UnreadRange]
 ) -> Doubts:
-    """What is in doubt, by the ranges that nobody read."""
+    """What is in doubt because of these unread ranges."""
     streams = rows.streams
     found = Doubts(
         np.zeros(len(streams), dtype=np.int64),
@@ -149,14 +150,14 @@ def _pieces(rows: StreamRows, seen: Longs, copies: Copies, places: _Places) -> _
 
 
 def _certain(pieces: _Pieces, places: _Places, copies: Copies) -> Longs:
-    """By stream and partition: from which number on it cannot stand unread; `ENDLESS`: none."""
+    """By stream and partition, the number from which on none can be unread; `ENDLESS`: unknown."""
     last = np.array([max((b.identity, b.hi) for b in ranges) for ranges in places.ranges])
     minute = np.array([max(b.minute for b in ranges) for ranges in places.ranges])
     proven = (pieces.findings & _UNPROVEN == 0) & pieces.timed
     proven &= pieces.minute > minute[pieces.place]
     proven &= pieces.behind(last[pieces.place, 0], last[pieces.place, 1])
     certain = np.full(len(copies.stream_of), ENDLESS)
-    np.minimum.at(certain, pieces.held[proven], pieces.lo[proven])
+    np.minimum.at(certain, pieces.codes[proven], pieces.lo[proven])
     return certain
 
 
@@ -168,39 +169,40 @@ def _doubt(
     certain: Longs,
     given: Given,
 ) -> None:
-    """A stream may stand unread where it was seen or belongs; if nobody knows where, anywhere."""
+    """Set `up_to`. A stream may be unread where it was seen or belongs; anywhere if unknown."""
     streams = rows.streams
     logged = np.zeros(len(streams), dtype=bool)
     for kind in (Kind.RESERVED, Kind.SENT, Kind.VOUCHED):
         logged[rows.stream[rows.of(kind)]] = True
     logged[copies.stream_of] = True
-    held_at = places.of(streams.topic[copies.stream_of], copies.partition_of)
+    place_of_code = places.of(streams.topic[copies.stream_of], copies.partition_of)
     homes = homes_by_stream(rows, given)
     unknown = ~homes.known
     for number, ranges in enumerate(places.ranges):
         partition = int(places.partition[number])
         mine = logged & (streams.topic == places.topic[number])
-        here = np.flatnonzero(held_at == number)
+        here = np.flatnonzero(place_of_code == number)
         bound = np.full(len(streams), ENDLESS)
         bound[copies.stream_of[here]] = certain[here]
-        if not any(blind.lo == 0 and blind.hi == ENDLESS for blind in ranges):
-            may = unknown | homes.has(partition)
-            may[copies.stream_of[here]] = True
-            mine &= may
+        if not any(unread_range.lo == 0 and unread_range.hi == ENDLESS for unread_range in ranges):
+            possible = unknown | homes.has(partition)
+            possible[copies.stream_of[here]] = True
+            mine &= possible
         np.maximum(up_to, np.where(mine, bound, 0), out=up_to)
 
 
-def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flags]:
-    """Numbers seen behind unread ranges, beyond what was seen before the first of these.
+def _following(pieces: _Pieces, places: _Places, codes: int) -> tuple[Spans, Flags]:
+    """Numbers seen after unread ranges, and above all that was seen before the first of these.
 
-    (Where a damaged log lost rows, from offset -1 on, what is left is judged all the same.)
+    Ranges from offset -1 on do not count: there a damaged log lost rows, and what is left is judged
+    all the same. `codes` is how many codes there are.
     """
     gaps = np.array(
         sorted(
-            (number, blind.identity, blind.lo, blind.minute)
+            (number, unread_range.identity, unread_range.lo, unread_range.minute)
             for number, ranges in enumerate(places.ranges)
-            for blind in ranges
-            if blind.lo >= 0
+            for unread_range in ranges
+            if unread_range.lo >= 0
         ),
         dtype=np.int64,
     ).reshape(-1, 4)
@@ -209,8 +211,8 @@ def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flag
     first = np.full((len(places.ranges), 2), ENDLESS)
     first[gaps[::-1, 0]] = gaps[::-1, 1:3]
     before = ~pieces.behind(*first[pieces.place].T)
-    top = np.zeros(held, dtype=np.int64)
-    np.maximum.at(top, pieces.held[before], pieces.hi[before])
+    top = np.zeros(codes, dtype=np.int64)
+    np.maximum.at(top, pieces.codes[before], pieces.hi[before])
     # The latest minute of the ranges before each piece, plus one; 0: there is none.
     place, identity, offset = (
         np.append(gaps[:, column], values)
@@ -221,7 +223,7 @@ def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flag
     latest = np.empty(len(order), dtype=np.int64)
     latest[order] = highest_before(place[order], minute[order])
     latest = latest[len(gaps) :]
-    behind = (latest > 0) & (pieces.hi > top[pieces.held])
+    behind = (latest > 0) & (pieces.hi > top[pieces.codes])
     found = pieces.take(behind)
-    spans = Spans(found.held, np.maximum(found.lo, top[found.held]), found.hi)
+    spans = Spans(found.codes, np.maximum(found.lo, top[found.codes]), found.hi)
     return spans, (latest[behind] - 1 < found.minute) & found.timed

@@ -1,7 +1,7 @@
-"""Spark's Python workers: functions that take and give Arrow batches, a task for each partition.
+"""Functions from Arrow batches to Arrow batches in Spark's Python workers, a task per partition.
 
-This is what PySpark's `DataFrame.mapInArrow` does, without its check for pandas, which neither it
-nor its workers use; a Python data source would start three more kinds of workers first.
+This does the same as PySpark's `DataFrame.mapInArrow`, without its check for pandas, which it does
+not use. A Python data source would start three more kinds of workers first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Conditions and how they ended, and in one sentence how the run did: alike online and offline."""
+"""How conditions ended, and the run in one sentence: the same online and offline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrortest.config.units import format_seconds, number
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Weight
 from mirrortest.model.verdict import Verdict
-from mirrortest.results.words import FINDINGS, befell, readable_name, share, weight_of
+from mirrortest.results.words import FINDINGS, predicate_of, readable_name, share, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 _MOST_NAMED = 4
-"""Failed conditions in a sentence; a list of all follows it."""
+"""The most failed conditions in a sentence; a list of all follows it."""
 
 
 class Judged(Protocol):
@@ -39,12 +39,12 @@ class Judged(Protocol):
 
     @property
     def inconclusive(self) -> Sequence[str]:
-        """Why nothing better can be said."""
+        """Why a part of the run could not be judged."""
 
 
 @dataclass(frozen=True)
 class ConditionResult:
-    """A threshold as a row: what was asked, what was measured, how it ended."""
+    """A threshold as a row: the condition, what was measured, how it ended."""
 
     expression: str
     measured: str
@@ -52,14 +52,14 @@ class ConditionResult:
     """``met``, ``failed`` or ``undecided``."""
     metric: str
     limit: str
-    """Operator and bound; empty where this version does not know the metric."""
+    """Operator and bound; empty if this version lacks the metric."""
 
 
 def condition_result(threshold: Threshold) -> ConditionResult:
     """A threshold in its own units."""
     try:
         condition = Condition.parse(threshold.expression)
-    except UsageError:  # written by a version that knows more metrics
+    except UsageError:  # written by a version that has more metrics
         condition = None
     if threshold.value is None:
         measured = "not measured"
@@ -102,14 +102,14 @@ def headline(summary: Judged) -> str:
 
 
 def details(summary: Judged) -> list[str]:
-    """What else is worth a sentence: what was found and allowed, and what was not judged."""
+    """More sentences: findings that the conditions allow, and what could not be judged."""
     counts = summary.counts
-    spoken = {condition_result(each).metric for each in summary.thresholds if not each.passed}
+    mentioned = {condition_result(each).metric for each in summary.thresholds if not each.passed}
     acked = counts.get("acked", 0)
     allowed, doubtful = list[str](), list[str]()
     for name in FINDINGS:
         count = counts.get(name, 0)
-        if not count or name in spoken or name == "corrupted_unknown_id":
+        if not count or name in mentioned or name == "corrupted_unknown_id":
             continue
         part = share(count, acked)
         found = f"{count:,} {readable_name(name)}" + (f" ({part})" if part else "")
@@ -136,7 +136,7 @@ def _failure(row: ConditionResult, counts: Mapping[str, int], acked: int) -> str
     of = f" of {acked:,} acknowledged" if row.metric == "lost" else ""
     subject = f"{count:,}{of} {'message' if count == 1 and not of else 'messages'}"
     bound = "" if row.expression == f"{row.metric}==0" else f", which {row.expression} forbids"
-    return f"{subject} {befell(row.metric, count)}{bound}"
+    return f"{subject} {predicate_of(row.metric, count)}{bound}"
 
 
 def _listed(texts: Sequence[str]) -> str:

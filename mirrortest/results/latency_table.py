@@ -20,8 +20,8 @@ _WIDTH = 24
 
 
 def latency_table(histogram: Histogram) -> Table:
-    """How many messages took how long; steps from the fastest to the slowest, none left out."""
-    made = compact_table(("latency up to", "messages", "share", ""), numbers=(0, 1, 2))
+    """Numbers of messages by latency, from the fastest to the slowest step without gaps."""
+    result = compact_table(("latency up to", "messages", "share", ""), numbers=(0, 1, 2))
     below = [0, *histogram.cumulative((*PROMETHEUS_NS, 1 << 64))]
     counts = [upper - lower for lower, upper in pairwise(below)]
     labels = [*map(format_duration, PROMETHEUS_NS), "longer"]
@@ -32,5 +32,5 @@ def latency_table(histogram: Histogram) -> Table:
         count = counts[at]
         length = -(-_WIDTH * count // max(counts))
         bar = Signs("█" * length, "#" * length)
-        made.add_row(labels[at], f"{count:,}", as_percentage(count, histogram.count), bar)
-    return made
+        result.add_row(labels[at], f"{count:,}", as_percentage(count, histogram.count), bar)
+    return result

@@ -21,7 +21,7 @@ class Occurrences:
     example: str
 
     def with_later(self, later: Occurrences) -> Occurrences:
-        """These and later ones; the example stays."""
+        """These and later entries; the example stays."""
         return replace(
             self,
             count=self.count + later.count,
@@ -40,7 +40,7 @@ class PhaseTotal:
 
 
 class GcSummary:
-    """The collections of one log, of the rows of `model.observed.GC`."""
+    """The collections in one log, from rows of `model.observed.GC`."""
 
     def __init__(self) -> None:
         self.collector = ""
@@ -48,12 +48,12 @@ class GcSummary:
         """The largest heap, in bytes."""
         self.freed = 0
         self.phases: dict[tuple[str, str], PhaseTotal] = {}
-        """By kind, of which later versions may have more, and name."""
+        """By kind and name; later versions may have more kinds."""
         self._started_ns: int | None = None
         self._ended_ns = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Take an event."""
+        """Add an event."""
         self.collector = row["collector"]
         self.footprint = max(self.footprint, row["capacity_bytes"] or row["before_bytes"] or 0)
         self.freed += row["freed_bytes"] or 0
@@ -83,7 +83,7 @@ class GcSummary:
         )
 
     def to_json(self, seconds: float | None = None) -> dict[str, Any]:
-        """Everything, for an observation of so many seconds; else for those of the events."""
+        """All totals, over an observation of `seconds`, by default from first to last event."""
         seconds = self.seconds if seconds is None else seconds
         pauses = self.of(*PAUSES)
         return {

@@ -1,7 +1,7 @@
-"""A run's progress for people: as a screen on a terminal, as one line elsewhere, from one view.
+"""A run's progress for users: a screen on a terminal, or one line elsewhere, from one view.
 
-The screen fits into the terminal: as many of the slowest rows as there is room for, and nothing is
-cut, since texts are folded.
+The screen fits into the terminal: it has as many of the slowest rows as there is room for, and
+folds texts instead of cutting them.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from mirrortest.timing.recent import Latencies
 
 MOST_SLOWEST = 50
-"""Rows that any terminal has room for."""
+"""The most rows that a terminal is expected to have room for."""
 
 _SHOWN_QUANTILES = {"p50": 0.5, "p99": 0.99}
 
 
 class Slowest(NamedTuple):
-    """The slowest of something, the worst first: `total` is how many there are in all.
+    """The slowest items of a kind, the worst first; `total` is how many items there are in all.
 
     A row has a name and a text for each of `columns`.
     """
@@ -47,9 +47,9 @@ class Slowest(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ProgressView:
-    """How a run stands; `verdict` is what it would be if nothing changed, `state` says so.
+    """A run's progress; `verdict` is what it would be if nothing changed, `state` is its text.
 
-    `figures` are names and texts, the time first; `warnings` are what is wrong now.
+    `figures` are names and texts, the time first; `warnings` are current problems.
     """
 
     subject: str
@@ -60,7 +60,7 @@ class ProgressView:
     slowest: Slowest | None = None
 
     def line(self) -> str:
-        """The same figures in one line, without the subject; of the slowest rows the first."""
+        """The figures in one line, without the subject, and with the first of the slowest rows."""
         (_, time), *figures = self.figures
         parts = [time, self.state, *self.warnings, *(f"{name}: {text}" for name, text in figures)]
         if self.slowest is not None and self.slowest.rows:
@@ -72,7 +72,7 @@ class ProgressView:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """The screen, in the size of the terminal."""
-        # Whoever prints this may have switched folding off for its own lines.
+        # The caller may have switched folding off for its own lines.
         options = options.update(no_wrap=False, overflow="fold", height=None)
         head = verdict_line(self.subject, self.verdict, self.state)
         figures = Table.grid(padding=(0, 2, 0, 0))
@@ -83,8 +83,8 @@ class ProgressView:
         warnings = [Text(visible(text), "yellow") for text in self.warnings]
         parts: tuple[Text | Table, ...] = (head, *warnings, figures)
         lines = [line for part in parts for line in console.render_lines(part, options, pad=False)]
-        # One line below is the cursor's, so that what comes next there, as ^C or a shell's prompt,
-        # is readable. Another one stays free: a line more, and the terminal would scroll.
+        # One line below is for the cursor, so that what is written there next, for example ^C or a
+        # shell's prompt, is readable. Another one stays free: without it the terminal would scroll.
         most = options.size.height - 2
         table = self._table(console, options, most - len(lines) - 1)
         if table:
@@ -94,19 +94,19 @@ class ProgressView:
             yield Segment.line()
 
     def _table(self, console: Console, options: ConsoleOptions, room: int) -> list[list[Segment]]:
-        """The rows that fit into so many lines; nothing where not even one does."""
+        """The table, with as many rows as fit into `room` lines; nothing if none does."""
         slowest = self.slowest
         if slowest is None:
             return []
         for count in range(min(len(slowest.rows), max(room, 0)), 0, -1):
             shown = f"{count:,} of {slowest.total:,} " if count < slowest.total else ""
-            made = compact_table(
+            result = compact_table(
                 (f"slowest {shown}{slowest.what}", *slowest.columns),
                 numbers=range(1, len(slowest.columns) + 1),
             )
             for row in slowest.rows[:count]:
-                made.add_row(*map(escape, row))
-            lines = console.render_lines(made, options, pad=False)
+                result.add_row(*map(escape, row))
+            lines = console.render_lines(result, options, pad=False)
             if len(lines) <= room:
                 return lines
         return []
@@ -118,9 +118,9 @@ def remaining(
     messages: int | None,
     per_second: float,
 ) -> float | None:
-    """Seconds until a duration is over or so many more messages came, whichever is first.
+    """Seconds until the duration is over or `messages` more have come, whichever is first.
 
-    None where neither is given, or the rate is 0.
+    None if neither is given; `messages` do not count at a rate of 0.
     """
     ends = []
     if duration_seconds is not None:
@@ -131,7 +131,7 @@ def remaining(
 
 
 def time_text(elapsed_seconds: float, remaining_seconds: float | None) -> str:
-    """How long it runs, and for how much longer: ``1 min 20 s elapsed, 40 s remaining``."""
+    """The elapsed and the remaining time: ``1 min 20 s elapsed, 40 s remaining``."""
     text = f"{span(round(elapsed_seconds) * 10**9)} elapsed"
     if remaining_seconds is not None:
         text += f", {span(round(max(0.0, remaining_seconds)) * 10**9)} remaining"
@@ -139,7 +139,7 @@ def time_text(elapsed_seconds: float, remaining_seconds: float | None) -> str:
 
 
 def latency_text(latencies: Latencies) -> str:
-    """Percentiles since the start and of late."""
+    """Percentiles since the start, and recent ones."""
     recent = _quantiles(latencies.recent)
     return f"{_quantiles(latencies.all)}; last {span(RECENT_NS)}: {recent}"
 

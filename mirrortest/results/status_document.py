@@ -1,4 +1,4 @@
-"""How a process stands, as a versioned document: for `--status-file`, and `/status` on its port."""
+"""A process's status as a versioned document: for `--status-file`, and `/status` on its port."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class StatusDocument(BaseModel):
-    """Of any process; `planned` is how many messages there will be, where a number is given.
+    """What all statuses have. `planned` is the number of messages, if one is given.
 
-    `remaining_seconds` is an estimate; None: nothing ends the run but its end or a signal.
+    `remaining_seconds` is an estimate; None: no given duration or number of messages allows one.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -30,11 +30,12 @@ class StatusDocument(BaseModel):
 
 
 class ProduceDocument(StatusDocument):
-    """A producer's. Latencies are from the actual send to the acknowledgement; `recent`: of 10 s.
+    """A producer's status. Latencies are from the actual send to the acknowledgement.
 
-    `sent` are the messages whose send has ended: acked, failed and unknown. `due` wait for their
-    send, `behind_seconds` is by how much the schedule is not held. `not_acked` are failed and
-    unknown messages by category. `fault` is why nothing can be sent now.
+    `recent_latency_seconds` is of the last 10 s. `sent` are messages whose send has ended: acked,
+    failed and unknown. `due` messages wait for their send; `behind_seconds` is how far the producer
+    is behind its schedule. `not_acked` are failed and unknown messages by category,
+    `not_acked_because` by reason. `fault` is why nothing can be sent now.
     """
 
     kind: Literal["produce_status"] = "produce_status"
@@ -56,11 +57,12 @@ class ProduceDocument(StatusDocument):
 
 
 class ConsumeDocument(StatusDocument):
-    """A consumer's. Latencies are from the intended time to the arrival; `recent`: of 10 s.
+    """A consumer's status. Latencies are from the intended time to the arrival.
 
-    `counts` are of findings, `acked` and `delivered` as of the last judging round. `unread` are
-    offsets up to the partitions' ends. `newest_age_seconds` is the time since the newest message
-    that was judged was meant to be sent. `outage` is why nothing can be read now.
+    `recent_latency_seconds` is of the last 10 s. `counts` are of findings, `acked` and `delivered`
+    as of the last judging round. `unread` is the number of offsets left to the partitions' ends.
+    `newest_age_seconds` is the time since the intended time of the newest judged message. `outage`
+    is why nothing can be read now.
     """
 
     kind: Literal["consume_status"] = "consume_status"
@@ -79,7 +81,7 @@ class ConsumeDocument(StatusDocument):
 
 
 def latency_of(values: Sparse, off_ns: int = 0) -> Latency:
-    """A distribution in ns as one in seconds, with the 95th percentile besides the usual ones."""
+    """Convert a distribution in ns to seconds, and add the 95th percentile to the usual ones."""
     histogram = Histogram.of(values, off_ns)
     found = Latency.of(histogram)
     if not histogram.count:

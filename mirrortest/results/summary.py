@@ -1,4 +1,4 @@
-"""The summary of a run as a versioned document: what `--json` prints and `summary.json` holds."""
+"""The summary of a run as a versioned document, for `--json` and `summary.json`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PERCENTILES = {
     "max": Fraction(1),
 }
 ALL_TOPICS = "all"
-"""What the latencies by topic call all topics together, where there are several."""
+"""The key of all topics together in the latencies by topic, if there are several topics."""
 
 MINUTE_COUNTS = (
     "sent", "acked", "delivered", "lost", "inconclusive", "in_flight", "duplicated", "late",
 )  # fmt: skip
-"""What is said of each minute; the table `by_minute` has every finding."""
+"""The counts of each minute; the table `by_minute` has every finding."""
 MINUTE_LATENCIES = {
     "p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns",
 }  # fmt: skip
@@ -40,10 +40,10 @@ MINUTE_LATENCIES = {
 
 
 class Latency(DocumentPart):
-    """A latency's distribution in seconds; `quantiles` by name (p50); empty where count is 0.
+    """A latency's distribution in seconds; `quantiles` are by name (p50), empty if `count` is 0.
 
-    `negative` counts those below zero: clocks disagree, or were set. Latencies may be `off` by so
-    much, since clocks were set during the run.
+    `negative` counts those below zero: clocks disagree, or were set. `off` is by how much latencies
+    may be wrong because clocks were set during the run.
     """
 
     count: int
@@ -67,7 +67,7 @@ class Latency(DocumentPart):
 
 
 class Threshold(DocumentPart):
-    """A threshold and how it ended; `value` is None where it is undecided."""
+    """A threshold and how it ended; `value` is None if it is undecided."""
 
     expression: str
     value: float | None
@@ -80,7 +80,7 @@ class Threshold(DocumentPart):
 
 
 class Missing(DocumentPart):
-    """Consecutive numbers of a stream that were not delivered: [seq_lo, seq_hi)."""
+    """Consecutive seqs of a stream that were not delivered: [seq_lo, seq_hi)."""
 
     topic: str
     producer: str
@@ -93,7 +93,7 @@ class Missing(DocumentPart):
 
 
 class Attributed(DocumentPart):
-    """How many messages with a verdict of not having been delivered are known to have come how far.
+    """How far undelivered messages came: their number, by verdict and attribution.
 
     `attribution` is one of `reconcile.attribution.Attribution`'s phrases.
     """
@@ -104,10 +104,10 @@ class Attributed(DocumentPart):
 
 
 class Minute(DocumentPart):
-    """What was intended for one minute (UTC) and topic, and what became of it.
+    """The messages of a topic that were intended for one minute (UTC), and what became of them.
 
     `counts` are by the names of `MINUTE_COUNTS`; `latency_seconds` by those of `MINUTE_LATENCIES`,
-    empty where nothing was seen. `minute` is None of messages whose intended time nobody knows.
+    empty if nothing was seen. `minute` is None for messages whose intended time is unknown.
     """
 
     topic: str
@@ -117,7 +117,7 @@ class Minute(DocumentPart):
 
 
 class Partition(DocumentPart):
-    """What was found in a destination partition; None: missing, and its stream was seen nowhere."""
+    """Counts of a destination partition; None: missing messages of streams seen nowhere."""
 
     topic: str
     partition: int | None
@@ -125,7 +125,7 @@ class Partition(DocumentPart):
 
 
 class Online(DocumentPart):
-    """The comparison with what the consumers had found; `disagreements` are in words."""
+    """The comparison with the consumers' online findings; `disagreements` are sentences."""
 
     partitions: int
     disagreements: list[str]
@@ -134,7 +134,7 @@ class Online(DocumentPart):
 class Workload(DocumentPart):
     """What some producers were asked to send, as `produce --workload` reads it.
 
-    What was the default is left out.
+    Defaults are left out.
     """
 
     producers: list[str]
@@ -142,7 +142,7 @@ class Workload(DocumentPart):
 
 
 class RestsOn(DocumentPart):
-    """What a reconciliation rests on: sessions' logs, and how many offsets they say were read."""
+    """What a reconciliation rests on: numbers of sessions' logs, and of the offsets they read."""
 
     producers: int
     consumers: int
@@ -152,12 +152,12 @@ class RestsOn(DocumentPart):
 class Summary(Document):
     """The reconciliation of a run.
 
-    `counts` are numbers of messages: outcomes of sends and findings, by the names they have
-    everywhere; `surplus` are copies beyond the first, and `corrupted` includes those whose id is
-    unknown. `undelivered` shows the first of them; all are in the table of that name. `attribution`
-    is of all that is missing. `minutes` are the worst of `minutes_total`, the worst first; all are
-    in the table `by_minute`. `backlog` are, by topic, messages whose latencies were not measured:
-    they were there when a consumer took their partition.
+    `counts` are numbers of messages: outcomes of sends and findings, by their usual names.
+    `surplus` are copies beyond the first, and `corrupted` includes messages whose id is unknown.
+    `undelivered` has the first ranges; the table of that name has all. `attribution` is of all
+    missing messages. `minutes` are the worst of `minutes_total`, worst first; the table `by_minute`
+    has all. `backlog` are, by topic, messages whose latencies were not measured, because they were
+    in their partition when a consumer took it.
     """
 
     version: Literal[1] = 1
@@ -185,17 +185,17 @@ class Summary(Document):
 
     @property
     def overall_latency(self) -> Latency | None:
-        """That of all topics together; None where nothing was measured."""
+        """The latency of all topics together; None if nothing was measured."""
         found = self.latency_seconds
         return found.get(ALL_TOPICS) or next(iter(found.values()), None)
 
 
-def as_percentage(part: int, whole: int) -> str:
-    """`part` of `whole` for a human, an incomplete one never shown as 100 %."""
-    if not whole:
+def as_percentage(part: int, total: int) -> str:
+    """`part` of `total` in per cent for a reader; an incomplete one never shows as 100 %."""
+    if not total:
         return "-"
-    share = 100 * part / whole
-    if part < whole and share > 99.9999:
+    share = 100 * part / total
+    if part < total and share > 99.9999:
         return "<100 %"
     return f"{share:.4f}".rstrip("0").rstrip(".") + " %"
 

@@ -1,4 +1,4 @@
-"""Results for a terminal, alike for all commands. Texts of others are escaped here."""
+"""Results for a terminal, the same for all commands. Untrusted texts are escaped here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAI
 
 
 def escape(text: str) -> str:
-    """A text that others may have written, for a line of markup."""
+    """Escape an untrusted text for a line of markup."""
     return escape_markup(visible(text))
 
 
@@ -34,7 +34,7 @@ def verdict_line(subject: str, verdict: Verdict, text: str = "") -> Text:
 
 @dataclass(frozen=True)
 class Signs:
-    """A text with signs that not every terminal has: the others get as many `letters`."""
+    """A text with signs that not every terminal has; ASCII terminals get as many `letters`."""
 
     signs: str
     letters: str
@@ -48,7 +48,7 @@ class Signs:
 
 
 def lines(texts: Iterable[str], label: str = "", colour: str = "") -> list[Text]:
-    """A line for each text; the label before it is coloured, or the line without one."""
+    """A line for each text; the colour is of the label before it, or of a line without one."""
     if not label:
         return [Text(visible(text), colour) for text in texts]
     return [Text.assemble((label, colour), visible(text)) for text in texts]
@@ -59,15 +59,15 @@ def table(
     rows: Iterable[Sequence[str]] = (),
     *,
     texts: int = 1,
-    **look: Any,
+    **styling: Any,
 ) -> Table:
     """A table whose first `texts` columns are texts; the others are numbers.
 
-    `look` is rich's.
+    `styling` are arguments of rich's table.
     """
-    made = Table(*headings, title_justify="left", **look)
-    for column in made.columns[texts:]:
+    result = Table(*headings, title_justify="left", **styling)
+    for column in result.columns[texts:]:
         column.justify = "right"
     for row in rows:
-        made.add_row(*map(escape, row))
-    return made
+        result.add_row(*map(escape, row))
+    return result

@@ -1,8 +1,7 @@
-"""A run's result on a terminal, the same for all commands: the verdict and why, then what it is of.
+"""A run's result on a terminal, the same for all commands.
 
-First the verdict with its reason, then each condition, what was found, why anything could not be
-judged, and the command to run next. Tables come on demand (`--details`). All of it fits into 80
-columns.
+First the verdict with its reason, then each condition, the findings, why anything could not be
+judged, and the command to run next. `--details` adds tables. All of it fits into 80 columns.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _SENDS = ("failed", "unknown")
 
 
 class NextCommand(NamedTuple):
-    """A command to run next, and what for."""
+    """A command to run next, and its purpose."""
 
     purpose: str
     command: str
@@ -50,10 +49,10 @@ class NextCommand(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult:
-    """What a command says of a run: `subject` is which run, and who judged it.
+    """What a command reports of a run; `subject` names the run and the process that judged it.
 
     `latency` is that of all topics; `remarks` follow the reasons; `details` are tables; `names` are
-    other names of counts. Where `why` is empty, nothing was judged.
+    other names of counts. If `why` is empty, nothing was judged.
     """
 
     subject: str
@@ -70,7 +69,7 @@ class RunResult:
     def view(
         self, *, details: bool = False, next_commands: Sequence[NextCommand] = ()
     ) -> RenderableType:
-        """The whole of it; the tables only with `details`."""
+        """The complete result; the tables only with `details`."""
         parts: list[RenderableType] = [self.verdict_line()]
         if self.thresholds:
             parts += [_BLANK, _conditions(self.thresholds)]
@@ -118,35 +117,35 @@ class RunResult:
             row.metric for row in map(condition_result, self.thresholds) if row.ended == "failed"
         }
         acked = self.counts.get("acked", 0)
-        made = compact_table(("finding", "messages", "of acked", "meaning"), numbers=(1, 2))
+        result = compact_table(("finding", "messages", "of acked", "meaning"), numbers=(1, 2))
         for name in found:
             count = self.counts[name]
             doubt = weight_of(name) is Weight.DOUBT
-            made.add_row(
+            result.add_row(
                 escape(self._name(name)),
                 f"{count:,}",
                 as_percentage(count, acked) if acked and name not in NO_SHARE else "",
                 escape(meaning_of(name)),
                 style="red" if name in failed else "yellow" if doubt else None,
             )
-        return made
+        return result
 
 
 def _conditions(thresholds: Sequence[Threshold]) -> Table:
-    made = compact_table(("", "condition", "measured", "limit"), numbers=(2,))
+    result = compact_table(("", "condition", "measured", "limit"), numbers=(2,))
     for row in map(condition_result, thresholds):
         name = row.metric or row.expression
         sign, letter, colour = _MARKS[row.ended]
         ended = Signs(f"{sign} {row.ended}", f"{letter} {row.ended}", colour)
-        made.add_row(ended, escape(name), escape(row.measured), escape(row.limit))
-    return made
+        result.add_row(ended, escape(name), escape(row.measured), escape(row.limit))
+    return result
 
 
 def compact_table(
     headings: Sequence[str], *, numbers: Iterable[int] = (), caption: str = ""
 ) -> Table:
     """A table for narrow terminals: texts are folded, and columns of numbers are never cut."""
-    made = Table(
+    result = Table(
         *headings,
         box=SIMPLE_HEAD,
         show_edge=False,
@@ -155,9 +154,9 @@ def compact_table(
         caption=caption or None,
         caption_justify="left",
     )
-    for column in made.columns:
+    for column in result.columns:
         column.overflow = "fold"
     for number in numbers:
-        made.columns[number].justify = "right"
-        made.columns[number].no_wrap = True
-    return made
+        result.columns[number].justify = "right"
+        result.columns[number].no_wrap = True
+    return result

@@ -1,4 +1,4 @@
-"""What a process did in each interval, from its successive statuses: for lines of Kafka's tools."""
+"""Figures by interval, from successive statuses of a process: for lines like Kafka's tools'."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Totals(NamedTuple):
-    """What a process, or several together, has done since it began.
+    """What one process, or several together, has done since it began.
 
-    `messages` were acknowledged, or have arrived; `latency` (ns) is of these, where it is measured.
+    `messages` were acknowledged, or have arrived; `latency` (ns) is of those with a measured one.
     """
 
     seconds: float = 0.0
@@ -34,9 +34,9 @@ class Totals(NamedTuple):
 
 
 class Windows:
-    """Prints a line of each window that is at least `seconds` long, once it has a message.
+    """Prints a line for each window, which is at least `seconds` long and has a message.
 
-    `line` makes it of what was done in the window, and of all up to its end.
+    `line` formats the totals of the window and those up to its end.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Windows:
         self._before = Totals()
 
     def show(self, now: Totals) -> None:
-        """Take the newest totals."""
+        """Take the newest totals; print a line if the window is over."""
         before = self._before
         if now.seconds - before.seconds >= self._seconds and now.messages > before.messages:
             self._before = now

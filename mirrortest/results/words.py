@@ -1,4 +1,4 @@
-"""What the report calls things, and what they mean: plain words for every name of a count."""
+"""The report's words: readable names and meanings of all counts, notes and reasons."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _SUMS: dict[str, tuple[Weight, str]] = {
     "seen": (Weight.PLAIN, "seen in the destination at least once"),
     "delivered": (Weight.PLAIN, "acknowledged, and seen at least once"),
 }
-"""Weight and meaning of the counts that are no finding of `model.findings`."""
+"""Weight and meaning of the counts that are not findings of `model.findings`."""
 _WORDS = {each.finding.label: (each.weight, each.meaning) for each in DEFINITIONS} | _SUMS
 
 ORDER = tuple(sorted(_WORDS, key=lambda name: list(Weight).index(_WORDS[name][0])))
-"""All names: the order of all tables, worst first."""
+"""All names, worst first: the order of all tables."""
 FINDINGS = tuple(name for name in ORDER if name not in _SUMS or name == "corrupted_unknown_id")
-"""What can be found of a message, worst first; the rest are outcomes of sends and mere sums."""
+"""The findings, worst first; other names are outcomes of sends, and sums."""
 NO_SHARE = frozenset(
     {"sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run"}
 )
-"""Counts that are no part of the acknowledged messages."""
+"""Counts that are not part of the acknowledged messages."""
 _PREDICATES = {each.finding.label: each.predicate for each in DEFINITIONS if each.predicate} | {
     "negative_latency": "had a latency below zero",
     "corrupted_unknown_id": "were corrupted beyond recognition",
@@ -57,56 +57,56 @@ _MOST_RANGES = 20
 
 
 def weight_of(name: str) -> Weight:
-    """How much a count matters; one that only a newer version has is a note."""
+    """A count's weight; a count that only a newer version has is a note."""
     return _WORDS[name][0] if name in _WORDS else Weight.NOTE
 
 
 def meaning_of(name: str) -> str:
-    """What a count counts; empty for one that only a newer version has."""
+    """A count's meaning; empty for a count that only a newer version has."""
     return _WORDS[name][1] if name in _WORDS else ""
 
 
 def readable_name(name: str) -> str:
-    """A name for a reader: `altered_key` is altered key."""
+    """A count's name for a reader: `altered_key` becomes altered key."""
     return _NAMES.get(name, name.replace("_", " "))
 
 
 def rank(name: str) -> tuple[int, str]:
-    """Sorts names worst first; those of newer versions last, by the alphabet."""
+    """A sort key: names worst first, then those of newer versions alphabetically."""
     return (ORDER.index(name) if name in _WORDS else len(ORDER), name)
 
 
-def befell(name: str, count: int) -> str:
-    """What befell so many messages: were lost, was lost, had an altered key."""
+def predicate_of(name: str, count: int) -> str:
+    """What happened to `count` messages: were lost, was lost, had an altered key."""
     predicate = _PREDICATES.get(name, f"were {readable_name(name)}")
     return re.sub("^were ", "was ", predicate) if count == 1 else predicate
 
 
 def moment(time_ns: int, step_ns: int = 1) -> str:
-    """A time in UTC for a reader, as fine as `step_ns` is: ``2026-11-21 06:30:28``."""
+    """A UTC time for a reader, to the minute or second as `step_ns` is: ``2026-11-21 06:30:28``."""
     at = datetime.fromtimestamp(time_ns // 1_000_000_000, tz=UTC)
     return f"{at:%Y-%m-%d %H:%M}" if step_ns >= 60_000_000_000 else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def share(part: int, whole: int) -> str:
-    """`part` of `whole` in three digits; one that is not all or nothing never looks like it."""
-    if not whole:
+def share(part: int, total: int) -> str:
+    """`part` of `total` in per cent, three digits; a partial one never shows as 0 % or 100 %."""
+    if not total:
         return ""
-    percent = 100 * part / whole
-    if part < whole and percent > 99.9:
+    percent = 100 * part / total
+    if part < total and percent > 99.9:
         return "> 99.9\N{NO-BREAK SPACE}%"
     if part and percent < 0.001:
         return "< 0.001\N{NO-BREAK SPACE}%"
     return f"{percent:.3g}\N{NO-BREAK SPACE}%"
 
 
-def spells(times: int, seconds: float) -> str:
-    """How often something lasted, and for how long in all."""
+def times_and_duration(times: int, seconds: float) -> str:
+    """How often something happened, and for how long in all."""
     return f"{'once' if times == 1 else f'{times} times'}, for {seconds:.1f} s in all"
 
 
 def partitions(numbers: Iterable[int]) -> str:
-    """Numbers of partitions, neighbours together: ``partitions 0-3, 7``."""
+    """Partition numbers, consecutive ones as a range: ``partitions 0-3, 7``."""
     found = IntervalSet((each, each + 1) for each in numbers)
     ranges = [f"{lo}-{hi - 1}" if hi - lo > 1 else f"{lo}" for lo, hi in found.intervals()]
     text = ", ".join(ranges[:_MOST_RANGES])
@@ -116,7 +116,7 @@ def partitions(numbers: Iterable[int]) -> str:
 
 
 def without_latency(summary: Summary) -> list[str]:
-    """Say, by topic, how many messages' latencies were not measured."""
+    """A line for each topic with messages whose latencies were not measured."""
     return [
         f"{topic}: {number(count)} were in the backlog: their latencies are not measured"
         for topic, count in summary.backlog.items()
@@ -124,7 +124,7 @@ def without_latency(summary: Summary) -> list[str]:
 
 
 def rests_on(summary: Summary) -> str:
-    """Say on whose logs the result rests; empty where an older one does not say."""
+    """Which logs the result rests on; empty for a result of an older version."""
     basis = summary.rests_on
     if basis is None:
         return ""
@@ -133,7 +133,7 @@ def rests_on(summary: Summary) -> str:
 
 
 def below_zero(topic: str, latency: Histogram) -> str:
-    """The note on a topic some of whose latencies are below zero."""
+    """A note on a topic with latencies below zero."""
     # Logs of older versions have the number alone: each counts as -1 ns.
     by = f"up to {-latency.minimum / 1e9:.3f} s " if latency.minimum < -1 else ""
     return (
@@ -143,7 +143,7 @@ def below_zero(topic: str, latency: Histogram) -> str:
 
 
 def clock_set(clock: str, by_ns: int, sign: str = "") -> str:
-    """The note on a wall clock that was set during the run; `sign` "+": it says in which way."""
+    """A note on a wall clock that was set during the run; `sign` "+" shows the direction."""
     return (
         f"{clock} was set by {by_ns / 1e9:{sign}.3f} s during the run: latencies around it are off "
         "by as much, verdicts are not touched"
@@ -151,7 +151,7 @@ def clock_set(clock: str, by_ns: int, sign: str = "") -> str:
 
 
 def unproven_copies(topic: str, count: int) -> str:
-    """A note on what seems damaged in a topic that is not the run's."""
+    """A note on messages that seem damaged, in a topic that is not the run's."""
     return (
         f"{topic}: {count:,} messages do not prove that they were written to this topic, and no "
         "producer of this run writes to it: they do not count as corrupted"
@@ -159,7 +159,7 @@ def unproven_copies(topic: str, count: int) -> str:
 
 
 def several_processes(producers: Iterable[str]) -> str:
-    """Why nothing is certain where two processes send under one id."""
+    """Why a run is inconclusive if several processes send under one id."""
     return (
         f"several processes sent as producer {', '.join(producers)}: a message of one hides the "
         "loss of the other's, and looks like its duplicate. Give each producer its own --id"
@@ -167,7 +167,7 @@ def several_processes(producers: Iterable[str]) -> str:
 
 
 def in_transactions(topic: str) -> str:
-    """Why nothing is certain where a consumer that reads uncommitted ones has read some."""
+    """Why a run is inconclusive if a read_uncommitted consumer read transactional messages."""
     return (
         f"{topic}: messages of this run were written in transactions, and isolation.level="
         "read_uncommitted reads aborted ones, too: judge a run with --exactly-once or "
@@ -176,7 +176,7 @@ def in_transactions(topic: str) -> str:
 
 
 def stamped(topic: str, side: str) -> str:
-    """The note on a topic whose records brokers stamp, of the `source` or the `destination`."""
+    """A note on a topic whose timestamps the brokers of `side` set (source or destination)."""
     hidden = ", or no producer could see whether they do" if side == "source" else ""
     return (
         f"{topic}: the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime)"

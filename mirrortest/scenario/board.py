@@ -1,4 +1,4 @@
-"""What everybody in a point is doing, one line each."""
+"""Progress of a point, one line for each participant."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Board:
 
 
 def progress(status: Mapping[str, Any]) -> str:
-    """A client's present figures, of the file that it keeps."""
+    """A client's current figures in one line, from its status file."""
     if status.get("kind") == "produce_status":
         planned = status.get("planned")
         of = "" if planned is None else f" of {planned:,}"

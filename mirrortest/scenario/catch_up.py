@@ -17,10 +17,10 @@ _POLL = 0.25
 
 
 def catch_up_seconds(lab: Lab, topics: Iterable[str], ending: threading.Event) -> float | None:
-    """Wait until each partition's copy is as long as the partition is now; returns how long.
+    """Wait until each partition's copy is as long as the partition at the call; return the seconds.
 
-    Messages that were copied twice count twice, so a mirror that repeats some is a little early.
-    None: `ending` was set before.
+    Messages that were copied twice count twice, so a mirror that repeats some seems a little early.
+    None: `ending` was set first.
 
     Raises:
         ClusterError: the source does not answer.
@@ -34,7 +34,7 @@ def catch_up_seconds(lab: Lab, topics: Iterable[str], ending: threading.Event) -
             behind = {
                 topic: ends for topic, ends in behind.items() if not _is_copied(lab, topic, ends)
             }
-        except ClusterError:  # a fault of the destination: asked again
+        except ClusterError:  # a fault of the destination: try again
             continue
     return time.monotonic() - began
 

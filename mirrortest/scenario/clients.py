@@ -1,4 +1,4 @@
-"""The producers and consumers of a point, each a program of its own."""
+"""The producers and consumers of a point, as separate programs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from mirrortest.host.interpreter import AS_PROGRAM
+from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GuardedProcess
 from mirrortest.scenario.specification import TOPICS
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from mirrortest.scenario.fields import Table
     from mirrortest.scenario.specification import Scenario
 
-PROGRAM = (*AS_PROGRAM, "mirrortest")
+PROGRAM = (*RUN_MODULE, "mirrortest")
 Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
 """Writes a table as a command's arguments: called with the verb and the table."""
 
 CLIENTS, LOGS = "clients", "logs"
-"""Directories of a point: of what clients write, and of the sequence logs."""
+"""Directories of a point: for the clients' files, and for the sequence logs."""
 _ENDS = ("duration", "num-records", "messages", "idle-timeout")
 
 
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     Attributes:
         command: how mirrortest is started there.
         point: the point's directory, as clients see it.
-        program: creates what runs a client, by its id.
+        program: creates the program that runs a client, by the client's id.
     """
 
     command: tuple[str, ...]
@@ -45,12 +45,12 @@ class Place(NamedTuple):
 
 
 def here(point: Path, home: Path) -> Place:
-    """Processes of this machine, in `home`: names of files in the scenario count from there."""
+    """Processes of this machine, in `home`: file names in the scenario are relative to it."""
     return Place(PROGRAM, point, lambda name: GuardedProcess(name, home))
 
 
 def status_file(name: str) -> str:
-    """What a client's file of its present figures is called."""
+    """The name of a client's status file."""
     return f"{name}.status.json"
 
 
@@ -59,7 +59,7 @@ class Client(Part):
 
     Attributes:
         verb: produce or consume.
-        endless: it ends when it is asked to, after all others.
+        endless: it ends only by a signal, after all others have ended.
     """
 
     def __init__(
@@ -87,14 +87,14 @@ class Client(Part):
         super().__init__(name, command, log, program=place.program(name))
 
     def spawn(self) -> None:
-        """Start it and return at once; what an earlier life reported is removed."""
-        for left in (self._report, self._status):
-            left.unlink(missing_ok=True)
+        """Start it and return at once; remove its report and status from an earlier start."""
+        for stale in (self._report, self._status):
+            stale.unlink(missing_ok=True)
         super().spawn()
 
     @property
     def status(self) -> dict[str, Any]:
-        """Its present figures; empty as long as there are none."""
+        """Its current figures; empty until it reports some."""
         return _document(self._status)
 
     @property
@@ -106,10 +106,10 @@ class Client(Part):
 def clients(
     scenario: Scenario, sides: Sides, run: str, point: Path, place: Place, arguments: Arguments
 ) -> list[Client]:
-    """The clients of a point, not started yet; all that they write goes into its directory.
+    """The clients of a point, not started yet; all their files go into its directory.
 
     Raises:
-        UsageError: an option of one is wrong.
+        UsageError: a client's option is wrong.
     """
     logs = {"run": run, "log-dir": str(place.point / LOGS)}
     new_topics: dict[str, Any] = {"create-topics": True}
@@ -145,7 +145,7 @@ def _without_id(table: Table) -> dict[str, Any]:
 
 
 def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
-    """A consumer's table with what follows from the rest of the scenario."""
+    """A consumer's table, completed from the rest of the scenario."""
     at_source = table.get("role") == Role.SOURCE
     found: dict[str, Any] = dict(sides.source if at_source else sides.destination)
     prefix = f"{sides.alias}." if sides.alias and not at_source else ""
@@ -161,7 +161,7 @@ def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
 
 
 def _producers(scenario: Scenario) -> Iterator[str]:
-    """The names by which consumers see the producers; each worker has one of its own."""
+    """The producers' names as consumers see them: each worker has its own."""
     for name, table in scenario.producers:
         workers = int(str(table.get("workers", 1)))
         yield from [name] if workers == 1 else [f"{name}.{n}" for n in range(1, workers + 1)]

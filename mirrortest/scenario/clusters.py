@@ -1,4 +1,4 @@
-"""The clusters of a point: a lab that lasts as long as it, or some that exist."""
+"""The clusters of a point: a lab that lasts as long as the point, or existing clusters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Sides(NamedTuple):
-    """How clients reach the clusters, as options; consumers read the destination.
+    """The options by which clients connect to the clusters; consumers read the destination.
 
     `alias` is the mirror's name for the source, and the prefix of mirrored topics.
     """
@@ -35,10 +35,10 @@ class Sides(NamedTuple):
 def running_clusters(
     scenario: Scenario, directory: Path, home: Path, later: Collection[str], board: Board
 ) -> Iterator[tuple[Lab | None, Sides]]:
-    """The lab, if the scenario has one, and how clients reach the clusters.
+    """The lab, if the scenario has one, and how clients connect to the clusters.
 
-    At its end the logs and the configuration of the lab's parts are in `directory`. `home` is where
-    names of files count from, `later` has the parts that are not started yet.
+    On exit, the logs and the configuration of the lab's parts are copied into `directory`. File
+    names are relative to `home`. The parts in `later` are not started.
 
     Raises:
         LabError: a part did not start.

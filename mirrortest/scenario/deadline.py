@@ -1,4 +1,4 @@
-"""How long a point may take, and commands of the user's, which end by then."""
+"""The time limit of a point, and users' commands, which must end within it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _POLL = 0.1
 
 
 class Deadline:
-    """All waiting of a point ends once `seconds` have passed; None: it has no limit."""
+    """The time limit, in seconds, of all waiting of a point; None: no limit."""
 
     def __init__(self, seconds: float | None) -> None:
         self._seconds = seconds
@@ -32,7 +32,7 @@ class Deadline:
         self._cancelled.set()
 
     def check(self, awaited: str) -> None:
-        """Raise WorkerError where the time has passed; `awaited` is what has not happened yet."""
+        """Raise WorkerError if time is up, or after `cancel`; `awaited` names what is missing."""
         if self._cancelled.is_set():
             raise WorkerError(f"given up: {awaited}")
         if self._seconds is not None and time.monotonic() - self._began > self._seconds:
@@ -48,15 +48,15 @@ class Deadline:
 def run_command(
     command: str, environment: Mapping[str, str], directory: Path, deadline: Deadline
 ) -> None:
-    """Run a command of the user's by a shell in `directory`, to its end.
+    """Run a user's command with a shell in `directory`, and wait for its end.
 
     Raises:
         MirrortestError: its exit code is not 0 (the text ends with its last line), or it took too
-            long: what it started is then killed with it.
+            long and was killed, with the processes that it started.
     """
-    # A file, not a pipe: what the command leaves in the background may keep it open.
+    # A file, not a pipe: a process that the command leaves in the background could keep it open.
     with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(  # noqa: S602  # the user's own line
+        process = subprocess.Popen(  # noqa: S602  # the user's own command
             command,
             shell=True,
             cwd=directory,

@@ -1,4 +1,4 @@
-"""A scenario as a directory of six files: how Kafka's wiki describes a performance test.
+"""A scenario as a directory of six files, as Kafka's wiki describes a performance test.
 
 ==================== =================================================================
 server.properties    properties of every broker
@@ -32,14 +32,14 @@ _BROKER, _ENV = "server.properties", "env"
 _CLIENTS = {"produce": "producer", "consume": "consumer"}
 _OF_THE_LAB = ("listener", "advertised.", "controller.", "inter.broker.", "zookeeper.")
 _OF_THE_LAB_EXACTLY = frozenset({"node.id", "broker.id", "process.roles", "log.dir", "log.dirs"})
-"""What says which broker it is and where, and by prefixes: the lab sets these itself."""
+"""Broker properties that the lab sets itself, by prefix and by name: identity, addresses, logs."""
 
 
 def read_directory(path: Path) -> Document:
     """Read the six files as a scenario.
 
     Raises:
-        UsageError: one is missing or cannot be read, or has something wrong.
+        UsageError: a file is missing, cannot be read, or has a mistake.
     """
     numbers = _environment(path / _ENV)
     mirror = numbers.pop("mirror", MirrorKind.NONE.value)
@@ -65,11 +65,11 @@ def read_directory(path: Path) -> Document:
 
 
 def _environment(file: Path) -> dict[str, str]:
-    known = ("brokers", "producers", "consumers", "mirror")
+    valid = ("brokers", "producers", "consumers", "mirror")
     found = {key.lower(): value for key, value in read_properties(file).items()}
     for key in found:
-        if key not in known:
-            raise UsageError(f"{file}: {key}: {did_you_mean(key, known)}")
+        if key not in valid:
+            raise UsageError(f"{file}: {key}: {did_you_mean(key, valid)}")
     return found
 
 
@@ -112,7 +112,7 @@ def _table(words: Iterable[str], where: str) -> dict[str, Any]:
 
 
 def _add(table: dict[str, Any], key: str, value: str) -> None:
-    """An option that is given again becomes a list."""
+    """Add an option's value; an option that is given again becomes a list."""
     before = table.get(key, True)
     if before is True:
         table[key] = value

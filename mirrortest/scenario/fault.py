@@ -1,4 +1,4 @@
-"""The faults of a scenario, at their times or at random ones."""
+"""The faults of a scenario, at given times or at random times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class TopicChange(StrEnum):
-    """What can be done to a topic of the source."""
+    """Changes of a topic of the source."""
 
     ADD_PARTITIONS = "add-partitions"
     CREATE_TOPIC = "create-topic"
@@ -31,28 +31,28 @@ _OF_TOPICS = {change.value: "topic" for change in TopicChange}
 _ACTIONS = (*FAULTS, DROP_PAGE_CACHE, *TopicChange, COMMAND)
 _OF_LINKS = {*LINK_FAULTS, HEAL}
 _SPREAD = 0.5
-"""A fault of a plan lasts from half as long to half as long again as its mean."""
+"""A fault of a plan lasts its mean, plus or minus up to this share of it."""
 
 
 def suits(do: str, part: str | None) -> bool:
-    """Whether a fault can be done to a part: those of links to links alone, and no others."""
+    """Whether a fault suits a part: faults of links suit only links, and links take no others."""
     return (do in _OF_LINKS) == (part in LINKS)
 
 
 class _Measures(Section):
-    """How bad the faults `delay` and `rate` are."""
+    """The measures of the faults `delay` and `rate`."""
 
     delay: Period | None = None
     jitter: Duration | None = None
     rate: Rate | None = None
 
     def measures(self, do: str) -> dict[str, float]:
-        """Those of one fault."""
+        """The measures of one fault."""
         names = {"delay": ("delay", "jitter"), "rate": ("rate",)}.get(do, ())
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     def check_measures(self, faults: Collection[str]) -> None:
-        """Raise ValueError unless each of these faults has its measure, and no other has one."""
+        """Raise ValueError unless `delay` and `rate` are set exactly if these faults need them."""
         for name in ("delay", "rate"):
             if (getattr(self, name) is not None) != (name in faults):
                 raise ValueError(
@@ -63,19 +63,19 @@ class _Measures(Section):
 
 
 class Fault(_Measures):
-    """What is done during a point, and when.
+    """An action during a point, and its time.
 
-    `do` is a verb of `mirrortest lab fault`, done to `part`: a broker (A1, B1, ...), the mirror, or
-    a client by its id; or `add-partitions` or `create-topic`, done to `topic`, with `partitions`;
-    or `drop-page-cache`, done to a broker, which then reads messages from the disk; or `command`,
-    which a shell runs. A part whose first action is `start` is not started before. `link-source`
-    and `link-destination` take `delay` (with `delay`, in each direction, and `jitter`), `rate`
-    (with `rate`: bytes/s in each direction), `cut`, `reset` and `heal`, which ends all of these.
+    `do` is a verb of `mirrortest lab fault`, applied to `part`: a broker (A1, B1, ...), the mirror,
+    or a client by its id. `add-partitions` and `create-topic` apply to `topic`, with `partitions`.
+    `drop-page-cache` applies to a broker, which then reads messages from the disk. A shell runs
+    `command`. A part whose first action is `start` is not started before. `link-source` and
+    `link-destination` take `delay` (with `delay`, in each direction, and `jitter`), `rate` (with
+    `rate`: bytes/s in each direction), `cut`, `reset` and `heal`, which ends all of these.
 
-    `at` counts from when all clients work, or is `produced`: once all producers have ended.
-    `after` counts from the end of the fault before. `for` is when the part is started or
-    continued again, or the link healed of this fault. `every` repeats it, until `until` or the end
-    of the producers.
+    `at` counts from the time at which all clients run, or is `produced`: the time at which all
+    producers have ended. `after` counts from the end of the previous fault. After `for`, the part
+    is started or continued again, or the link is healed of this fault. `every` repeats the action,
+    until `until` or the end of the producers.
     """
 
     do: str
@@ -120,16 +120,17 @@ class Fault(_Measures):
 
     @property
     def subject(self) -> str:
-        """What it is done to."""
+        """What the action applies to: a part, a topic or a command."""
         return self.part or self.topic or self.command or ""
 
 
 class Plan(_Measures):
-    """Faults at random times: the same for the same seed.
+    """Faults at random times: the same seed gives the same faults.
 
-    One of `do` is done to one of those `parts` that it suits, after pauses of `every` on average,
-    for `for` on average; from `at` until `until`, both from when all clients work. `delay`,
-    `jitter` and `rate` are as in a fault.
+    Each fault is one of `do`, applied to one of the `parts` that it suits. It lasts `for` on
+    average, and a pause of `every` on average comes before it. Faults begin between `at` and
+    `until`, which count from the time at which all clients run. `delay`, `jitter` and `rate` are as
+    in a fault.
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -157,7 +158,7 @@ class Plan(_Measures):
         return self
 
     def faults(self) -> list[Fault]:
-        """Its faults in the order of their times; two never overlap."""
+        """The plan's faults in the order of time; two never overlap."""
         draw = random.Random(self.seed)
         found: list[Fault] = []
         moment = self.at + draw.expovariate(1 / self.every)

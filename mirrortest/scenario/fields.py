@@ -1,4 +1,4 @@
-"""What the tables of a scenario's file are made of: values as users write them."""
+"""Field types for the tables of a scenario's file: values as users write them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Table: TypeAlias = dict[str, Scalar | list[Scalar]]
 
 
 def as_list(value: Scalar | list[Scalar]) -> list[str]:
-    """A list of texts, also where they are written as one, with commas."""
+    """A list of texts, from a list or from one text with commas."""
     if isinstance(value, list):
         return [str(each) for each in value]
     return [each.strip() for each in str(value).split(",") if each.strip()]
 
 
 def _read(parse: Callable[..., Any], what: str, example: str) -> BeforeValidator:
-    """Reads a text with its unit, and says what the value is where it is no text."""
+    """A validator that parses a text with a unit; for other types, its error shows an example."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, str):
@@ -65,7 +65,7 @@ Count = Annotated[int, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """A table of the file: only keys that are known, spelled with dashes."""
+    """A table of the file: only defined keys, spelled with dashes."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -37,25 +37,26 @@ _STARTS = ("start", "restart")
 
 
 class Injection:
-    """Does the faults of a point; a context manager, whose exit leaves out what is not yet due.
+    """The faults of a point, injected; a context manager whose exit skips what is not due yet.
 
     Args:
         faults: in the order of the file.
-        parts: what faults are done to, by name.
-        lab: whose topics are changed; None where the clusters are not of the lab.
-        topics: that producers write.
-        events: where each action is noted before it is done.
-        environment: of commands.
+        parts: the parts that faults apply to, by name.
+        lab: the lab whose topics are changed; None if the clusters are not a lab's.
+        topics: the topics that producers write.
+        events: the log that gets each action before it is done.
+        environment: the environment of commands.
         directory: where commands run.
-        deadline: by when commands end.
-        on_action: called with what was done, and to what.
+        deadline: the time limit of commands.
+        on_action: called with each action and its subject.
 
     Attributes:
-        produced: to be set once all producers have ended.
-        errors: of actions that failed.
-        figures: `discovery_seconds.TOPIC`, how long the mirror took to create a new topic's copy;
-            `catch_up_seconds.PART`, how long it took, after the longest fault of a link or of the
-            mirror, to copy what the source had when that fault ended.
+        produced: the caller sets it once all producers have ended.
+        errors: the errors of actions that failed.
+        figures: `discovery_seconds.TOPIC`, how long the mirror took to create the copy of a new
+            topic, or of added partitions; `catch_up_seconds.PART`, the longest time that it took,
+            after a fault of a link or of the mirror with `for`, to copy what the source contained
+            when the fault ended.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class Injection:
         self._ending = threading.Event()
         self._ended = [threading.Event() for _ in faults]
         self._starts: set[int] = set()
-        """The faults that are yet to start their part."""
+        """Indexes of the faults that have yet to start their part."""
         self._threads: list[threading.Thread] = []
         self._began = 0.0
 
@@ -109,7 +110,7 @@ class Injection:
             thread.join()
 
     def will_start(self, part: str) -> bool:
-        """Whether a part that does not run is going to be started."""
+        """Whether a fault has yet to start this part."""
         return any(self._faults[index].part == part for index in tuple(self._starts))
 
     def _run(self, index: int, fault: Fault) -> None:
@@ -131,7 +132,7 @@ class Injection:
         self.errors.append(error)
 
     def _first(self, index: int, fault: Fault) -> float | None:
-        """When it is first done, in seconds from the start; None where the point ends before."""
+        """The first time of a fault, in seconds from the start; None if the point ends before."""
         if isinstance(fault.at, float):
             return fault.at
         before = self.produced if fault.at == AFTER_PRODUCERS else self._ended[index - 1]
@@ -141,13 +142,13 @@ class Injection:
         return self._elapsed() + (fault.after or 0.0)
 
     def _is_due(self, fault: Fault, moment: float) -> bool:
-        """Wait for a moment; whether the fault is done then."""
+        """Wait for a time; return whether to do the fault then."""
         if fault.until is not None and moment >= fault.until:
             return False
         left = moment - self._elapsed()
-        # A command may have more to do than with what ends; at `produced` clients may end, too.
-        whatever = left <= 0 and fault.do == COMMAND and fault.after is None
-        if not whatever and self._ending.wait(max(0.0, left)):
+        # A command that is due runs even if the point ends: at `produced`, clients can end as well.
+        is_due_command = left <= 0 and fault.do == COMMAND and fault.after is None
+        if not is_due_command and self._ending.wait(max(0.0, left)):
             return False
         return fault.every is None or fault.until is not None or not self.produced.is_set()
 
@@ -183,7 +184,7 @@ class Injection:
         self._starts.discard(index)
 
     def _measure_catch_up(self, part: Part) -> None:
-        """Measure, on a thread of its own, how long the mirror takes after a fault of its own."""
+        """Measure how long the mirror takes to catch up after a fault, on another thread."""
         lab = self._lab
         if lab is None or not self._topics or not isinstance(part, Link | Mirror):
             return

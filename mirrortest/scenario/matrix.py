@@ -1,4 +1,4 @@
-"""The points of a scenario: each combination of what varies, repeated, in random order."""
+"""The points of a scenario: each combination of varied values, repeated, in random order."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST = 10_000
 class Document:
     """A scenario's file as it was read.
 
-    `where` names it in errors; names of files in it are relative to `directory`.
+    `where` names it in errors; file names in it are relative to `directory`.
     """
 
     name: str
@@ -36,10 +36,10 @@ class Document:
     content: Mapping[str, Any]
 
     def changed(self, changes: Mapping[str, Any]) -> Document:
-        """With other values at paths such as ``produce.acks``, which is of all producers.
+        """A copy with other values at these paths; ``produce.acks`` changes all producers.
 
         Raises:
-            UsageError: there is no such place.
+            UsageError: there is no such table.
         """
         content = copy.deepcopy(dict(self.content))
         for path, value in changes.items():
@@ -47,12 +47,12 @@ class Document:
         return Document(self.name, self.where, self.directory, content)
 
     def scenario(self) -> Scenario:
-        """The scenario that it describes; raises UsageError with the place of a mistake."""
+        """The scenario that it describes; raises UsageError with the location of a mistake."""
         return checked(dict(self.content), Scenario, self.where)
 
     @property
     def digest(self) -> str:
-        """A hash of what it describes: the same for the same test."""
+        """A hash of the content: equal content, equal digest."""
         text = json.dumps(self.content, sort_keys=True, default=str)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -72,7 +72,7 @@ class Document:
 
 
 class Point(NamedTuple):
-    """One of a scenario's points; `number` from 1 in the order in which they are run."""
+    """A point of a scenario; `number` counts from 1, in the order in which points are run."""
 
     number: int
     settings: dict[str, Any]
@@ -81,12 +81,12 @@ class Point(NamedTuple):
 
     @property
     def label(self) -> str:
-        """What sets it apart from the others."""
+        """The settings that distinguish it from the other points."""
         return ", ".join(f"{path} {value}" for path, value in self.settings.items())
 
 
 def points(document: Document) -> list[Point]:
-    """Every point, in the order in which they are run: each combination once, then again.
+    """All points in the order in which they are run: each combination once, then the next repeat.
 
     Raises:
         UsageError: a value is wrong, or there are too many points.
@@ -126,7 +126,7 @@ def _count(document: Document, vary: dict[str, Any], key: str, minimum: int) -> 
 
 
 def _axes(document: Document, vary: Mapping[str, Any]) -> Iterable[tuple[str, list[Any]]]:
-    """What varies: path -> values."""
+    """The varied values: path -> values."""
     for table, inside in vary.items():
         found = inside.items() if isinstance(inside, dict) else [("", inside)]
         for key, values in found:

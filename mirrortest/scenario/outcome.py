@@ -1,4 +1,4 @@
-"""How a point ended: the verdicts of clients and reconciliation, against what is expected."""
+"""How a point ended: the verdicts of clients and reconciliation, compared with the expectation."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WORST_FIRST = (ExitCode.FAILED, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INCONC
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code of several together: a proven failure comes first, then errors."""
+    """The worst of several exit codes: a proven failure comes first, then errors."""
     found = set(codes) - {0}
     return next((code.value for code in _WORST_FIRST if code in found), max(found, default=0))
 
 
 class ClientOutcome(BaseModel):
-    """How a client ended; `verdict` is None where it left no summary."""
+    """How a client ended; `verdict` is None if it left no summary."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,10 +40,10 @@ class ClientOutcome(BaseModel):
 class PointOutcome(BaseModel):
     """A point's ``point.json``.
 
-    `settings` are what varies, by path; `label` names the point. `verdict` is None where the point
-    could not be judged, and `reasons` say why it is not as expected. `figures` are
-    in messages, seconds and MiB; those of several clients are sums, and their percentiles the
-    worst ones. `findings` are of the reconciliation.
+    `settings` are the varied values, by path; `label` names the point. `verdict` is None if the
+    point could not be judged; `reasons` explain why it is not as expected. `figures` are in
+    messages, seconds and MiB; those of several clients are added up, but of percentiles the worst
+    one counts. `findings` are the reconciliation's.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -68,12 +68,12 @@ class PointOutcome(BaseModel):
 
     @property
     def result_word(self) -> str:
-        """In one word how it ended."""
+        """One word for how the point ended."""
         return "error" if self.verdict is None else self.verdict.value
 
 
 class SeriesOutcome(BaseModel):
-    """A scenario's ``scenario.json`` with all points that have ended; `planned` is how many."""
+    """A scenario's ``scenario.json``: the points that have ended, of `planned` points."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -90,7 +90,7 @@ class SeriesOutcome(BaseModel):
     def of(
         cls, name: str, description: str, digest: str, planned: int, points: Sequence[PointOutcome]
     ) -> Self:
-        """Of the points that have ended."""
+        """The outcome with the points that have ended."""
         return cls(
             name=name,
             description=description,
@@ -104,9 +104,9 @@ class SeriesOutcome(BaseModel):
 def judged(
     expect: Expectation, verdicts: Sequence[tuple[str, Verdict | None]], summary: Summary | None
 ) -> tuple[Verdict | None, int, list[str]]:
-    """A point's verdict, its exit code by what was expected, and why.
+    """A point's verdict, its exit code given the expectation, and the reasons.
 
-    `verdicts` are those of clients and of the reconciliation, by name; None: it left none.
+    `verdicts` are those of the clients and of the reconciliation, by name; None: no verdict.
     """
     if not verdicts:
         return None, ExitCode.ERROR.value, ["every client was killed: nothing left a verdict"]
@@ -129,13 +129,13 @@ def judged(
 
 
 def findings(counts: Mapping[str, int]) -> dict[str, int]:
-    """What was found at least once."""
+    """The counts of the findings that occurred."""
     labels = [finding.label for finding in Finding]
     return {label: counts[label] for label in labels if counts.get(label)}
 
 
 def figures(reports: Sequence[Mapping[str, Any]], summary: Summary | None) -> dict[str, float]:
-    """The figures of a point, of its clients' summaries and the reconciliation's."""
+    """The figures of a point, from the summaries of its clients and of the reconciliation."""
     sent = [report["whole"] for report in reports if report.get("kind") == "produce"]
     read = [report["reading"] for report in reports if report.get("kind") == "consume"]
     found: dict[str, float] = {}
@@ -157,9 +157,9 @@ def figures(reports: Sequence[Mapping[str, Any]], summary: Summary | None) -> di
 
 
 def _put(found: dict[str, float], name: str, values: Sequence[float | None]) -> None:
-    known = [value for value in values if value is not None]
-    if known:
-        found[name] = max(known)
+    present = [value for value in values if value is not None]
+    if present:
+        found[name] = max(present)
 
 
 def _failed(summary: Summary | None) -> list[str]:
@@ -168,11 +168,11 @@ def _failed(summary: Summary | None) -> list[str]:
         if not each.passed:
             try:
                 names.append(Threshold.parse(each.expression).metric)
-            except UsageError:  # written by a version that knows more metrics
+            except UsageError:  # written by a version with more metrics
                 names.append(each.expression)
     return names
 
 
 def reconciled(point: Point) -> bool:
-    """Whether a point has both sides' logs, and is reconciled."""
+    """Whether a point has the logs of both sides, and so is reconciled."""
     return bool(point.scenario.produce and point.scenario.consume)

@@ -1,4 +1,4 @@
-"""All points of a scenario next to each other: as rows, and as one HTML page."""
+"""All points of a scenario in one table: as rows, and as an HTML page."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _FIGURES = {
     "p50, s": ("latency_p50_seconds", ",.3f"),
     "p99, s": ("latency_p99_seconds", ",.3f"),
 }
-"""Columns of the table of points: each with its figure and the figure's form."""
+"""Columns of the table of points: heading -> figure, format."""
 _TONES = {"passed": "good", "failed": "bad", "inconclusive": "doubt", "error": "bad"}
 
 
 class Row(NamedTuple):
-    """A point in the table of all; `tone` is good where it ended as expected."""
+    """A row of the table of points; `tone` is good if the point ended as expected."""
 
     number: int
     cells: list[str]
@@ -37,14 +37,14 @@ class Row(NamedTuple):
 
 
 def headings(series: SeriesOutcome) -> list[str]:
-    """What the cells of the rows are: what varies, then the figures that some point has."""
+    """The headings of the rows' cells: what varies, then the figures that some point has."""
     varied = list(series.points[0].settings) if series.points else []
     repeated = ["repeat"] if any(point.repeat > 1 for point in series.points) else []
     return [*varied, *repeated, *_measured(series)]
 
 
 def rows(series: SeriesOutcome) -> list[Row]:
-    """The points that have ended, those of one combination next to each other."""
+    """Rows of the points that have ended; points of one combination follow each other."""
     measured = _measured(series)
     order = sorted(series.points, key=_combination)
     repeats = "repeat" in headings(series)
@@ -68,7 +68,7 @@ def rows(series: SeriesOutcome) -> list[Row]:
 
 
 def render(series: SeriesOutcome, reports: dict[int, str]) -> str:
-    """The page; `reports` are addresses of points' reports, relative to it.
+    """The page; `reports` are links to the points' reports, by number, relative to the page.
 
     Raises:
         MirrortestError: Jinja is not installed.
@@ -90,7 +90,7 @@ def render(series: SeriesOutcome, reports: dict[int, str]) -> str:
 
 
 def _combination(point: PointOutcome) -> tuple[list[tuple[bool, Any]], int]:
-    """What points are sorted by: numbers as numbers, all else as text."""
+    """The sort key of points: numbers sort as numbers, everything else as text."""
     values = point.settings.values()
     cells = [(True, v) if isinstance(v, int | float) else (False, str(v)) for v in values]
     return cells, point.number

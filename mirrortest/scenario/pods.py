@@ -1,4 +1,4 @@
-"""A scenario's clients as pods of a Kubernetes, and the files that go along with them."""
+"""A scenario's clients as pods in Kubernetes, and the files that they need."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from mirrortest.scenario.specification import KubernetesSetup, Scenario
 
 _DIRECTORIES = (LOGS, CLIENTS)
-"""Summaries come last: where there is one, the sequence log that it is about is there, too."""
+"""Summaries come last: if a summary was fetched, so was the sequence log that it is about."""
 _SPARE_SECONDS = 900
-"""After the point's timeout, before Kubernetes ends its pods: for their files to be fetched."""
+"""Time to fetch files: after the point's timeout, before Kubernetes ends its pods."""
 _SHAPE = re.compile(r"\w+\((?P<path>.+)\)")
-"""A value that names a file as `replay(FILE)` does."""
+"""A value that names a file, as in `replay(FILE)`."""
 
 
 @contextmanager
 def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iterator[Place]:
     """Where the scenario's clients run; what was created for them is removed at the end.
 
-    `home` is where names of files in the scenario count from.
+    File names in the scenario are relative to `home`.
 
     Raises:
         UsageError: a file cannot be read.
-        LabError: the Kubernetes refuses.
+        LabError: Kubernetes refuses a request.
     """
     setup = scenario.kubernetes
     if setup is None:
@@ -82,10 +82,10 @@ def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iter
 
 
 def check_pods(scenarios: Iterable[Scenario], home: Path) -> None:
-    """Refuse what cannot work, before anything is started.
+    """Check kubectl, the contexts and the files, before anything is started.
 
     Raises:
-        UsageError: there is no kubectl or no such context, or a file cannot go along.
+        UsageError: there is no kubectl or no such context, or a file cannot be put into the pods.
     """
     with_pods = [(each, each.kubernetes) for each in scenarios if each.kubernetes is not None]
     for context in dict.fromkeys(setup.context for _, setup in with_pods):
@@ -95,7 +95,7 @@ def check_pods(scenarios: Iterable[Scenario], home: Path) -> None:
 
 
 def _files(scenario: Scenario, setup: KubernetesSetup, home: Path) -> dict[str, bytes]:
-    """The files of the scenario that clients read, by their names in it."""
+    """The contents of the files that clients read, by their names in the scenario."""
     names = dict.fromkeys(setup.files)
     if (clusters := scenario.clusters) is not None:
         configs = (clusters.source_command_config, clusters.destination_command_config)

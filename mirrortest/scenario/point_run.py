@@ -1,4 +1,4 @@
-"""Plays one point: clusters, clients, faults, and the verdict of it all."""
+"""Run one point: clusters, clients, faults, and the verdict."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ if TYPE_CHECKING:
 
 _POLL = 0.25
 _FIRST_FIGURES = 300.0
-"""Seconds for the first clients to say how far they are, in a scenario without a timeout."""
+"""Seconds until the first clients must report figures, in a scenario without a timeout."""
 _RESTARTS = 3
-"""Of an observer that dies."""
+"""The most restarts of an observer that dies."""
 _DRAIN = 120.0
-"""Seconds for a client to end once it is asked to."""
+"""Seconds for a client to end after SIGTERM."""
 
 
 def play(
@@ -62,8 +62,8 @@ def play(
 ) -> PointOutcome:
     """Run a point to its end, with everything about it in `directory`.
 
-    `home` is where names of files in the scenario count from. What fails is the point's outcome;
-    nothing that was started outlives the call.
+    File names in the scenario are relative to `home`. A failure becomes the point's outcome.
+    Everything that was started has ended when this returns.
 
     Raises:
         UsageError: the scenario is wrong.
@@ -81,7 +81,7 @@ def play(
     except UsageError:
         raise
     except MirrortestError as error:
-        # The text of a part that died ends with its log's last lines.
+        # The error of a part that died ends with its log's last lines.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reasons.append(" ".join(dict.fromkeys((lines[0], lines[-1]))))
     ended = [
@@ -149,10 +149,10 @@ class _Playing:
         self._deadline = Deadline(None)
         self._observing: Part | None = None
         self._restarts = 0
-        """Of the observer."""
+        """Restarts of the observer."""
 
     def play(self) -> None:
-        """Start it all, wait for its end, end it all; raises MirrortestError where that fails."""
+        """Start everything, wait for its end, end everything; raises MirrortestError on failure."""
         scenario = self._scenario
         faults = [*scenario.fault, *(scenario.plan.faults() if scenario.plan else ())]
         later = _later(faults)
@@ -201,27 +201,27 @@ class _Playing:
             self.figures = injection.figures
 
     def _kill(self, kind: type[BaseException] | None, *_: object) -> None:
-        """End all clients; where something failed before, that is what the user is to see."""
+        """Kill all clients; an error here must not hide one that was raised before."""
         try:
-            _at_once(Client.kill, self.clients)
+            _in_parallel(Client.kill, self.clients)
         except LabError:
             if kind is None:
                 raise
 
     def _awaited(self, client: Client) -> str:
-        """A client that has no figures yet, and why it does not run, which is shown, too."""
+        """Name a client without figures, with the reason if it cannot run yet; show that, too."""
         if not (reason := client.program.awaited):
             return client.name
         self._board.put(client.name, f"waits: {reason}")
         return f"{client.name} ({reason})"
 
     def _observe(self, stack: ExitStack, lab: Lab | None) -> None:
-        """Observe the point's processes, which have its run or the lab's directory as arguments."""
+        """Observe the point's processes: their arguments contain the run or the lab's directory."""
         table = self._scenario.observe
         if table is None:
             return
         found = {} if lab is None else observing_table(lab)
-        # First the clients by their names, then whatever else has the run's.
+        # First match the clients by name, then other processes by the run's id.
         own = [str(self._directory / CLIENTS / f"{each.name}.") for each in self.clients]
         found["match"] = [*own, *found.get("match", ()), self._run]
         output = self._directory / OBSERVATIONS
@@ -257,7 +257,7 @@ class _Playing:
         return read_result(Location.parse(place)).summary
 
     def _environment(self, sides: Sides) -> dict[str, str]:
-        """What commands of the scenario find in their environment."""
+        """The environment variables for commands of the scenario."""
         return {
             "SCENARIO_RUN": self._run,
             "SCENARIO_DIRECTORY": str(self._directory),
@@ -271,7 +271,7 @@ class _Playing:
             run_command(command, environment, self._home, deadline)
 
     def _wait(self, injection: Injection, lab: Lab | None) -> None:
-        """Wait until every client has ended, or one failed; end those that have no end."""
+        """Wait until every client has ended, or one failed; then end the endless ones."""
         while True:
             running = [c for c in self.clients if c.alive or injection.will_start(c.name)]
             if injection.errors:
@@ -285,11 +285,11 @@ class _Playing:
             self._deadline.check(f"the end of {', '.join(client.name for client in running)}")
             time.sleep(_POLL)
         self.killed = {c.name for c in self.clients if c.state is PartState.DOWN and not c.report}
-        _at_once(lambda client: client.terminate(_DRAIN), [c for c in running if c.alive])
+        _in_parallel(lambda client: client.terminate(_DRAIN), [c for c in running if c.alive])
         self._show()
 
     def _check(self, lab: Lab | None) -> None:
-        """Raise the error of what failed."""
+        """Raise an error if a part, a client or the observer failed."""
         for part in () if lab is None else lab.parts.values():
             part.check()
         for client in self.clients:
@@ -298,7 +298,7 @@ class _Playing:
         self._check_observer()
 
     def _check_observer(self) -> None:
-        """Start an observer that died again, a few times; a report shows all its observations."""
+        """Restart an observer that died, a few times; the report shows all its observations."""
         observing = self._observing
         if observing is None or observing.state is not PartState.DEAD:
             return
@@ -320,15 +320,15 @@ class _Playing:
 
 
 def _later(faults: Sequence[Fault]) -> set[str]:
-    """The parts whose first action is to start them."""
+    """The parts that are not started before a fault starts them."""
     first: dict[str, str] = {}
     for fault in faults:
         first.setdefault(fault.subject, fault.do)
     return {part for part, do in first.items() if do == "start"}
 
 
-def _at_once(do: Callable[[Client], None], those: Sequence[Client]) -> None:
-    """Do something to clients, all at once, and wait; raises the first error then."""
+def _in_parallel(do: Callable[[Client], None], those: Sequence[Client]) -> None:
+    """Call a function for clients in parallel, and wait for all; then raise the first error."""
     with ThreadPoolExecutor(len(those) or 1) as pool:
         doing = [pool.submit(do, client) for client in those]
     for each in doing:

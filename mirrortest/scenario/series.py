@@ -1,7 +1,7 @@
-"""All points of a scenario, one after the other, in a directory that an interrupted run goes on in.
+"""Run all points of a scenario in order; an interrupted run continues in the same directory.
 
-``OUTPUT/scenario.json`` has what has ended so far, ``OUTPUT/point-001/`` all about the first point
-and, once it has ended, its ``point.json``. A point without one is begun anew.
+``OUTPUT/scenario.json`` has the points that have ended so far. ``OUTPUT/point-001/`` has everything
+about the first point, and its ``point.json`` once it has ended. A point without it is started anew.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 SERIES_FILE, POINT_FILE = "scenario.json", "point.json"
 Model = TypeVar("Model", bound=BaseModel)
-_ANYWHERE = {"bootstrap-server": "127.0.0.1:9092"}
+_ANY_ADDRESS = {"bootstrap-server": "127.0.0.1:9092"}
 
 
 class Series:
     """A scenario and the directory of its results.
 
     Raises:
-        UsageError: the scenario is wrong, or `output` has the results of another one.
+        UsageError: the scenario is wrong, or `output` contains anything but its results.
     """
 
     def __init__(self, document: Document, output: Path, arguments: Arguments) -> None:
@@ -61,7 +61,7 @@ class Series:
 
     @property
     def outcome(self) -> SeriesOutcome:
-        """What has ended so far."""
+        """The outcome with the points that have ended so far."""
         return SeriesOutcome.of(
             self._document.name,
             str(self._document.content.get("description", "")),
@@ -71,15 +71,15 @@ class Series:
         )
 
     def directory(self, number: int) -> Path:
-        """Where all about a point is."""
+        """The directory of a point."""
         return self.output / f"point-{number:03}"
 
     def run(self, board: Board, on_end: Callable[[PointOutcome], None]) -> SeriesOutcome:
         """Run the points that have not ended; `on_end` is called with each as it ends.
 
         Raises:
-            BusyError: another run writes there: it would be at the same point.
-            MirrortestError: a result cannot be written, or what is in its place not removed.
+            BusyError: another process runs this scenario in the same directory.
+            MirrortestError: a result cannot be written, or an old one cannot be removed.
         """
         self.output.mkdir(parents=True, exist_ok=True)
         lock = None
@@ -122,18 +122,18 @@ class Series:
         write_text(Location.parse(self.output / PAGE), render(self.outcome, reports))
 
     def _keep_source(self) -> None:
-        """Copy the scenario as it was given: a file, or a directory of them."""
+        """Copy the scenario's file, or the files of its directory, into the results."""
         place = Path(self._document.where)
         kept = self.output / "scenario"
         if kept.resolve() in (place.resolve(), place.resolve().parent):
-            return  # the copy itself was given
+            return  # the user gave the copy itself
         _empty(kept)
         for file in place.iterdir() if place.is_dir() else [place]:
-            if file.is_file():  # one that comes with mirrortest is in no file of the user's
+            if file.is_file():  # not for one that comes with mirrortest: `where` is its name
                 shutil.copy(file, kept)
 
     def _progress(self, point: Point) -> str:
-        """Which point it is, and how long the others may take by those that have ended."""
+        """Which point it is, and the time left as estimated from the points that have ended."""
         text = f"point {point.number} of {len(self.points)}"
         if point.label:
             text += f": {point.label}"
@@ -145,7 +145,7 @@ class Series:
 
     def _check_clients(self) -> None:
         """Refuse a wrong option of any client before anything is started."""
-        sides, home = Sides(_ANYWHERE, _ANYWHERE, "A"), self._document.directory
+        sides, home = Sides(_ANY_ADDRESS, _ANY_ADDRESS, "A"), self._document.directory
         try:
             for point in self.points:
                 place = here(self.output, home)
@@ -180,7 +180,7 @@ class Series:
 
 
 def _empty(directory: Path) -> None:
-    """Create a directory in place of what an earlier run left there; raises MirrortestError."""
+    """Replace what an earlier run left by an empty directory; raises MirrortestError."""
     try:
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(directory)

@@ -1,7 +1,7 @@
-"""A scenario's file: TOML, with the clusters, the clients, the faults and what is expected.
+"""A scenario's file: TOML, with the clusters, the clients, the faults and the expectation.
 
-Keys are spelled as options are, without the dashes. A client's table has the options of
-`mirrortest produce` or `mirrortest consume`, which check it; the models here have all else.
+Keys are spelled like options, without the leading dashes. A client's table has the options of
+`mirrortest produce` or `mirrortest consume`, which check them. The models here check all else.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from mirrortest.scenario.fields import (
 
 
 class MirrorKind(StrEnum):
-    """What copies from the lab's source to its destination."""
+    """The mirror between the lab's source and destination."""
 
     MIRRORMAKER2 = "mirrormaker2"
     SABOTEUR = "saboteur"
@@ -51,7 +51,7 @@ _OF_ONE_MIRROR = {
     MirrorKind.SABOTEUR: ("faults",),
     "mirror-command": ("mirror_alias",),
 }
-"""Which settings of a lab no other mirror heeds."""
+"""By mirror, the settings of a lab that only this mirror uses."""
 TOPICS = ("topics", "topic")
 """The names of a client's option for its topics."""
 
@@ -59,17 +59,17 @@ TOPICS = ("topics", "topic")
 class LabSetup(Section):
     """Two clusters and a mirror, started for each point and removed after it.
 
-    With the mirror `none` there is the source alone, which consumers read. `partitions` is of the
-    topics that producers name. `broker` and `mirror-properties` have properties of every broker
-    and of MirrorMaker 2. `offset-flush-ms`, `tasks`, `exactly-once`, `mirror-properties` and
+    With the mirror `none` only the source is started, and consumers read it. Producers' topics get
+    `partitions` partitions. `broker` has properties for every broker, `mirror-properties` those of
+    MirrorMaker 2. `offset-flush-ms`, `tasks`, `exactly-once`, `mirror-properties` and
     `mirror-workers` (processes: mirror, mirror2 and so on) are for MirrorMaker 2. `faults` is the
-    faulty mirror's specification: a file next to the scenario's. `image` runs all of it in
+    faulty mirror's specification: a file next to the scenario's. `image` runs everything in
     containers. `links` puts `link-source` and `link-destination` between the mirror and the
     clusters; so does a fault of one of them.
 
     `mirror-command` is any other mirror: the words of a command, with `{source}` and
-    `{destination}` for the addresses; `mirror-alias` is what it puts before topics' names, with a
-    dot: empty, it keeps them.
+    `{destination}` for the addresses. `mirror-alias` and a dot are the prefix that it gives topics;
+    if empty, it keeps their names.
     """
 
     brokers: Annotated[int, Field(ge=1, le=9)] = 1
@@ -90,7 +90,7 @@ class LabSetup(Section):
 
     @property
     def parts(self) -> list[str]:
-        """The names of what faults can be done to."""
+        """The names of the parts that faults can be applied to."""
         aliases = "A" if self.mirror is MirrorKind.NONE else "AB"
         brokers = [f"{alias}{n}" for alias in aliases for n in range(1, self.brokers + 1)]
         more = [f"mirror{number}" for number in range(2, self.mirror_workers + 1)]
@@ -133,10 +133,10 @@ class LabSetup(Section):
 
 
 class Clusters(Section):
-    """Clusters that exist, with a mirror from the source to the destination that runs.
+    """Existing clusters, with a running mirror from the source to the destination.
 
-    Without a destination consumers read the source. `source-alias` is the mirror's name for the
-    source; empty: it keeps topics' names.
+    Without a destination, consumers read the source. `source-alias` is the mirror's name for the
+    source; if empty, the mirror keeps topics' names.
     """
 
     source_bootstrap_server: str
@@ -147,12 +147,12 @@ class Clusters(Section):
 
 
 class KubernetesSetup(Section):
-    """Clients are pods, created by kubectl; `[clusters]` then has the addresses that pods see.
+    """Clients as pods, created by kubectl; `[clusters]` must have addresses that pods can reach.
 
-    `context` and `namespace` are kubeconfig's current ones by default, `image` the published one
-    of this version. `files` are those that the clients' own files name, such as a CA: files that
-    options name go along anyway. `pod` is put over the spec of each pod: tables by key, lists by
-    the `name` of what is in them; the client's container is called `client`.
+    By default, `context` and `namespace` are kubeconfig's current ones, and `image` is the
+    published one of this version. Files that options name are put into the pods; list in `files`
+    what those files name in turn, for example a CA. `pod` is merged into the spec of each pod:
+    tables by key, lists by their entries' `name`; the client's container is called `client`.
     """
 
     context: str | None = None
@@ -164,7 +164,7 @@ class KubernetesSetup(Section):
 
 
 class Expectation(Section):
-    """How a point is meant to end; of the `findings` there must be some, and they may fail it."""
+    """How a point should end; each of `findings` must occur, and is allowed to fail the point."""
 
     verdict: Annotated[Verdict, Field(strict=False)] = Verdict.PASSED
     findings: list[str] = Field(default_factory=list)
@@ -182,13 +182,12 @@ class Expectation(Section):
 class Scenario(Section):
     """A whole test.
 
-    `[lab]` starts clusters for it, `[clusters]` names some that exist; `[kubernetes]` has the
-    clients of the latter run as pods. `timeout` is the longest
-    time that a point may take, once its clusters work. `set-up` and `tear-down` are commands that
-    a shell runs before and after each point. `[observe]` has options of `mirrortest observe`,
-    which then observes this machine and the point's processes. `[vary]` has the matrix
-    (``produce.acks = ["1", "all"]``), `repeats` of each of its points, and the `seed` of their
-    order.
+    `[lab]` starts clusters for it, `[clusters]` names existing ones; with these, `[kubernetes]`
+    runs the clients as pods. `timeout` is the longest time of a point, once its clusters work. A
+    shell runs the commands `set-up` before each point, and `tear-down` after it. `[observe]` has
+    options of `mirrortest observe`, which then observes this machine and the point's processes.
+    `[vary]` has the matrix (``produce.acks = ["1", "all"]``), the number of `repeats` of each
+    point, and the `seed` of their order.
     """
 
     description: str = ""
@@ -252,7 +251,7 @@ class Scenario(Section):
         return self
 
     def _refuse_short_timeout(self) -> None:
-        """A point that cannot end in time is refused before it begins."""
+        """Refuse a timeout that is shorter than a producer's duration."""
         for name, table in self.producers:
             text = table.get("duration")
             with contextlib.suppress(UsageError):  # the producer's own options refuse it
@@ -264,7 +263,7 @@ class Scenario(Section):
                     )
 
     def _refuse_missing_topics(self) -> None:
-        """A consumer without topics of its own reads those that the producers' tables have."""
+        """Refuse a consumer without topics, unless the tables of all producers name topics."""
         without = [name for name, each in self.producers if not set(TOPICS) & set(each)]
         for name, table in self.consumers:
             if {*TOPICS, "topic-pattern"} & set(table):
@@ -276,21 +275,21 @@ class Scenario(Section):
 
     @property
     def topics(self) -> list[str]:
-        """What producers write, by name."""
+        """The names of the topics that producers write."""
         given = [each[key] for each in self.produce for key in TOPICS if key in each]
         names = [name for value in given for name in as_list(value)]
         return list(dict.fromkeys(checked_topics(",".join(names), option="topics")))
 
     @property
     def with_links(self) -> bool:
-        """Whether the lab has links: it says so, or something is done to one."""
+        """Whether the lab has links: it is set to, or a fault is applied to one."""
         return (self.lab is not None and self.lab.links) or any(
             part in LINKS for part in self._faulted
         )
 
     @property
     def _faulted(self) -> list[str | None]:
-        """What something is done to, in the order of the file."""
+        """The parts that faults are applied to, in the order of the file."""
         return [*(each.part for each in self.fault), *(self.plan.parts if self.plan else ())]
 
     @property

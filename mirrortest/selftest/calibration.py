@@ -43,9 +43,9 @@ class _Model(BaseModel):
 
 
 class Figures(_Model):
-    """One way's score for one kind; `recall` and `precision` are shares.
+    """The score of one kind, online or offline; `recall` and `precision` are shares.
 
-    They are None where nothing was seeded, or nothing found.
+    `recall` is None if nothing was seeded, `precision` if nothing was reported.
     """
 
     found: int
@@ -68,7 +68,7 @@ class Figures(_Model):
 
 
 class KindFigures(_Model):
-    """One kind of anomaly in one form; "none": findings that no kind explains."""
+    """The score of one kind of anomaly in one form; "none": findings that no kind explains."""
 
     kind: str
     form: str
@@ -107,13 +107,13 @@ class Calibration(_Model):
     directory: str
 
     def encode(self) -> str:
-        """The document."""
+        """The document as JSON."""
         return self.model_dump_json(indent=2) + "\n"
 
 
 @dataclass
 class _Evidence:
-    """What was found, and why it may prove nothing."""
+    """The scores, and the reasons why they might prove nothing."""
 
     online: Score
     offline: Score
@@ -126,7 +126,7 @@ class _Evidence:
 
     @property
     def verdict(self) -> Verdict:
-        """A measurement that went wrong proves nothing, not even a failure."""
+        """The verdict: a measurement that went wrong proves nothing, not even a failure."""
         if self.doubts:
             return Verdict.INCONCLUSIVE
         perfect = self.online.perfect and self.offline.perfect
@@ -201,7 +201,7 @@ def _gather(folder: Path, run: CalibrationRun) -> _Evidence:
     evidence.doubts += [
         f"the reconciliation is inconclusive: {reason}"
         for reason in summary.inconclusive
-        if not reason.endswith(tuple(disagreements))  # a failure, and no doubt
+        if not reason.endswith(tuple(disagreements))  # a failure, not a doubt
     ]
     if len(found_online.by_any.get(Finding.LATE, NO_KEYS)) and run.slowest >= run.deadline:
         evidence.doubts.append(
@@ -219,7 +219,7 @@ def _reports(folder: Path, run: CalibrationRun) -> dict[str, dict[str, Any]]:
 
 
 def _unseeded(injected: list[Injected], run: CalibrationRun) -> list[str]:
-    """Kinds that did not occur, and so were not measured."""
+    """Reasons for kinds that did not occur, and so were not measured."""
     there = {(each.kind, each.effect.form) for each in injected}
     wanted = dict.fromkeys((effect.kind, effect.form) for effect in EFFECTS)
     return [
@@ -230,16 +230,16 @@ def _unseeded(injected: list[Injected], run: CalibrationRun) -> list[str]:
 
 
 def _figures(evidence: _Evidence) -> list[KindFigures]:
-    none = Tally()
+    empty = Tally()
     lines: list[Line] = [(kind, form) for kind in (*Anomaly, None) for form in Form]
     by_online, by_offline = evidence.online.lines, evidence.offline.lines
     return [
         KindFigures(
             kind="none" if line[0] is None else line[0].value,
             form=line[1].value,
-            seeded=by_online.get(line, none).seeded,
-            online=Figures.of(by_online.get(line, none)),
-            offline=Figures.of(by_offline.get(line, none)),
+            seeded=by_online.get(line, empty).seeded,
+            online=Figures.of(by_online.get(line, empty)),
+            offline=Figures.of(by_offline.get(line, empty)),
         )
         for line in lines
         if line in by_online or line in by_offline
@@ -247,7 +247,7 @@ def _figures(evidence: _Evidence) -> list[KindFigures]:
 
 
 def calibration_view(calibration: Calibration) -> RenderableType:
-    """For a terminal: the verdict, a line for each kind, and what went wrong."""
+    """The result for a terminal: the verdict, a line for each kind, and what went wrong."""
     head = verdict_line(
         f"run {calibration.run}: {calibration.messages:,} messages, {calibration.seeded:,} "
         f"anomalies at rates of {', '.join(f'{rate:g}' for rate in calibration.rates)}, "
@@ -285,7 +285,7 @@ def _table(calibration: Calibration) -> Table:
 
 
 def _add_rows(rows: Table, name: str, kinds: list[KindFigures]) -> None:
-    """One row for both ways if they are equal, else one for each."""
+    """Add one row if online and offline are equal, else one for each."""
     seeded = sum(each.seeded for each in kinds)
     ways = {"online": [each.online for each in kinds], "offline": [each.offline for each in kinds]}
     cells = {way: _cells(seeded, figures) for way, figures in ways.items()}

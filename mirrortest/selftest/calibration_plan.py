@@ -1,8 +1,8 @@
 """The plan: what each producer sends, and what the faulty mirror does to it, from one seed.
 
 Most messages go to two topics, where every kind hits single messages and short runs at random, at
-rates in steps of ten down to one in a million. Kinds that hit all of a lane, a producer, a
-partition or a topic have small topics and producers of their own, where they hide nothing else.
+rates in steps of ten down to one in a million. Kinds that hit an entire lane, producer, partition
+or topic have their own small topics and producers, where they hide nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TAILS, PARTS, STRAY = "side.tails", "side.parts", "side.stray"
 SIDE = (TAILS, PARTS, STRAY)
 SIDE_PARTITIONS = 3
 MESSAGE_SIZE = 200
-"""Bytes of record value: a fill that is worth changing."""
+"""Bytes of a record's value: enough fill for anomalies to change."""
 RAREST = 1e-6
 
 _SINGLE = (
@@ -52,14 +52,14 @@ _SINGLE = (
 """Kinds that hit single messages at the plan's rate and have no other parameter."""
 _RUN_LENGTH, _REPLAY_LENGTH = 10, 50
 _FEWEST = 20
-"""Messages that each kind is to hit, about."""
+"""Messages that each kind should hit at least, about."""
 _RELEASE_AFTER = 5.0
 """Seconds of silence after which the faulty mirror releases what it deferred."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sender:
-    """One producer: in which form it sends how many messages to each of which topics."""
+    """One producer: the form of its messages, its topics, and the messages to each topic."""
 
     name: str
     form: Form
@@ -74,10 +74,10 @@ class CalibrationPlan:
     Attributes:
         run: the run's id.
         messages: how many are sent to the two main topics, about.
-        rate: of each kind of anomaly among them, the highest.
-        seed: of all choices.
-        forms: of messages; with both, half of the producers send each.
-        consumers: how many share the destination's partitions.
+        rate: the highest rate of each kind of anomaly among them.
+        seed: the seed of all choices.
+        forms: the forms of messages; with both, half of the producers send each.
+        consumers: how many consumers share the destination's partitions.
         throughput: messages/s to the main topics together.
         deadline: seconds after which a missing message is lost.
 
@@ -160,7 +160,7 @@ class CalibrationPlan:
         return "\n".join(lines) + "\n"
 
     def rates(self, highest: float) -> Iterator[float]:
-        """From the highest down by tens, as long as one hit is to be expected."""
+        """Rates from the highest down in steps of ten, as long as one hit is expected."""
         rate = max(highest, _FEWEST / self.messages)
         while rate >= 0.999 * RAREST and rate * self.messages >= 1:
             yield rate
@@ -172,7 +172,7 @@ class CalibrationPlan:
         for rate in self.rates(self.rate):
             for kind in _SINGLE:
                 yield Act(kind=kind, topic=main, rate=rate)
-            # Unlike `truncate`'s length: the two together must change something.
+            # Not `truncate`'s length: the two together must still change a message.
             yield Act(kind=Anomaly.EXTEND, topic=main, rate=rate, bytes=3)
             yield Act(kind=Anomaly.TRUNCATE, topic=main, rate=rate, bytes=1)
         for rate in self.rates(self.rate / 4):
@@ -189,7 +189,7 @@ class CalibrationPlan:
             yield Act(kind=Anomaly.REPLAY, topic=main, rate=rate, length=_REPLAY_LENGTH)
 
     def _cuts(self, main: str, rate: float) -> Iterator[Act]:
-        """Values cut off within the descriptor, the numbers and the id."""
+        """Acts that truncate values within the descriptor, the numbers and the id."""
         for sender in self.senders:
             if sender.form is Form.BODY and sender.topics == MAIN:
                 header = self._header(sender)
@@ -207,7 +207,7 @@ class CalibrationPlan:
         return len(ProducerId(sender.name, self.run, 1).encode()) + FIXED_HEADER
 
     def _large(self) -> Iterator[Act]:
-        """Acts on all of a lane, a producer, a partition or a topic."""
+        """Acts on an entire lane, producer, partition or topic."""
         lane = self.few // SIDE_PARTITIONS
         for sender in self.senders:
             if sender.topics == SIDE:
@@ -218,7 +218,7 @@ class CalibrationPlan:
                     window=Window(seq=(lane * 9 // 10,)),
                 )
                 if sender.form is Form.BODY:
-                    # The rest is too small for its descriptor, which another change must not hide.
+                    # The rest is too small for a descriptor; another change must not hide that.
                     yield Act(
                         kind=Anomaly.TRUNCATE,
                         topic=TAILS,
@@ -245,7 +245,7 @@ class CalibrationPlan:
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML: JSON's notation, but for tables."""
+    """A value in TOML: JSON's notation, except for tables."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{name} = {_toml(each)}" for name, each in value.items()) + " }"
     return json.dumps(value)

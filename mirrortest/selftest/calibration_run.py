@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class CalibrationRun(BaseModel):
-    """stage.json.
+    """The content of stage.json.
 
     Attributes:
         ends: by source topic, how many records each partition of its copy has.
@@ -150,8 +150,8 @@ class _Runner:
         self._plan = plan
         self._folder = folder
         self._show = show
-        every = sum(len(each.topics) * each.messages for each in plan.senders)
-        self._progress = Progress(every)
+        total = sum(len(each.topics) * each.messages for each in plan.senders)
+        self._progress = Progress(total)
         self._reasons: list[str] = []
         self._ending = asyncio.Event()
         self._slowest = 0
@@ -213,7 +213,7 @@ class _Runner:
             except LabError as error:
                 self._reasons.append(f"the faulty mirror died, so its truth is incomplete: {error}")
                 break
-            except Exception as error:  # noqa: BLE001  # it could die unseen
+            except Exception as error:  # noqa: BLE001  # else it could die unnoticed
                 self._reasons.append(f"the faulty mirror could not be watched: {reason_of(error)}")
                 break
             await asyncio.sleep(_POLL_SECONDS)
@@ -242,7 +242,7 @@ class _Runner:
             self._reasons.append(
                 f"producer {sender.name} {report.verdict}: {report.error or dict(report.reasons)}"
             )
-        self._progress.sent[sender.name] = report.whole.outcomes[Outcome.ACKED]
+        self._progress.sent[sender.name] = report.overall.outcomes[Outcome.ACKED]
         return report
 
     def _note_sent(self, name: str, progress: ProduceStatus) -> None:
@@ -313,7 +313,7 @@ class _Runner:
     # -- the truth ------------------------------------------------------------------------------
 
     def _note_truth(self) -> None:
-        """Read in the faulty mirror's own summary whether its truth is complete."""
+        """Check in the faulty mirror's own summary that its truth is complete."""
         try:
             truth = read_summary(self._folder / TRUTH)
         except MirrortestError as error:

@@ -1,4 +1,4 @@
-"""What must be found: the rules of docs/reference/findings.md on what the faulty mirror did.
+"""What must be found: docs/reference/findings.md applied to what the faulty mirror did.
 
 Its truth names the records that were changed, moved, repeated or inserted. All other records of a
 partition are the other messages, in the order of the source. The rules are applied to every record.
@@ -17,14 +17,14 @@ from mirrortest.model.findings import PER_MESSAGE, Finding
 from mirrortest.selftest.sent import NO_KEY, NO_KEYS, SHIFT, number_of
 from mirrortest.verify.anomaly import (
     COPIES,
-    HELD,
+    HELD_BACK,
     MOVES,
     NOTHING,
     OVERTAKEN,
     Anomaly,
     Effect,
+    combined,
     effect_of,
-    together,
 )
 from mirrortest.wire.form import Form
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from mirrortest.selftest.sent import Numbers, Place, Sent
 
 Keys = dict[Finding, "NDArray[np.int64]"]
-"""By finding the keys of messages, or of records, sorted, each once."""
+"""Finding -> the keys of messages, or of records, sorted, each once."""
 
 
 class Injected(NamedTuple):
@@ -46,7 +46,7 @@ class Injected(NamedTuple):
     Attributes:
         effect: what it must cause.
         message: the key of the message that it was done to; NO_KEY: a record was inserted.
-        record: the key of the destination's record that shows it; NO_KEY: none was written.
+        record: the key of the destination's record that shows it; NO_KEY: no record was written.
     """
 
     effect: Effect
@@ -55,14 +55,14 @@ class Injected(NamedTuple):
 
     @property
     def kind(self) -> Anomaly:
-        """Which anomaly."""
+        """The kind of anomaly."""
         return self.effect.kind
 
 
 def read_injected(
     rows: Iterable[Mapping[str, Any]], numbers: Numbers, mapping: TopicMapping, run: str
 ) -> list[Injected]:
-    """Read rows of the faulty mirror's truth; those of other runs' messages are left out.
+    """Read rows of the faulty mirror's truth, without those of other runs' messages.
 
     Raises:
         MirrortestError: a row's anomaly is not in the table of findings.
@@ -77,7 +77,7 @@ def read_injected(
             effect = effect_of(kind, Form(row["form"]), part)
         except ValueError as error:
             raise MirrortestError(f"the faulty mirror's truth has no finding: {error}") from None
-        if kind in HELD and not row["overtaken"]:
+        if kind in HELD_BACK and not row["overtaken"]:
             # Only messages of other streams overtook it: its own stream is in order.
             effect = effect._replace(message=NOTHING)
         message = numbers.message_of(row, row["seq"])
@@ -94,10 +94,10 @@ class Expected:
     """The findings that must be reported, and no others.
 
     Attributes:
-        messages: by finding, of messages' ids.
-        records: by finding, of records that name no id.
-        owners: by partition, whose copy each record is, from offset 0 on; NO_KEY: of no message.
-            A partition whose truth is inconsistent is left out.
+        messages: the keys of messages, by finding.
+        records: the keys of records without an id, by finding.
+        owners: by partition, the message that each record copies, from offset 0 on; NO_KEY: no
+            message. A partition whose truth is inconsistent is left out.
         reasons: where the truth is inconsistent.
     """
 
@@ -107,7 +107,7 @@ class Expected:
     reasons: list[str] = field(default_factory=list)
 
     def owner(self, record: int) -> int:
-        """The message whose copy a record is; NO_KEY where that is unknown."""
+        """The message that a record copies; NO_KEY if that is unknown."""
         owners = self.owners.get(record >> SHIFT, NO_KEYS)
         offset = number_of(record)
         return int(owners[offset]) if offset < len(owners) else NO_KEY
@@ -116,14 +116,14 @@ class Expected:
 def expect(
     sent: Sent, injected: Sequence[Injected], written: Mapping[Place, int], numbers: Numbers
 ) -> Expected:
-    """Apply the rules. `written` is how many records each destination partition has."""
+    """Apply the rules. `written` is the number of records in each destination partition."""
     expected = Expected()
     by_record: dict[int, list[Injected]] = defaultdict(list)
     for each in injected:
         if each.record != NO_KEY:
             by_record[each.record].append(each)
     copies = {record for record, acts in by_record.items() if any(a.kind in COPIES for a in acts)}
-    # Messages whose own record the truth names, or which have none.
+    # Messages whose own record the truth names, or that have no record.
     moved = _keys(a.message for a in injected if a.message != NO_KEY and a.record not in copies)
     delivered: list[NDArray[np.int64]] = [NO_KEYS]
     found: dict[Finding, list[int]] = defaultdict(list)
@@ -133,10 +133,10 @@ def expect(
         touched = {record: acts for record, acts in by_record.items() if record >> SHIFT == number}
         here = sent.at.get(place, NO_KEYS)
         untouched = here[~np.isin(here, moved)]
-        nameless = _effects(touched, found, unreadable)
-        readable = {r: acts[0].message for r, acts in touched.items() if r not in nameless}
+        without_id = _effects(touched, found, unreadable)
+        readable = {r: acts[0].message for r, acts in touched.items() if r not in without_id}
         delivered += [untouched, np.fromiter(readable.values(), np.int64)]
-        # The truth itself notes whether a deferred message was overtaken.
+        # The truth itself records whether a deferred message was overtaken.
         found[Finding.REORDERED] += [
             readable[record]
             for record in readable.keys() - copies
@@ -150,13 +150,13 @@ def expect(
             )
             continue
         expected.owners[number] = owners
-        # Of a message with copies or moved records, their order decides whether it is reordered: a
-        # deferred message may be overtaken by its own copy, and that one by others.
-        guests = copies | {r for r, acts in touched.items() if any(a.kind in MOVES for a in acts)}
-        of_guests = _keys(readable[record] for record in readable.keys() & guests)
-        if len(of_guests):
-            behind = np.intersect1d(of_guests, _behind(owners, nameless))
-            found[Finding.REORDERED] += behind.tolist()
+        # If a message has copies or moved records, their order decides whether it is reordered: its
+        # own copy can overtake a deferred message, and others can overtake that copy.
+        extras = copies | {r for r, acts in touched.items() if any(a.kind in MOVES for a in acts)}
+        extra_messages = _keys(readable[record] for record in readable.keys() & extras)
+        if len(extra_messages):
+            overtaken = np.intersect1d(extra_messages, _overtaken(owners, without_id))
+            found[Finding.REORDERED] += overtaken.tolist()
     distinct, counts = np.unique(np.concatenate(delivered), return_counts=True)
     expected.messages = {finding: _keys(keys) for finding, keys in found.items()}
     expected.messages[Finding.DUPLICATED] = distinct[counts > 1]
@@ -170,23 +170,23 @@ def _effects(
     found: dict[Finding, list[int]],
     unreadable: dict[Finding, list[int]],
 ) -> set[int]:
-    """Add the findings of each of these records; returns those that name no id."""
-    nameless: set[int] = set()
+    """Add the findings of these records; return the records without an id."""
+    without_id: set[int] = set()
     for record, acts in touched.items():
-        of_message, of_record = together(each.effect for each in acts)
+        of_message, of_record = combined(each.effect for each in acts)
         if of_record:
             unreadable[of_record].append(record)
-            nameless.add(record)
+            without_id.add(record)
             continue
         for finding in of_message & PER_MESSAGE:
             found[finding].append(acts[0].message)
-    return nameless
+    return without_id
 
 
 def _owners(
     untouched: NDArray[np.int64], touched: Mapping[int, Sequence[Injected]], written: int
 ) -> NDArray[np.int64] | None:
-    """Whose copy each record of a partition is; None where the truth is inconsistent."""
+    """The message that each record of a partition copies; None if the truth is inconsistent."""
     offsets = np.array([number_of(record) for record in touched], np.int64)
     if len(untouched) + len(touched) != written or (offsets >= written).any():
         return None
@@ -196,16 +196,16 @@ def _owners(
     return owners
 
 
-def _behind(owners: NDArray[np.int64], nameless: set[int]) -> NDArray[np.int64]:
-    """Messages whose first readable record here is behind one of a later seq of their stream."""
+def _overtaken(owners: NDArray[np.int64], without_id: set[int]) -> NDArray[np.int64]:
+    """Messages whose first readable record here comes after one of a later seq of their stream."""
     readable = owners != NO_KEY
-    readable[[number_of(record) for record in nameless]] = False
+    readable[[number_of(record) for record in without_id]] = False
     keys = owners[readable]
     keys = keys[np.argsort(keys >> SHIFT, kind="stable")]
     _, first = np.unique(keys, return_index=True)
-    # A later stream's keys are all greater, so that one running maximum serves every stream.
-    behind = keys[first] < np.maximum.accumulate(keys)[first]
-    late: NDArray[np.int64] = keys[first[behind]]
+    # A later stream's keys are all greater: one running maximum serves every stream.
+    overtaken = keys[first] < np.maximum.accumulate(keys)[first]
+    late: NDArray[np.int64] = keys[first[overtaken]]
     return late
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.damage import Damage
 
 STREAMLESS = (Finding.OTHER_RUN, Finding.FOREIGN, Finding.CORRUPTED)
-"""What records without an id are counted as: the first of these that a record has."""
+"""Findings of records without an id: a record counts as the first of these that it has."""
 _COLUMNS = ("kind", "topic", "partition", "seq_lo", "offset_lo", "offset_hi", "findings")
 
 Intervals = dict[Finding, list[tuple[int, int]]]
@@ -43,8 +43,8 @@ class Observed:
     Attributes:
         by_all: by finding, keys of messages that all sources report; `by_any`: that any reports.
         records: by finding, keys of records without an id, from the consumers' logs.
-        counts: numbers of records without an id, by source, partition and finding; a source that
-            does not count by partition has the partition None, with messages included.
+        counts: numbers of records without an id, by source, partition and finding. A source that
+            does not count by partition has the partition None, and counts messages, too.
     """
 
     by_all: Keys
@@ -54,7 +54,7 @@ class Observed:
 
     @classmethod
     def of(cls, sources: Sequence[Keys], records: Keys) -> Observed:
-        """What these sources report."""
+        """Combine what these sources report."""
         findings = {finding for keys in sources for finding in keys}
         found = {f: [keys.get(f, NO_KEYS) for keys in sources] for f in findings}
         return cls(
@@ -65,7 +65,7 @@ class Observed:
 
 
 def online(reports: Mapping[str, Mapping[str, Any]], records: Keys, numbers: Numbers) -> Observed:
-    """The findings of the consumers' reports, by name and in the form of their JSON."""
+    """The findings of the consumers' reports, which are JSON, by the consumer's name."""
     found = [_of_streams(report["streams"], numbers) for report in reports.values()]
     observed = Observed.of(found, records)
     for name, report in reports.items():
@@ -114,7 +114,7 @@ def _of_table(path: Path, column: str, numbers: Numbers) -> Keys:
 
 
 def records_without_id(logs: Path, run: str, numbers: Numbers) -> tuple[Keys, list[str]]:
-    """The records without an id that the consumers logged, and what of their logs is damaged."""
+    """The records without an id that the consumers logged, and the damage of their logs."""
     damage: list[Damage] = []
     found: Intervals = defaultdict(list)
     for batch in log_batches(logs, run, Role.CONSUMER, _COLUMNS, damage):
@@ -131,7 +131,7 @@ def _as_keys(found: Intervals) -> Keys:
 
 
 def by_place(keys: NDArray[np.int64], numbers: Numbers) -> dict[Place | None, int]:
-    """How many records of each partition these are."""
+    """The number of these records in each partition."""
     places, counts = np.unique(keys >> SHIFT, return_counts=True)
     return {
         numbers.place_of(int(place) << SHIFT): int(count)

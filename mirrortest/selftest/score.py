@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from mirrortest.selftest.sent import Numbers
 
 Line = tuple[Anomaly | None, Form]
-"""What is scored by itself. None: findings that no kind of anomaly explains."""
+"""One line of the score. None: findings that no kind of anomaly explains."""
 SHOWN_EXAMPLES = 10
 MOST = 200_000
-"""False findings of one name that are looked at: an all wrong result need not be counted out."""
+"""Most messages examined per finding: an entirely wrong result need not be counted in full."""
 _NO = Finding(0)
 
 
 @dataclass
 class Tally:
-    """One kind's score: all count anomalies, but for `false`, which counts findings."""
+    """One kind's score: all figures count anomalies, except `false`, which counts findings."""
 
     seeded: int = 0
     found: int = 0
@@ -58,7 +58,7 @@ class Score:
         return not self.differences and all(tally.perfect for tally in self.lines.values())
 
     def add_example(self, what: str) -> None:
-        """Keep an example of what went wrong, the first few."""
+        """Keep an example of what went wrong; only the first few are kept."""
         if len(self.examples) < SHOWN_EXAMPLES:
             self.examples.append(what)
 
@@ -94,7 +94,7 @@ def score(
             result.add_example(f"{each.kind}: {shown} is not reported {_labels(missing)}")
         else:
             tally.found += 1
-    # Findings that the rules demand of messages that nothing was done to.
+    # Findings that the rules require of messages without an anomaly.
     for key, missing in _beyond(expected.messages, observed.by_all).items():
         if key not in claimed:
             result.lines[None, form_of(key)].missed += 1
@@ -105,7 +105,7 @@ def score(
 
 
 def _by_key(keys: Keys, among: Collection[int] | None = None) -> dict[int, Finding]:
-    """By key all its findings; of all keys, or of these alone."""
+    """Key -> all its findings; for all keys, or only for those in `among`."""
     wanted = None if among is None else np.fromiter(among, np.int64)
     found: dict[int, Finding] = {}
     for finding, ids in keys.items():
@@ -115,7 +115,7 @@ def _by_key(keys: Keys, among: Collection[int] | None = None) -> dict[int, Findi
 
 
 def _beyond(these: Keys, those: Keys) -> dict[int, Finding]:
-    """By key the findings that only the first have; no more than `MOST` of each."""
+    """Key -> the findings that are in `these` only; at most `MOST` keys for each finding."""
     return _by_key(
         {
             finding: np.setdiff1d(keys, those.get(finding, NO_KEYS), assume_unique=True)[:MOST]
@@ -145,7 +145,7 @@ def _count_false(
         if owner in of_messages:
             of_records[owner] = of_records.get(owner, _NO) | finding
         else:
-            of_records[~record] = finding  # by itself: no key of a message is negative
+            of_records[~record] = finding  # on its own: a message's key is never negative
     for key in {**of_messages, **of_records}:
         message, record = of_messages.get(key, _NO), of_records.get(key, _NO)
         there = at_message.get(key) if key >= 0 else at_record.get(~key)
@@ -162,7 +162,7 @@ def _count_false(
 
 
 def _looks_like(message: Finding, record: Finding, form: Form) -> Anomaly | None:
-    """The first kind that would cause just these findings, else one of them."""
+    """The first kind that would cause exactly these findings, else any of them."""
     fitting = [effect for effect in EFFECTS if effect.form is form]
     for effect in fitting:
         if (effect.message, effect.record) == (message, record):

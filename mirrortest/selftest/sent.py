@@ -82,7 +82,7 @@ def keys_of(intervals: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
 def log_batches(
     logs: Path, run: str, role: Role, columns: Sequence[str], damage: list[Damage]
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of all logs of one role. Raises SequenceLogError."""
+    """Read these columns of all logs of one role. Raises SequenceLogError."""
     for found in find_sessions(logs, run):
         if found.session.role is role:
             damage += found.damage
@@ -96,7 +96,7 @@ class Sent:
 
     Attributes:
         at: by source partition, the key of the message at each offset from 0 on.
-        reasons: why it is unknown what should arrive; empty where all were acknowledged.
+        reasons: why it is unknown what should arrive; empty if all were acknowledged.
     """
 
     at: dict[Place, NDArray[np.int64]] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Sent:
 
     @classmethod
     def read(cls, logs: Path, run: str, numbers: Numbers) -> Self:
-        """Read the producers' sequence logs. Raises SequenceLogError where there are none."""
+        """Read the producers' sequence logs. Raises SequenceLogError if there are none."""
         sent = cls()
         sends: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
         damage: list[Damage] = []

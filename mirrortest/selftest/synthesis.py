@@ -1,4 +1,4 @@
-"""Write a synthetic run to disk: its sequence logs and its truth, each message with a finding."""
+"""Write a synthetic run to disk: its sequence logs, and its truth (each message with a finding)."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
 
 
 def _files(batches: Iterator[pa.RecordBatch], stop: Event) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Deal batches out to files; a file ends where a journal would have been rotated."""
+    """Distribute batches to files; a file ends where a journal would have been rotated."""
     weight: float | None = None
 
     def one_file(first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""The rows that `produce` and `consume` would have logged of a synthetic run."""
+"""The rows that `produce` and `consume` would have logged for a synthetic run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MILLISECOND = SECOND // 1000
 _EXPLODED_ROWS = 1 << 17
 """Rows of a batch in detail `messages`, about."""
 _RESERVED_NS = 2 * SECOND
-"""How long a block of reserved numbers lasts."""
+"""How long a block of reserved seqs lasts."""
 _IDENTITY = "0"
 """The topics are their first incarnations."""
 
@@ -53,7 +53,7 @@ def producer_names(run: SyntheticRun, stream: Longs) -> Any:
 
 
 def topic_names(run: SyntheticRun, partition: Longs) -> Any:
-    """Topic names of partitions that are counted over all topics."""
+    """Topic names of partitions that are numbered over all topics."""
     topics = run.options.topics
     if len(topics) == 1:
         return topics[0]
@@ -105,7 +105,7 @@ class SyntheticProducerLog:
     def _reservations(self, chunk: Chunk) -> Iterator[pa.RecordBatch]:
         needed = self._reserved.copy()
         np.maximum.at(needed, self._run.stream[chunk.slot], chunk.seq_hi)
-        # Half a block is left when the next is asked for.
+        # The next block is reserved when half a block is left.
         needed = np.where(needed > self._reserved, needed + self._block // 2, needed)
         needed = np.minimum(needed, self._counts)
         stream = np.flatnonzero(needed > self._reserved)
@@ -161,7 +161,7 @@ class SyntheticProducerLog:
 
 
 class SyntheticConsumerLog:
-    """The log of one consumer, which has every n-th partition."""
+    """The log of one consumer, which reads every n-th partition."""
 
     def __init__(self, run: SyntheticRun, consumer: int) -> None:
         self._run = run
@@ -181,7 +181,7 @@ class SyntheticConsumerLog:
             for each in seeded:
                 if each.finding in {Finding.LOST, Finding.LATE}:
                     yield from self._of_seeded(Kind.CLAIMED, chunk.phase, each, {})
-        # The verdicts come last. They are computed again, since they may exceed the memory.
+        # The findings come last. They are computed again: kept, they could exceed the memory.
         for chunk in self._run.chunks():
             for each in mirror.seeded(chunk):
                 yield from self._found(chunk.phase, each, mirror.ends)
@@ -198,21 +198,21 @@ class SyntheticConsumerLog:
         if not len(kept):
             return
         stream = run.stream[copies.slot[kept]]
-        whole_lo, whole_hi = copies.seq_lo[kept], copies.seq_hi[kept]
-        row, lo, hi = _by_minute(run, phase, stream, whole_lo, whole_hi)
+        full_lo, full_hi = copies.seq_lo[kept], copies.seq_hi[kept]
+        row, lo, hi = _by_minute(run, phase, stream, full_lo, full_hi)
         kept, stream = kept[row], stream[row]
         arrived = self._arrivals(number, copies)[kept]
-        offset = copies.offset[kept] + lo - whole_lo[row]
+        offset = copies.offset[kept] + lo - full_lo[row]
         first, last = run.intended(phase, stream, lo), run.intended(phase, stream, hi - 1)
-        reach = arrived - last
+        shortest = arrived - last
         pace = run.step_ns[phase][stream] * options.batch
         latencies = _latencies(
-            options.batch, lo, hi, lambda at, step: reach[at] + step * pace[at], backwards=True
+            options.batch, lo, hi, lambda at, step: shortest[at] + step * pace[at], backwards=True
         )
         values = {
             "seq_lo": lo,
             "seq_hi": hi,
-            # A misrouted message is not in its stream's partition, but in its topic.
+            # A misrouted message is in another partition of its topic.
             "partition": copies.partition[kept] % options.lanes,
             "offset_lo": offset,
             "offset_hi": offset + hi - lo,
@@ -234,7 +234,7 @@ class SyntheticConsumerLog:
             yield piece
 
     def _arrivals(self, number: int, copies: Copies) -> Longs:
-        """When each run arrived: all of a fetch at once, a second or two after they were meant."""
+        """Arrival times: all rows of a fetch, 0.5 to 2 s after its newest intended time."""
         last = self._run.intended(copies.phase, self._run.stream[copies.slot], copies.seq_hi - 1)
         rng = np.random.default_rng([self._run.options.seed, RANDOM_ARRIVALS, number])
         starts = np.flatnonzero(np.diff(copies.turn, prepend=-1))
@@ -275,7 +275,7 @@ class SyntheticConsumerLog:
         yield from self._of_seeded(Kind.FOUND, phase, seeded, values)
 
     def _of_ledger(self, kind: Kind, values: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-        """A row for each stream, of all its numbers: each was acknowledged."""
+        """A row for each stream, with all its seqs: every message was acknowledged."""
         for phase, counts in enumerate(self._run.counts):
             stream = np.flatnonzero(counts)
             numbers = {"seq_lo": np.zeros_like(stream), "seq_hi": counts[stream]}
@@ -309,7 +309,7 @@ def _by_minute(
 def _latencies(
     batch: int, lo: Longs, hi: Longs, latency: Any, *, backwards: bool = False
 ) -> dict[str, Any]:
-    """Sparse histograms of rows whose batches have one latency each.
+    """Sparse latency histograms of rows; each batch of a row has one latency.
 
     `latency(row, step)` gives it in ns; it must grow with `step`, which counts a row's
     batches from its first, or `backwards` from its last.
@@ -332,7 +332,7 @@ def _latencies(
 
 
 def _exploded(batch: pa.RecordBatch, lengths: Longs) -> Iterator[tuple[pa.RecordBatch, Longs]]:
-    """One row per message, and the batch's row that each comes from, some rows at a time."""
+    """One row per message, and the batch's row that each comes from; some rows at a time."""
     ends = np.cumsum(lengths)
     start = 0
     while start < len(lengths):

@@ -1,6 +1,6 @@
 """A synthetic run's mirror: its copies in the order of their arrival, and the seeded anomalies.
 
-A message gets at most one anomaly, and a row at most one that is no loss, so that none hides or
+A message gets at most one anomaly, and a row at most one that is not a loss: no anomaly hides or
 imitates another. Anomalies are spread evenly over the run and drawn at random within a chunk.
 """
 
@@ -27,7 +27,7 @@ _POINTS = tuple(kind for kind in KINDS if kind not in {Finding.LOST, Finding.PHA
 _UNCUT = frozenset({Finding.DUPLICATED, Finding.LATE})
 """Anomalies that do not cut the row in which they occur."""
 _SMALLEST = 4
-"""The least messages of a row with an anomaly, so that some precede and some follow it."""
+"""The fewest messages of a row with an anomaly: some precede it, and some follow."""
 
 
 class Seeded(NamedTuple):
@@ -48,7 +48,7 @@ class Seeded(NamedTuple):
 class Copies:
     """Runs of messages in the destination, in the order of arrival.
 
-    `turn` numbers the fetches of a chunk; `slot` is the run's.
+    `turn` numbers the fetches of a chunk; `slot` is that of `SyntheticRun`.
     """
 
     phase: int
@@ -62,7 +62,7 @@ class Copies:
 
 
 class Mirror:
-    """Copies chunk after chunk; `ends` is where each destination partition ends so far."""
+    """A mirror that copies chunk after chunk; `ends` are the destination's end offsets so far."""
 
     def __init__(self, run: SyntheticRun) -> None:
         self._run = run
@@ -70,7 +70,7 @@ class Mirror:
         self.ends = np.zeros(run.partitions, dtype=np.int64)
 
     def copy(self, chunk: Chunk) -> tuple[Copies, list[Seeded]]:
-        """The chunk in the destination, with its anomalies."""
+        """Copy a chunk to the destination; return the copies and the anomalies."""
         run, seeded = self._run, self.seeded(chunk)
         slot = chunk.slot
         source = run.partition[slot]
@@ -93,7 +93,7 @@ class Mirror:
         return Copies(chunk.phase, slot, lo, hi, shown, partition, offset, turn), seeded
 
     def seeded(self, chunk: Chunk) -> list[Seeded]:
-        """The chunk's anomalies, by finding. Raises UsageError where its rows have no room."""
+        """The chunk's anomalies, by finding. Raises UsageError if its rows have no room."""
         options, run = self._options, self._run
         rng = np.random.default_rng([options.seed, RANDOM_FINDINGS, chunk.number])
         length = chunk.seq_hi - chunk.seq_lo
@@ -128,7 +128,7 @@ class Mirror:
         return found
 
     def _share(self, total: int, chunk: Chunk) -> range:
-        """Which of `total` things that are spread over the run's messages fall into the chunk."""
+        """The indexes of those of `total` things, spread over the run, that fall into the chunk."""
         messages = self._options.messages
         return range(total * chunk.before // messages, total * chunk.after // messages)
 
@@ -159,8 +159,8 @@ class Mirror:
         stream = np.flatnonzero(number)
         lo = run.counts[phase][stream]
         at = run.partition[run.home[stream]]
-        none = np.full(len(stream), -1)
-        return [Seeded(Finding.PHANTOM, none, stream, lo, lo + number[stream], at)]
+        no_row = np.full(len(stream), -1)
+        return [Seeded(Finding.PHANTOM, no_row, stream, lo, lo + number[stream], at)]
 
     def _neighbour(self, partition: Longs) -> Longs:
         """Another partition of the same topic."""
@@ -170,7 +170,7 @@ class Mirror:
         return other
 
     def _append(self, partition: Longs, taken: Longs) -> Longs:
-        """The offsets of runs that take `taken` offsets each."""
+        """Append runs that take `taken` offsets each; return their first offsets."""
         order = np.argsort(partition.astype(np.int32), kind="stable")
         mine, sorted_taken = partition[order], taken[order]
         ahead = np.cumsum(sorted_taken) - sorted_taken
@@ -183,9 +183,9 @@ class Mirror:
 
 
 def _pieces(chunk: Chunk, seeded: list[Seeded]) -> tuple[Longs, Longs, Longs, Longs]:
-    """Cut rows at their anomalies; move and repeat what the mirror moves and repeats.
+    """Cut rows at their anomalies; reorder and duplicate pieces as the mirror does.
 
-    Gives for each piece its row in the chunk, its seqs and its finding (0: none).
+    Returns for each piece its row in the chunk, its seqs and its finding (0: no finding).
     """
     row = np.arange(len(chunk.slot))
     lo, hi = chunk.seq_lo, chunk.seq_hi
@@ -195,8 +195,8 @@ def _pieces(chunk: Chunk, seeded: list[Seeded]) -> tuple[Longs, Longs, Longs, Lo
         bits = [np.full(len(each.row), int(each.finding)) for each in cuts]
         cut = np.concatenate([each.row for each in cuts])
         row = np.concatenate([row, cut, cut])
-        behind = np.concatenate([each.seq_hi for each in cuts])
-        lo = np.concatenate([lo, *(each.seq_lo for each in cuts), behind])
+        rest_lo = np.concatenate([each.seq_hi for each in cuts])
+        lo = np.concatenate([lo, *(each.seq_lo for each in cuts), rest_lo])
         kind = np.concatenate([kind, *bits, np.zeros(len(cut), dtype=np.int64)])
         longest = int((chunk.seq_hi - chunk.seq_lo).max())
         order = np.argsort(row * longest + lo - chunk.seq_lo[row])

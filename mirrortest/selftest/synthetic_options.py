@@ -30,11 +30,11 @@ KINDS = (
 """The anomalies that can be seeded; each message gets at most one."""
 
 RUN_LENGTH = 100
-"""Messages of a row. Three producers that sent 240,000 messages through MirrorMaker 2 as fast as
-they could gave 2,138 rows."""
+"""Messages of a row on average. Three producers that sent 240,000 messages through MirrorMaker 2 as
+fast as they could gave 2,138 rows."""
 
 HOT_ROWS = 9
-"""`--skew`: rows of the hot stream for each row of all others, which is 90 %."""
+"""`--skew`: rows of the hot stream for each row of the others: 90 % of all rows."""
 
 
 _MOST_STREAMS = 100_000
@@ -50,10 +50,10 @@ def _parse_local(text: str, *, option: str) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class SynthOptions:
-    """One run to be written, and the options of `mirrortest synth`; `anomalies` are by finding.
+    """A run to write, and the options of `mirrortest synth`; `anomalies` are counts by finding.
 
     Raises:
-        UsageError: an option that contradicts another, or a run that is impossible.
+        UsageError: an option contradicts another, or the run is impossible.
     """
 
     log_dir: Path = option(
@@ -127,7 +127,7 @@ class SynthOptions:
 
 
 def spread(total: int, lost: int | None) -> dict[Finding, int]:
-    """Spread `total` over all kinds, the first ones getting the rest; `lost` replaces its share."""
+    """Spread `total` over all kinds, the remainder over the first; `lost` replaces that share."""
     each, rest = divmod(total, len(KINDS))
     counts = {kind: each + (place < rest) for place, kind in enumerate(KINDS)}
     if lost is not None:

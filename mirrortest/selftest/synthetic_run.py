@@ -1,8 +1,8 @@
 """A synthetic run: which messages are sent when and where, as arrays.
 
-Any part of the run is computed without the parts before it. Time goes in rounds. In each round
-every slot writes one row: a run of messages of one stream. The slots of a partition follow one
-another, so that its producers' rows interleave, and partitions follow one another, as in a fetch.
+Any part of the run is computed without the parts before it. The run consists of rounds. In each
+round, every slot writes one row: a run of messages of one stream. The slots of a partition follow
+one another, which interleaves its producers' rows. Partitions follow one another, as in a fetch.
 The lengths of rows are random in even rounds and mirrored in odd ones: after two rounds every slot
 has written as much as with rows of equal length.
 """
@@ -33,7 +33,7 @@ SECOND = 1_000_000_000
 BEGAN = 1_767_225_601 * SECOND
 """The first intended time of every synthetic run: deterministic."""
 RANDOM_LENGTHS, RANDOM_FINDINGS, RANDOM_ACKS, RANDOM_ARRIVALS, RANDOM_IDS = 1, 2, 3, 4, 5
-"""With the run's seed, the seeds of what is drawn independently."""
+"""Together with the run's seed, the seeds of independent draws."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Chunk:
 
     Attributes:
         phase: the incarnation, counted from 0; `last`: whether it ends with this chunk.
-        slot: of each row, as `SyntheticRun` numbers them; `offset` is its first source offset.
+        slot: the slot of each row, as in `SyntheticRun`; `offset`: its first source offset.
         before: messages of the run before the chunk; `after`: up to its end.
     """
 
@@ -61,9 +61,9 @@ class SyntheticRun:
     """The run's slots and the rounds in which they write.
 
     Attributes:
-        stream, partition, producer: of each slot; `partition` counts over all topics, `stream`
-            over all streams of an incarnation.
-        lane: of each stream, and `home`, its first slot.
+        stream, partition, producer: those of each slot; `partition` is numbered over all topics,
+            `stream` over all streams of an incarnation.
+        lane: the lane of each stream; `home`: its first slot.
         counts: messages of each stream, by phase (phase, stream).
     """
 
@@ -72,7 +72,7 @@ class SyntheticRun:
         self.partitions = len(options.topics) * options.lanes
         partition = np.repeat(np.arange(self.partitions), options.producers)
         producer = np.tile(np.arange(options.producers), self.partitions)
-        # Not the same producer first in every partition.
+        # The producer that comes first differs between partitions.
         producer = (producer + partition) % options.producers
         stream = partition * options.producers + producer
         if options.skew:
@@ -88,7 +88,7 @@ class SyntheticRun:
         self.home = np.unique(stream, return_index=True)[1]
         lanes = np.array(lane_numbers(options.lanes), dtype=np.int64)
         self.lane = lanes[np.arange(options.streams) // options.producers % options.lanes]
-        # A hot stream's rows would continue each other: a transaction's marker parts them.
+        # Rows of the hot stream would continue each other: a transaction marker separates them.
         self.gap = ((self.stream == 0) & options.skew).astype(np.int64)
         self._first = np.searchsorted(self.partition, np.arange(self.partitions + 1))
         self._hot = np.flatnonzero(self.gap)
@@ -96,7 +96,7 @@ class SyntheticRun:
         self.counts = np.stack(
             [np.bincount(stream, quota, options.streams).astype(np.int64) for quota in self._quotas]
         )
-        # Each loss cuts a row in two; a chunk must fit memory all the same.
+        # Each loss cuts a row in two; a chunk must still fit into memory.
         cuts = options.count(Finding.LOST) // options.lost_run * options.run_length
         pieces = 1 + 2 * cuts // options.messages
         self.rounds = max(2, CHUNK_ROWS // (self.slots * pieces) // 2 * 2)
@@ -113,9 +113,9 @@ class SyntheticRun:
         return self.began_ns(phase) + int(last.max()) + SECOND
 
     def intended(self, phase: int, stream: Longs, seq: Longs) -> Longs:
-        """The intended times of messages: those of a batch have the same."""
+        """The intended times of messages; messages of a batch share one."""
         batch = self.options.batch
-        # A few microseconds apart, as no two producers' schedules are the same.
+        # Streams are about 1 us apart: no two producers' schedules are the same.
         start = self.began_ns(phase) + stream * 1_021
         times: Longs = start + (seq - seq % batch) * self.step_ns[phase][stream]
         return times
@@ -123,7 +123,7 @@ class SyntheticRun:
     def chunks(
         self, *, phase: int | None = None, slots: NDArray[np.bool_] | None = None
     ) -> Iterator[Chunk]:
-        """The run, or one incarnation of it; `slots` leaves out the rows of all others."""
+        """The run, or one incarnation of it; with `slots`, only the rows of these slots."""
         number = before = 0
         for now in range(self.options.incarnations):
             rounds = -(-int(self._quotas[now].max()) // self.options.run_length)

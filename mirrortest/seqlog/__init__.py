@@ -1,5 +1,5 @@
-"""Sequence logs: what each side wrote down, row by row, durable before anything relies on it.
+"""Sequence logs: the rows that each process writes, durable before anything relies on them.
 
-`writer.SequenceLog` writes (with the constructors of `rows`), `files` finds and reads,
-`session_directory.salvage` finishes what a killed process left in a spool.
+`writer.SequenceLog` writes rows, which `rows` constructs. `files` finds and reads logs.
+`session_directory.salvage` finishes the log files that a killed process left in a spool.
 """

@@ -1,8 +1,8 @@
-"""Rows as Arrow record batches of the columns of `schema.ROWS`, and intervals as messages.
+"""Rows as Arrow record batches of the columns of `schema.ROWS`; intervals split into messages.
 
 In detail `messages` a log has one row per message. `explode` splits intervals into such rows: each
-keeps the interval's first and last times, as its own are unknown. `exact` splits an interval whose
-messages' own times are known.
+keeps the interval's first and last times, as its own time is unknown. `exact` splits an interval
+whose messages' own times are known.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _EXPLODED = pa.array([Kind.SENT.value, Kind.SEEN.value])
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """`count` rows of one kind by columns: an array each, or a scalar for all rows.
+    """`count` rows of one kind; each column is an array, or a scalar for all rows.
 
-    Names are those of `schema.ROWS`; columns not given are null. Arrays are not
-    copied: they must not change until they are synced.
+    Names are those of `schema.ROWS`; columns not given are null. Arrays are not copied: they must
+    not change until they are synced.
     """
 
     kind: Kind
@@ -54,7 +54,7 @@ class Columns:
 
 
 def batch_with(schema: pa.Schema, count: int, values: Mapping[str, Any]) -> pa.RecordBatch:
-    """So many rows: a column is an array, a list, one value for all, or, where not given, null."""
+    """A batch of `count` rows; a column is an array, a list, one value for all, or else null."""
     columns = []
     for field in schema:
         value = values.get(field.name)
@@ -111,7 +111,7 @@ def exact(
 
 
 def length(row: Row) -> int | None:
-    """How many seqs a row has, or else offsets; None: neither."""
+    """How many seqs a row has, or else how many offsets; None: it has neither."""
     lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
     return None if lo is None or hi is None else hi - lo
 
@@ -120,7 +120,7 @@ def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Split `sent` and `seen` intervals into one row per message; other rows stay, all in order.
 
     `negative` and the latency histogram are totals: the first message's row has them, the others
-    have null. Raises ValueError where a row has not as many seqs as offsets.
+    have null. Raises ValueError if a row's numbers of seqs and offsets differ.
     """
     seqs, offsets = _lengths(batch, "seq"), _lengths(batch, "offset")
     messages = pc.is_in(batch["kind"], _EXPLODED).to_numpy(zero_copy_only=False)
@@ -146,19 +146,19 @@ def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def positions(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each element of groups of these sizes, its group's number and its position there."""
+    """For groups of these sizes: each element's group number, and its position in the group."""
     group = np.repeat(np.arange(len(counts)), counts)
     return group, np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
-    """Length of each row's interval, -1 where there is none."""
+    """Length of each row's interval, -1 without one."""
     difference = pc.subtract(batch[f"{name}_hi"], batch[f"{name}_lo"])
     return filled(difference, -1)
 
 
 def filled(values: pa.Array | pa.ChunkedArray, null: int) -> NDArray[Any]:
-    """A column of integers, `null` for null."""
+    """A column of integers as an array, with `null` in place of nulls."""
     if values.null_count:
         values = pc.fill_null(values, null)
     found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
@@ -168,7 +168,7 @@ def filled(values: pa.Array | pa.ChunkedArray, null: int) -> NDArray[Any]:
 def conform(
     batch: pa.RecordBatch, columns: Sequence[str] | None = None, *, coded: bool = False
 ) -> pa.RecordBatch:
-    """Another version's rows of a log with these columns; see `conformed`.
+    """Convert a log's rows, also another version's, to these columns; see `conformed`.
 
     `coded`: dictionary-encoded texts stay encoded.
     """
@@ -185,7 +185,7 @@ def _is_coded(field: pa.Field) -> bool:
 
 
 def conformed(rows: Any, schema: pa.Schema) -> Any:
-    """A batch or table with these columns: unknown ones are dropped, missing ones are null."""
+    """Convert a batch or table to these columns: drop others, and fill missing ones with null."""
     present = set(rows.schema.names)
     columns = [
         rows[each.name].cast(each.type)

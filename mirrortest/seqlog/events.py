@@ -1,9 +1,9 @@
-"""Faults of the clusters during a run: ``LOGDIR/run=R/events.jsonl``, a JSON line each.
+"""Faults of the clusters during a run: ``LOGDIR/run=R/events.jsonl``, one JSON line each.
 
 ``{"time_ns": 1795242632417333643, "what": "kill", "part": "mirror"}``: `time_ns` is ns since the
-epoch; `what` is a verb of the lab's faults, or any text; `part` is what it was done to; `detail`
-has a fault's measure, or names the only fault of a link that is healed. Any script that injects
-faults may append a line. The report marks it on its time lines.
+epoch; `what` is a verb of the lab's faults, or any text; `part` is what the fault affects; `detail`
+is a fault's measure, or names the only fault of a link that `heal` ends. Any script that injects
+faults can append a line. The report marks it on its timelines.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 EVENTS_FILE = "events.jsonl"
 
-_GOES_ON = frozenset({"ready", "continue"})
+_RESUMED = frozenset({"ready", "continue"})
 LINK_FAULTS = frozenset({"delay", "rate", "cut", "reset"})
 UP_AFTER = {
-    **dict.fromkeys(("kill", "terminate", "remove", "stop", "restart"), _GOES_ON),
+    **dict.fromkeys(("kill", "terminate", "remove", "stop", "restart"), _RESUMED),
     "pause": frozenset({"ready", "unpause", "resume"}),
     "disconnect": frozenset({"ready", "connect"}),
     **dict.fromkeys(LINK_FAULTS, frozenset({"heal"})),
 }
-"""After one of these a part is down, or a link is bad, until one of its values.
+"""By fault, the events that end it. Until then a part is down, or a link is impaired.
 
 A part is `ready` some time after its `start`.
 """
@@ -39,7 +39,7 @@ _YEAR_2262 = (1 << 63) - 1
 
 
 class Event(DocumentPart):
-    """A fault, and when: ns since the epoch."""
+    """A fault or its end, and its time in ns since the epoch."""
 
     time_ns: int = Field(ge=0, le=_YEAR_2262)
     what: str
@@ -51,7 +51,7 @@ class Event(DocumentPart):
         return f"{self.part}: {what}" if self.part else what
 
     def line(self) -> str:
-        """As it is written, without what is empty."""
+        """The event as a line of the file, without empty fields."""
         return self.model_dump_json(exclude_defaults=True)
 
     def ends(self, fault: Event) -> bool:
@@ -78,7 +78,7 @@ class EventLog:
     def note(
         self, what: str, part: str = "", *, detail: str = "", time_ns: int | None = None
     ) -> Event:
-        """Append an event, by default of now; raises SequenceLogError."""
+        """Append an event, by default with the current time; raises SequenceLogError."""
         now_ns = time.time_ns() if time_ns is None else time_ns
         event = Event(time_ns=now_ns, what=what, part=part, detail=detail)
         files = self.place.filesystem
@@ -90,7 +90,7 @@ class EventLog:
 
 
 class Events:
-    """Events in the order of their times; `damage` names lines that are no event."""
+    """Events in the order of their times; `damage` names lines that are not events."""
 
     def __init__(self, events: list[Event], damage: list[str]) -> None:
         self.events = sorted(events, key=lambda event: event.time_ns)
@@ -98,7 +98,7 @@ class Events:
 
     @classmethod
     def read(cls, place: Location) -> Self:
-        """Read a file; one that does not exist has no events. Raises SequenceLogError."""
+        """Read a file; a missing file has no events. Raises SequenceLogError."""
         with place.checked("read"):
             try:
                 lines = place.read().splitlines()

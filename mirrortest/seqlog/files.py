@@ -1,6 +1,6 @@
-"""Finding the sessions of a run and reading their files, damaged ones included.
+"""Finds the sessions of a run and reads their files, also damaged ones.
 
-All that is missing is reported as `Damage`: listed files that do not exist, gaps in the numbers,
+Everything missing is reported as `Damage`: listed files that do not exist, gaps in file numbers,
 torn journals, short and changed files. A Spark executor can read a file by its URI and digest.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.parquet import Marked
 
 _BYTES_PER_ROW = 100
-"""What a row of a journal takes, about; only their rows are not noted."""
+"""The approximate size of a journal's row. session.json has no row counts of journals."""
 _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 
 
@@ -41,7 +41,7 @@ _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 class LogFile:
     """One file of a session.
 
-    `rows` is how many it must contain, None: unknown; `digest` is that of its bytes, None for
+    `rows` is how many it must contain; None: unknown. `digest` is of its bytes; it is None for
     journals, whose frames have checksums, and for files of older versions.
     """
 
@@ -57,13 +57,13 @@ class LogFile:
 
     @property
     def estimated_rows(self) -> int:
-        """How many it has, about."""
+        """How many rows it has; for journals, an estimate."""
         return self.size // _BYTES_PER_ROW if self.rows is None else self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """A session, its files in order, and what is missing before any of them is read."""
+    """A session, its files in order, and the damage found without reading them."""
 
     session: Session
     location: Location
@@ -74,8 +74,8 @@ class SessionFiles:
 def find_sessions(where: Location | Path | str, run: str | None = None) -> list[SessionFiles]:
     """The sessions below LOGDIR, of one run or of all, in the order of their paths.
 
-    Raises SequenceLogError where the place cannot be listed, a session.json cannot be read, or a
-    directory with log files has none.
+    Raises SequenceLogError if LOGDIR cannot be listed, a session.json cannot be read, or a
+    directory with log files has no session.json.
     """
     root = Location.parse(where)
     top = root if run is None else root.child(f"run={run}")
@@ -109,7 +109,7 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
 
 
 def _vanished(directory: Location) -> bool:
-    """Whether the session has ended and removed its directory, as it does in a spool."""
+    """Whether the session has ended and removed its directory, which was in a spool."""
     try:
         infos = directory.filesystem.get_file_info(
             fs.FileSelector(directory.path, allow_not_found=True)
@@ -121,7 +121,7 @@ def _vanished(directory: Location) -> bool:
 
 
 def distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
-    """A session that several places have, once: with all that any of them has."""
+    """Merge copies of a session: each session once, with every file that any copy has."""
     copies: dict[tuple[Role, str, str], list[SessionFiles]] = {}
     for found in sessions:
         key = (found.session.role, found.session.name, found.session.session)
@@ -130,9 +130,9 @@ def distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
 
 
 def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
-    """One session of which several places have copies, as one: of each file the largest copy.
+    """Merge a session's copies from several directories; of each file take the largest copy.
 
-    That happens where a log is copied while it is written, or its last files are in a spool.
+    Copies differ if a log is copied while it is written, or if its last files are in a spool.
     """
     newest = max(copies, key=lambda each: (each.session.ended_ns or 0, len(each.session.files)))
     present: dict[str, tuple[Location, int]] = {}
@@ -143,7 +143,7 @@ def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
                 present[name] = (found.location, file.size)
     session = newest.session
     if any(name.endswith(JOURNAL) for name in present):
-        session = session.model_copy(update={"spooled": False})  # the spool is among them
+        session = session.model_copy(update={"spooled": False})  # the spool is one of the copies
     return _session_files(session, newest.location, present)
 
 
@@ -156,7 +156,7 @@ def read_session(directory: Location) -> Session:
 
 
 def last_incarnation(where: Location | Path | str, run: str, producer: str) -> int:
-    """The greatest incarnation in a producer's readable logs below a local LOGDIR, else 0."""
+    """The highest incarnation in a producer's readable logs below a local LOGDIR, else 0."""
     root = Location.parse(where)
     top = Path(root.path, f"run={run}", f"role={Role.PRODUCER.value}")
     last = 0
@@ -172,7 +172,7 @@ def last_incarnation(where: Location | Path | str, run: str, producer: str) -> i
 def _session_files(
     session: Session, at: Location, present: dict[str, tuple[Location, int]]
 ) -> SessionFiles:
-    """A session with these files, each in its directory and of its size."""
+    """The session with its files; `present` has each file's directory and size."""
     noted = {note.name: note for note in session.files}
     numbers = {int(name.partition(".")[0]) for name in (*present, *noted)}
     files, damage = [], list(session.damage)
@@ -180,8 +180,8 @@ def _session_files(
         finished, journal = file_name(number, PARQUET), file_name(number, JOURNAL)
         note = noted.get(finished)
         rows, digest = (None, None) if note is None else (note.rows, note.digest)
-        # Where both exist, a crash came between the rename and the journal's removal. The journal
-        # has checksums of its own, the other file has the session's note.
+        # Both exist after a crash between the rename and the journal's removal. The journal has its
+        # own checksums. The Parquet file can be checked only once session.json has its digest.
         name = finished if finished in present and (note or journal not in present) else journal
         if name not in present:
             what = "the file is missing"
@@ -203,11 +203,11 @@ def read_file(
     columns: Sequence[str] | None = None,
     marked: Marked | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a file's rows as batches of the schema's columns, or of those named, in that order.
+    """Yield a file's rows as batches of the schema's columns, or of `columns` in this order.
 
-    `marked` is that of `parquet.read_groups`, for files with a digest; one thread reads then. What
-    cannot be read is appended to `damage`. A journal that a running writer has just replaced by its
-    Parquet file is read from that.
+    `marked` is passed to `parquet.read_groups` for files with a digest, which one thread then
+    reads. What cannot be read is appended to `damage`. If a running writer has just replaced a
+    journal by its Parquet file, that file is read.
     """
     wanted = ROWS.names if columns is None else columns
     place = file.location
@@ -229,7 +229,7 @@ def read_file(
 
 
 def _finished(journal: LogFile) -> LogFile:
-    """The Parquet file that has replaced a listed journal, as session.json notes it by now."""
+    """The Parquet file that has replaced a listed journal, with its entry in session.json."""
     folder = journal.location.parent
     name = journal.location.path.rpartition("/")[2].removesuffix(JOURNAL) + PARQUET
     finished = replace(journal, location=folder.child(name))
@@ -248,12 +248,13 @@ def _read_parquet(
     marked: Marked | None,
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
-    # In one piece, as the digest needs all of it: such a file has some megabytes.
+    # Read in one piece, as the digest covers all of it: such a file has a few megabytes.
     data = place.buffer()
     if file.digest is not None and digest_of(memoryview(data)) != file.digest:
         damage.append(Damage(DamageKind.CHANGED, place.shown, CHANGED, file.rows))
         return
-    # An older version's file: each column is decoded and checked, the footer is not trusted.
+    # An older version's file has no digest: each column is decoded and validated, and the footer
+    # is not trusted.
     unproven = file.digest is None
     if unproven:
         marked = None
@@ -280,5 +281,5 @@ def _read_parquet(
 
 
 def _lost(rows: int) -> int | None:
-    """How many rows are lost; None: unknown, where their number seems right."""
+    """How many rows are lost; None (unknown) if their number seems right."""
     return rows if rows > 0 else None

@@ -1,8 +1,8 @@
-"""What a process did in each reporting interval: `intervals.parquet`, with its sequence log.
+"""A process's figures of each reporting interval: `intervals.parquet`, next to its sequence log.
 
-The columns are `model.load`'s; a row is an interval and a topic. While the session runs the rows
-are in a journal of the log's kind, each synced as it is written, so that a killed process leaves
-whole rows. Sums of its counts are the session's counts: the last interval ends with the session.
+A row covers one interval and one topic; the columns are `model.load`'s. While the session runs, the
+rows are in a journal like the log's. Each is synced when it is written, so a killed process leaves
+complete rows. The counts add up to the session's, as the last interval ends with the session.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCHEMA = schema_of(FIGURES, never_null={"started_ns", "ended_ns", "topic"})
 
 @dataclass
 class TopicLoad:
-    """A topic's figures so far: counts and latencies that only grow, and `levels` as of now."""
+    """A topic's figures: `counts` and `latency` only grow; `levels` are current values."""
 
     counts: Mapping[str, int] = field(default_factory=dict)
     latency: Histogram = field(default_factory=Histogram)
@@ -45,9 +45,9 @@ class TopicLoad:
 
 
 class Intervals:
-    """Makes the rows of each interval; `record` takes them, `seconds` long each.
+    """Passes the rows of each interval of `seconds` to `record`.
 
-    Times are monotonic ns; `wall` gives the wall's at such a time.
+    Times are monotonic ns; `wall` converts one to the wall clock's.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Intervals:
         return now_ns - self._began_ns >= self._length_ns
 
     def end(self, now_ns: int, topics: Mapping[str, TopicLoad]) -> None:
-        """End the interval: a row for each topic, and the next one begins."""
+        """End the interval: record a row for each topic, and begin the next interval."""
         cpu, memory, wall_ns = cpu_seconds(), resident_bytes(), self._wall(now_ns)
         rows = []
         for topic, now in sorted(topics.items()):
@@ -101,7 +101,7 @@ class Intervals:
 
 
 def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
-    """The rows of a session, those of a killed or running one from its journal.
+    """A session's intervals; those of a killed or running session are read from its journal.
 
     Without any the table is empty. What cannot be read is appended to `damage`.
     """
@@ -111,25 +111,25 @@ def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
 # -- as CSV ---------------------------------------------------------------------------------------
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
-_PLAIN = [
+_SCALARS = [
     figure.name
     for figure in FIGURES
     if figure.type not in LISTS and figure.name not in {"started_ns", "ended_ns"}
 ]
 CSV_COLUMNS = (
-    "name", "start", "end", *_PLAIN, "latency_avg_ms", "latency_max_ms",
+    "name", "start", "end", *_SCALARS, "latency_avg_ms", "latency_max_ms",
     *(f"latency_{name}_ms" for name in _QUANTILES),
 )  # fmt: skip
-"""Times are UTC; latencies are of the buckets, within 0.4 %."""
+"""Times are UTC; latencies come from histogram buckets, within 0.4 %."""
 
 
 def begin_csv(path: Path) -> None:
-    """Begin a CSV file anew, with its first line. Raises OSError."""
+    """Create or overwrite a CSV file with the header line. Raises OSError."""
     path.write_text(csv_line(CSV_COLUMNS))
 
 
 def csv_lines(name: str, batch: pa.RecordBatch) -> Iterator[str]:
-    """The rows of the process called `name`, a line each."""
+    """A CSV line for each row of the process called `name`."""
     for row in batch.to_pylist():
         buckets, counts = row["latency_bucket"] or (), row["latency_count"] or ()
         latency = Histogram.of(Sparse(row["negative"] or 0, buckets, counts))
@@ -143,7 +143,7 @@ def csv_lines(name: str, batch: pa.RecordBatch) -> Iterator[str]:
             (
                 name,
                 *(utc(row[at]) for at in ("started_ns", "ended_ns")),
-                *("" if row[each] is None else row[each] for each in _PLAIN),
+                *("" if row[each] is None else row[each] for each in _SCALARS),
                 *values,
             )
         )

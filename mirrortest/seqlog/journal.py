@@ -1,12 +1,12 @@
 """The journal: framed Arrow record batches in an append-only file, durable at each sync.
 
-A Parquet file cannot be read before its footer is written, so that a SIGKILL would lose an open
-one. A journal can be read up to its last complete frame at any time. A frame, little-endian::
+A Parquet file cannot be read before its footer is written, so a SIGKILL would lose an open one. A
+journal can be read up to its last complete frame at any time. A frame, little-endian::
 
     magic 4 | length u32 | rows before u64 | CRC32C u32 | payload (an Arrow IPC stream, LZ4)
 
-The CRC covers `length`, `rows before` and the payload. Each payload carries its own schema, so
-that a damaged frame makes no other unreadable; `rows before` gives the number of rows in a hole.
+The CRC covers `length`, `rows before` and the payload. Each payload carries its own schema, so a
+damaged frame makes no other unreadable. `rows before` shows how many rows a hole lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAGIC = b"MtJ\x01"
 _HEADER = struct.Struct("<4sIQI")
 _GUARDED = struct.Struct("<IQ")
 _SECTOR = 512
-_NOTHING = bytes(_SECTOR)
+_ZEROS = bytes(_SECTOR)
 FRAME_ROWS = 1 << 16
 """The most rows of a frame: it bounds a reader's memory."""
 
@@ -52,8 +52,8 @@ def frame(batch: pa.RecordBatch, rows_before: int) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as stream:
         stream.write_batch(batch)
     payload = sink.getvalue()
-    checked = crc32c(payload, crc32c(_GUARDED.pack(payload.size, rows_before)))
-    header = _HEADER.pack(MAGIC, payload.size, rows_before, checked)
+    checksum = crc32c(payload, crc32c(_GUARDED.pack(payload.size, rows_before)))
+    header = _HEADER.pack(MAGIC, payload.size, rows_before, checksum)
     return b"".join((header, payload))
 
 
@@ -105,18 +105,18 @@ class _Frame:
 def _frame_at(data: pa.Buffer, view: memoryview, at: int) -> _Frame | None:
     if len(view) - at < _HEADER.size:
         return None
-    magic, length, rows_before, checked = _HEADER.unpack_from(view, at)
+    magic, length, rows_before, checksum = _HEADER.unpack_from(view, at)
     start = at + _HEADER.size
     if magic != MAGIC or length > len(view) - start:
         return None
     payload = view[start : start + length]
-    if crc32c(payload, crc32c(_GUARDED.pack(length, rows_before))) != checked:
+    if crc32c(payload, crc32c(_GUARDED.pack(length, rows_before))) != checksum:
         return None
     return _Frame(rows_before, data.slice(start, length), start + length)
 
 
 def _next_frame(data: pa.Buffer, view: memoryview, at: int) -> tuple[int, _Frame | None]:
-    """The first complete frame at or after `at`, and where it starts; without one, the end."""
+    """Where the first complete frame at or after `at` starts, and the frame; else the end."""
     window = 1 << 20
     while at < len(view):
         piece = bytes(view[at : at + window])
@@ -132,30 +132,30 @@ def _next_frame(data: pa.Buffer, view: memoryview, at: int) -> tuple[int, _Frame
 
 
 def _torn(view: memoryview, at: int) -> bool:
-    """Whether the bytes from here to the end may be what a dying writer left.
+    """Whether an unfinished write can explain the bytes from `at` to the end.
 
-    A killed process leaves the beginning of a frame; a machine that lost its power may leave zeros
-    where the disk got nothing. A wrong frame of full length may have been synced, as may one of
-    which only the length is wrong: its checksum fits the bytes that are there.
+    A killed process leaves the beginning of a frame. A power failure may leave zeros where the disk
+    wrote nothing. An invalid frame of full length may have been synced, and so may one whose length
+    alone is wrong: its checksum fits the bytes that are present.
     """
     rest = view[at:]
     if len(rest) < _HEADER.size:
         return MAGIC.startswith(bytes(rest[: len(MAGIC)])) or not any(rest)
-    magic, length, rows_before, checked = _HEADER.unpack_from(rest)
-    there = len(rest) - _HEADER.size
-    if magic == MAGIC and length > there:
-        guarded = crc32c(_GUARDED.pack(there, rows_before))
-        return bool(crc32c(rest[_HEADER.size :], guarded) != checked)
+    magic, length, rows_before, checksum = _HEADER.unpack_from(rest)
+    present = len(rest) - _HEADER.size
+    if magic == MAGIC and length > present:
+        guarded = crc32c(_GUARDED.pack(present, rows_before))
+        return bool(crc32c(rest[_HEADER.size :], guarded) != checksum)
     first = -(-at // _SECTOR) * _SECTOR
     starts = range(first, len(view) - _SECTOR + 1, _SECTOR)
-    return not any(rest) or any(view[start : start + _SECTOR] == _NOTHING for start in starts)
+    return not any(rest) or any(view[start : start + _SECTOR] == _ZEROS for start in starts)
 
 
 def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a journal's bytes in order.
 
-    Bytes that are no frame are skipped up to the next complete frame and appended to `damage`,
-    where `where` names the journal. No content makes it raise.
+    Bytes that are not a frame are skipped up to the next complete frame and reported in `damage`,
+    with `where` as the journal's name. It does not raise, whatever the content.
     """
     view = memoryview(data)
     at = rows = 0

@@ -1,4 +1,4 @@
-"""Where logs are: a local path, or the URI of any file system of pyarrow."""
+"""Where logs are stored: a local path, or the URI of any file system of pyarrow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place on a pyarrow file system; `uri` is what `parse` reads again on another machine.
+    """A path on a pyarrow file system; another machine can `parse` its `uri`.
 
     A URI may carry credentials: print `shown`, which leaves them out.
     """
@@ -31,14 +31,14 @@ class Location:
 
     @classmethod
     def parse(cls, text: str | Path | Location) -> Location:
-        """Read a path or URI (``s3://bucket/logs``). Raises UsageError where none serves it."""
+        """Parse a path or URI (``s3://bucket/logs``). Raises UsageError if no file system fits."""
         if isinstance(text, Location):
             return text
         if isinstance(text, Path) or "://" not in text:
             path = str(Path(text).expanduser().absolute())
             return cls(fs.LocalFileSystem(), path, path)
         if text.startswith(("s3a://", "s3n://")):
-            text = f"s3{text[3:]}"  # Hadoop's names for it
+            text = f"s3{text[3:]}"  # Hadoop's names for s3
         try:
             filesystem, path = fs.FileSystem.from_uri(text)
         except (pa.ArrowException, OSError, ValueError):
@@ -56,18 +56,18 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """The place for people: no credentials, no query."""
+        """The location as text for users, without credentials and query."""
         return uri_without_secrets(self.uri) or self.path
 
     def child(self, *names: str) -> Location:
-        """The place below this one; a URI's query stays at its end."""
+        """The location below this one; a URI keeps its query at the end."""
         base, mark, query = self.uri.partition("?") if "://" in self.uri else (self.uri, "", "")
         tail = "/".join(names)
         uri = f"{base.rstrip('/')}/{tail}{mark}{query}" if self.uri else ""
         return Location(self.filesystem, f"{self.path.rstrip('/')}/{tail}", uri)
 
     def below(self, path: str) -> Location:
-        """The place with this path of the file system, which is this one's or begins with it."""
+        """The location of `path`, which is this location's path or is below it."""
         inner = path[len(self.path.rstrip("/")) :].strip("/")
         return self.child(inner) if inner else self
 
@@ -77,12 +77,12 @@ class Location:
             return file.read_buffer()
 
     def read(self) -> bytes:
-        """As `buffer`, for small files."""
+        """The file's bytes as `bytes`, for small files. Raises as `buffer` does."""
         return bytes(self.buffer().to_pybytes())
 
     @contextmanager
     def checked(self, done: str) -> Iterator[None]:
-        """What the file system raises becomes a SequenceLogError: it cannot be `done` (read)."""
+        """Turn the file system's errors into a SequenceLogError: it cannot be `done` (read)."""
         try:
             yield
         except (pa.ArrowException, OSError) as error:
@@ -90,7 +90,7 @@ class Location:
 
     @property
     def parent(self) -> Location:
-        """The place above this one."""
+        """The location above this one."""
         base, mark, query = self.uri.partition("?") if "://" in self.uri else (self.uri, "", "")
         uri = f"{base.rstrip('/').rpartition('/')[0]}{mark}{query}" if self.uri else ""
         return Location(self.filesystem, self.path.rstrip("/").rpartition("/")[0], uri)

@@ -1,9 +1,9 @@
-"""What `mirrortest observe` writes: ``DIR/NAME-SESSION/{observation.json, host.parquet, ...}``.
+"""The files of `mirrortest observe`: ``DIR/NAME-SESSION/{observation.json, host.parquet, ...}``.
 
-A table of `model.observed` is a file, which is a journal while the observation lasts. Rows get
-there every five seconds, and are not synced, so that observing costs little CPU and adds little to
-a disk's load: a killed process loses five seconds at most. An observation that was killed is
-finished by the next one into the same DIR.
+Each table of `model.observed` is a file, and a journal while the observation runs. Rows are
+appended every five seconds and not synced, to add little to the CPU's and the disk's load: a killed
+process loses five seconds at most. The next observation into the same DIR finishes one that was
+killed.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ SCHEMAS = {
     for table in TABLES
 }
 _HEADS = {"started_ns": "start", "ended_ns": "end"}
-"""Times are texts in CSV files, and called so."""
+"""The names of the time columns in CSV files, where times are text."""
 
 Row = dict[str, Any]
 
 
 class Drift(DocumentPart):
-    """What changed of the machine, and when that was noticed: ns since the epoch."""
+    """A change of the machine, and when it was noticed, in ns since the epoch."""
 
     time_ns: int
     what: str
-    """Its place in the profile, such as ``settings.vm/swappiness``."""
+    """Its place in the profile, for example ``settings.vm/swappiness``."""
     before: str
     after: str
 
@@ -68,7 +68,7 @@ class Drift(DocumentPart):
 
 
 class Observation(DocumentPart):
-    """One observation: where, when, and what there is of it; times in ns since the epoch."""
+    """One observation: where and when it ran, and its tables; times in ns since the epoch."""
 
     version: str = __version__
     session: str
@@ -76,7 +76,7 @@ class Observation(DocumentPart):
     run: str | None = None
     started_ns: int
     ended_ns: int | None = None
-    """None while it lasts, and after it was killed."""
+    """None while it runs, and if it was killed."""
     interval_seconds: float
     left_out: dict[str, str] = Field(default_factory=dict)
     """What could not be observed, and why."""
@@ -90,7 +90,7 @@ class Observation(DocumentPart):
 
 
 class Recording:
-    """The files of an observation that goes on. All methods block and raise SequenceLogError."""
+    """The files of a running observation. All methods block and raise SequenceLogError."""
 
     def __init__(
         self,
@@ -118,20 +118,20 @@ class Recording:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Release the directory; what `finish` did not finish, the next observation does."""
+        """Release the directory; the next observation finishes the journals left in it."""
         for journal in self._journals.values():
             journal.close()
         os.close(self._lock)
 
     def write(self, table: Observed, rows: Sequence[Row]) -> None:
-        """Take rows of one table; they are in its file some seconds later."""
+        """Add rows of one table, and flush if the last flush was five seconds ago."""
         if rows:
             self._pending.setdefault(table, []).extend(rows)
         if self._monotonic() - self._flushed >= _FLUSH_SECONDS:
             self.flush()
 
     def flush(self) -> None:
-        """Append the rows to their files; a killed process keeps them from then on."""
+        """Append the pending rows to their files, where they survive a kill of the process."""
         self._flushed = self._monotonic()
         try:
             for table, rows in self._pending.items():
@@ -154,7 +154,7 @@ class Recording:
                 file.writelines(_csv_of(table, row) for row in rows)
 
     def write_profile(self, profile: Mapping[str, object]) -> None:
-        """Write what the machine is, and its configurations."""
+        """Write the machine's profile, with its configurations."""
         try:
             replace(self.path / PROFILE_FILE, (json.dumps(profile, indent=1) + "\n").encode())
         except OSError as error:
@@ -163,9 +163,9 @@ class Recording:
     def finish(
         self, ended_ns: int, *, left_out: Mapping[str, str], drift: Sequence[Drift] = ()
     ) -> None:
-        """Turn the journals into Parquet files, and note how the observation ended.
+        """Turn the journals into Parquet files, and record how the observation ended.
 
-        What the disk lost of them is logged.
+        A warning is logged for each part of them that the disk lost.
         """
         self.flush()
         ended = self.observation.model_copy(
@@ -181,10 +181,10 @@ class Recording:
 
 
 def finish_killed(base: Path) -> tuple[list[Path], list[str]]:
-    """Finish the observations below a directory whose process was killed.
+    """Finish the observations in a directory whose process was killed.
 
-    Returns their directories, and what is wrong with them, or with those that cannot be finished.
-    The journals of tables that this version does not have stay for the one that has them.
+    Returns their directories, and the problems with them or with those that cannot be finished.
+    Journals of tables that this version lacks stay for a version that has them.
     """
     finished: list[Path] = []
     wrong: list[str] = []
@@ -211,9 +211,9 @@ def finish_killed(base: Path) -> tuple[list[Path], list[str]]:
 
 
 def _sealed(path: Path, observation: Observation, lost: list[str]) -> Observation:
-    """Its journals as Parquet files, which the returned observation notes, as does its file.
+    """Turn its journals into Parquet files; list them in its file and the returned observation.
 
-    What is missing in them is appended to `lost`.
+    What the journals lost is appended to `lost`.
     """
     tables = dict(observation.tables)
     damage: list[Damage] = []
@@ -222,7 +222,7 @@ def _sealed(path: Path, observation: Observation, lost: list[str]) -> Observatio
     for journal in sealed:
         _, tables[journal.stem] = seal(journal, damage, SCHEMAS[journal.stem])
     noted = observation.model_copy(update={"tables": tables})
-    # Before the journals go: what a note names is there, and what is there is noted.
+    # Before the journals are removed: every listed table exists, and every table is listed.
     _write_note(path, noted)
     for journal in sealed:
         journal.unlink()

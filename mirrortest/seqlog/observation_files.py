@@ -1,4 +1,4 @@
-"""Observations found and read, whoever wrote them; those that last yet, too."""
+"""Finds and reads observations, from any machine, finished or still running."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ObservationFiles:
     location: Location
 
     def read(self, table: Observed, damage: list[Damage]) -> pa.Table:
-        """The rows of a table, none where it has none; what is unreadable goes to `damage`."""
+        """The rows of a table, possibly none. What cannot be read is appended to `damage`."""
         note = self.observation.tables.get(table.name)
         return read_table(self.location, table.name, note, SCHEMAS[table.name], damage)
 
 
 def find_observations(base: Location, wrong: list[str]) -> list[ObservationFiles]:
-    """The observations in a directory, or the one that it is; none where there is no directory.
+    """The observations in a directory, or the one whose directory it is; none if it is missing.
 
     What cannot be read is appended to `wrong`.
     """

@@ -1,4 +1,4 @@
-"""Where a process keeps its sequence log, in which detail, and which side it is."""
+"""Options of a sequence log: its location, its detail, and the role of its process."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrortest.config.option import option
 
 
 class Role(StrEnum):
-    """Which side wrote a log."""
+    """The role of the process that wrote a log."""
 
     PRODUCER = "producer"
     CONSUMER = "consumer"
@@ -26,7 +26,7 @@ class Detail(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class LogPlace:
-    """`log_spool` is a local directory for unfinished logs while `log_dir` is not local."""
+    """Where logs are stored; `log_spool` is for unfinished logs if `log_dir` is not local."""
 
     log_dir: str = option(
         "mirrortest-logs", "Sequence logs and the summary: a directory or a URI.", env=True
@@ -40,7 +40,7 @@ class LogPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(LogPlace):
-    """Where, and in which detail."""
+    """Where logs are stored, and in which detail."""
 
     reporting_interval: float = 5.0
     """Seconds from one row of figures to the next."""

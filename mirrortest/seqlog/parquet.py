@@ -1,9 +1,9 @@
 """A log's rows as a Parquet file: how columns are written, and which need not be decoded.
 
-In most row groups most columns have one value, or follow from another column. The footer proves it:
-by each column's least and greatest value and its nulls, and by a note of ours. The note lists the
+In most row groups most columns have one value, or follow from another column. The footer proves it
+by each column's minimum, maximum and null count, and by a note of ours. The note lists the
 intervals of length one, the times that no message lacks, and the sums of all latencies. A reader
-that asks for `Marked` columns gets them from there.
+that asks for `Marked` columns gets them from the footer.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
 
 GROUP_ROWS = 1 << 17
 GROUP_BYTES = 2 << 20
-"""Rows of a row group, and bytes of their latencies: they bound the memory of writing and of
-reading."""
+"""The most rows of a row group, and bytes of its latencies: they bound the memory of writing and
+of reading."""
 
 _VERSION = {"mirrortest.schema_version": str(SCHEMA_VERSION)}
 _NOTE = "mirrortest.groups"
-"""The footer's key of our note."""
+"""The key of our note in the footer."""
 _TOTALS = b"mirrortest.totals"
 _ENDS = {"seq_hi": "seq_lo", "offset_hi": "offset_lo"}
 _SINGLE = b"mirrortest.single"
 _WORTH = 8
-"""How many list elements a noted element must replace at least."""
+"""The fewest list elements that an element of the note must replace."""
 _TOTAL_LIST = TypeAdapter(list[Total])
 
 _LISTS = [field.name for field in ROWS if pa.types.is_list(field.type)]
 _TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
-# Rows have numbers of their own; the steps between them repeat.
+# Each row has numbers of its own, but the steps between rows repeat.
 _TIMES = [f"{what}_{end}" for what in ("intended", "sent", "arrived") for end in ("first", "last")]
 _WITH_TIMES = (Kind.SENT.value, Kind.SEEN.value, Kind.UNREAD.value)
-"""Kinds of rows of which times, and missing times, matter."""
+"""Kinds of rows whose times, and missing times, matter."""
 _STEPS = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", *_TIMES)
 _DELTAS = dict.fromkeys(_STEPS, "DELTA_BINARY_PACKED")
-# The other columns have few values in many rows.
+# The other columns have few distinct values.
 _DICTIONARIES = [
     f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
     for field in ROWS
@@ -61,19 +61,19 @@ class _Note(BaseModel):
     """Facts of a file's row groups beyond Parquet's own statistics."""
 
     one_long: dict[str, list[int]] = Field(default_factory=dict)
-    """For columns of `_ENDS`, the numbers of the groups in which it is in all rows one past its
-    beginning, or null like it."""
+    """For columns of `_ENDS`, the numbers of the groups in which each row's end is its beginning
+    plus one, or both are null."""
     dated: dict[str, list[int]] = Field(default_factory=dict)
-    """For columns of times, the numbers of the groups in which rows lack it, but none of those
-    `_WITH_TIMES`. (`timed` of earlier versions ignored unread rows.)"""
+    """For columns of times, the numbers of the groups in which it is null in some rows, but not in
+    those `_WITH_TIMES`. (`timed` of earlier versions ignored unread rows.)"""
     totals: list[list[Total] | None] = Field(default_factory=list)
-    """The sums of each group's latencies; None where they are invalid, or hardly shorter."""
+    """The sums of each group's latencies; None if they are invalid, or hardly shorter."""
     bounds: list[int] = Field(default_factory=list)
-    """Where each group ends in the file: a program that rewrites the rows may copy the note."""
+    """Where each group ends in the file, as a program that rewrites rows may copy the note."""
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData) -> _Note:
-        """A footer's note; empty where it cannot be read or is another file's."""
+        """A footer's note; empty if it cannot be read or is another file's."""
         try:
             note = cls.model_validate_json((metadata.metadata or {}).get(_NOTE.encode(), b"{}"))
         except ValueError:
@@ -86,11 +86,11 @@ class Marked:
     """What a reader takes from the footer. Columns of one value are marked (`is_single`).
 
     Attributes:
-        instead: columns that matter only where those before them are null; they come as null where
-            these have no nulls.
-        alike: by column of times a rising function. Only its result matters, and only in rows
-            `_WITH_TIMES`: where that is one value, so is the column.
-        totals: where the sums of latencies are noted (`noted_totals`), their columns come as null.
+        instead: columns of which each matters only in rows where those before it are null. If one
+            has no nulls, those after it come as null.
+        alike: by column of times, a non-decreasing function. Only its result matters, and only in
+            rows `_WITH_TIMES`: if that is one value, the column comes as one value.
+        totals: if the sums of latencies are noted (`noted_totals`), their columns come as null.
     """
 
     instead: Sequence[str] = ()
@@ -101,7 +101,7 @@ class Marked:
 def write_parquet(
     batches: Iterable[pa.RecordBatch], sink: IO[bytes] | DigestingFile | pa.NativeFile
 ) -> int:
-    """Write a Parquet file to an open file; returns its rows."""
+    """Write rows as Parquet to an open file; return their number."""
     rows, note = 0, _Note()
     with pq.ParquetWriter(
         sink,
@@ -125,13 +125,13 @@ def write_parquet(
                     note.dated.setdefault(name, []).append(number)
             note.totals.append(_sums(group))
             note.bounds.append(sink.tell())
-            del group  # before the next one is put together
+            del group  # free it before the next one is built
         writer.add_key_value_metadata({_NOTE: note.model_dump_json()})
     return rows
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of one row group at a time; the caller must drop them before the next."""
+    """One row group at a time; to save memory, the caller must drop it before the next."""
     pending: list[pa.RecordBatch] = []
     count, room = 0, GROUP_BYTES
     for batch in map(conform, batches):
@@ -143,26 +143,26 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             pending.append(piece)
             count, room = count + piece.num_rows, room - _latencies(piece)
             if count == GROUP_ROWS or room < each:
-                yield _together(pending)
+                yield _combined(pending)
                 count, room = 0, GROUP_BYTES
     if pending:
-        yield _together(pending)
+        yield _combined(pending)
 
 
 def _latencies(batch: pa.RecordBatch) -> int:
-    """Bytes of the columns that are lists."""
+    """Bytes of the list columns."""
     return sum(batch[name].nbytes for name in _LISTS)
 
 
-def _together(pending: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The batches as one; it empties the list."""
+def _combined(pending: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Combine the batches into one, and empty the list."""
     (batch,) = pa.Table.from_batches(pending).combine_chunks().to_batches()
     pending.clear()
     return batch
 
 
 def _dated(kind: pa.Array, times: pa.Array) -> bool:
-    """Whether rows lack the time, but none of those `_WITH_TIMES`."""
+    """Whether the time is null in some rows, but not in those `_WITH_TIMES`."""
     if not 0 < times.null_count < len(times):
         return False
     lacking = set(kind.filter(pc.is_null(times)).unique().to_pylist())
@@ -193,27 +193,27 @@ def _bounds(metadata: pq.FileMetaData) -> list[int]:
 def is_single(field: pa.Field) -> bool:
     """Whether a column that was read as `Marked` has one value in all its rows.
 
-    Where times are `alike`, it is any of them.
+    For times that are `alike`, it is any time with their result.
     """
     return field.metadata is not None and _SINGLE in field.metadata
 
 
 def noted_totals(rows: pa.RecordBatch) -> list[Total] | None:
-    """The sums of a batch's latencies, where they come from the footer; else None."""
+    """The sums of a batch's latencies if they come from the footer, else None."""
     text = (rows.schema.metadata or {}).get(_TOTALS)
     return None if text is None else _TOTAL_LIST.validate_json(text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """A file's footer: what it proves of the row groups."""
+    """A file's footer, and what it proves of the row groups."""
 
     metadata: pq.FileMetaData
     schema: pa.Schema
     places: dict[str, int]
     note: _Note
     taken: dict[str, int] = field(default_factory=dict)
-    """By column of times that are alike, the value that represents the last group."""
+    """By column of times that are alike, the value that represents the previous group."""
 
     @classmethod
     def of(cls, file: pq.ParquetFile) -> _Footer:
@@ -226,12 +226,12 @@ class _Footer:
             _Note.of(metadata),
         )
 
-    def known(
+    def proven(
         self, group: int, columns: Sequence[str], marked: Marked, *, noted: bool
     ) -> dict[str, pa.Array]:
-        """Those columns of a row group that need not be decoded.
+        """The columns of a row group that need not be decoded.
 
-        `noted`: nor do those whose sums are noted.
+        `noted`: the sums of latencies are noted, so their columns need not be decoded either.
         """
         rows = self.metadata.row_group(group).num_rows
         found = {name: self._repeated(name, None, rows) for name in TOTALLED} if noted else {}
@@ -250,7 +250,7 @@ class _Footer:
         return {name: found[name] for name in columns if name in found}
 
     def ends(self, group: int, columns: Collection[str]) -> dict[str, str]:
-        """Columns that are in all rows another column plus one, and that column."""
+        """Columns that equal another column plus one in all rows, and that column."""
         return {
             end: beginning
             for end, beginning in _ENDS.items()
@@ -263,7 +263,7 @@ class _Footer:
         return None if noted is None else _TOTAL_LIST.dump_json(noted)
 
     def _has_all(self, group: int, name: str, *, dated: bool) -> bool:
-        """Whether a column has no nulls; `dated`: none in rows `_WITH_TIMES`."""
+        """Whether a column has no nulls; `dated`: no nulls in rows `_WITH_TIMES` are enough."""
         statistics = self._statistics(group, name)
         if statistics is not None and statistics.has_null_count and not statistics.null_count:
             return True
@@ -272,14 +272,14 @@ class _Footer:
     def _alike(
         self, group: int, name: str, rising: Callable[[int], int], rows: int
     ) -> pa.Array | None:
-        """One time for all rows, if the function gives the same for all times; else None."""
+        """One time for all rows if the function has one result for all times; else None."""
         statistics = self._statistics(group, name)
         if statistics is None or not statistics.has_min_max or not self._has_our_type(name):
             return None
         result = rising(statistics.max)
         if rising(statistics.min) != result or not self._has_all(group, name, dated=True):
             return None
-        # The last group's time serves as well where it is alike, and shares its memory.
+        # If the previous group's time is alike, use that: equal arrays share memory.
         last = self.taken.get(name)
         if last is None or rising(last) != result:
             last = self.taken[name] = statistics.max
@@ -305,7 +305,7 @@ class _Footer:
 
     def _repeated(self, name: str, value: Any, rows: int) -> pa.Array:
         """One value for all rows; equal ones share memory."""
-        # There are few powers of two: files' last groups, of any length, share one.
+        # Rounded up to a power of two, the last groups of files, of any length, share arrays.
         return _repeat(value, ROWS.field(name).type, 1 << (rows - 1).bit_length()).slice(0, rows)
 
     def _statistics(self, group: int, name: str) -> pq.Statistics | None:
@@ -328,8 +328,8 @@ def open_parquet(
 ) -> pq.ParquetFile:
     """Open a log's Parquet file for `read_groups`; raises pyarrow's errors.
 
-    `unproven`: there was no digest to check, so that the pages' checksums are checked, where the
-    file has any.
+    `unproven`: there was no digest to check, so the pages' checksums are checked, if the file has
+    any.
     """
     source = pa.BufferReader(data)
     if marked is None:
@@ -349,26 +349,26 @@ def read_groups(
     `marked`: what the footer proves is not decoded, and texts may be dictionary-encoded.
     Raises pyarrow's errors.
     """
-    there = frozenset(file.schema_arrow.names)
+    present = frozenset(file.schema_arrow.names)
     if marked is None:
-        read = [name for name in columns if name in there]
+        read = [name for name in columns if name in present]
         for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=read):
             yield conform(batch, columns)
         return
     footer = _Footer.of(file)
     for group in range(file.num_row_groups):
         noted = footer.totals(group) if marked.totals else None
-        known = footer.known(group, columns, marked, noted=noted is not None)
-        ends = footer.ends(group, {*columns} - {*known})
-        unknown = there - {*known, *ends}
+        proven = footer.proven(group, columns, marked, noted=noted is not None)
+        ends = footer.ends(group, {*columns} - {*proven})
+        to_decode = present - {*proven, *ends}
         table = file.read_row_group(
-            group, columns=[name for name in columns if name in unknown], use_threads=False
+            group, columns=[name for name in columns if name in to_decode], use_threads=False
         )
         done = 0
         for batch in table.combine_chunks().to_batches(max_chunksize=GROUP_ROWS):
-            part = {name: values.slice(done, batch.num_rows) for name, values in known.items()}
+            part = {name: values.slice(done, batch.num_rows) for name, values in proven.items()}
             complete = _complete(batch, part, ends, columns)
-            # The sums are the group's: its first batch has them.
+            # The sums are of the group: its first batch gets them.
             yield (
                 complete
                 if noted is None
@@ -378,20 +378,20 @@ def read_groups(
 
 
 def _complete(
-    read: pa.RecordBatch, known: dict[str, pa.Array], ends: dict[str, str], columns: Sequence[str]
+    read: pa.RecordBatch, proven: dict[str, pa.Array], ends: dict[str, str], columns: Sequence[str]
 ) -> pa.RecordBatch:
     """The columns that were read and those from the footer, as one batch."""
-    rest = [name for name in columns if name not in known and name not in ends]
+    rest = [name for name in columns if name not in proven and name not in ends]
     found = conform(read, rest, coded=True)
     arrays, fields = [], []
     for name in columns:
-        if name in known:
-            array = known[name]
+        if name in proven:
+            array = proven[name]
         elif name in ends:
             array = pc.add(found[ends[name]], 1)
         else:
             array = found[name]
         arrays.append(array)
         kept = ROWS.field(name).with_type(array.type)
-        fields.append(kept.with_metadata({_SINGLE: b""}) if name in known else kept)
+        fields.append(kept.with_metadata({_SINGLE: b""}) if name in proven else kept)
     return pa.record_batch(arrays, schema=pa.schema(fields))

@@ -1,7 +1,6 @@
-"""The rows of a log by kind: one constructor each, so that no caller fills a wrong column.
+"""Constructors of a log's rows, one for each kind, so that no caller fills a wrong column.
 
-An interval that is empty, or has not as many seqs as offsets, raises ValueError: the caller is
-wrong.
+They raise ValueError if an interval is empty, or if its numbers of seqs and offsets differ.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ Times = tuple[int, int]
 """The first and the last time of an interval's messages, ns since the epoch."""
 
 EARLY = 1
-"""The `outcome` of a `seen` row whose messages arrived long before they were to be sent."""
+"""The `outcome` of a `seen` row whose messages arrived long before their intended time."""
 RESERVED_ONLY = 0
-"""The `outcome` of a `vouched` row whose numbers the ledger has as reserved only."""
+"""The `outcome` of a `vouched` row whose seqs are only reserved in the ledger."""
 
 
 class Row(NamedTuple):
@@ -69,7 +68,7 @@ def _of_stream(kind: Kind, stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
 
 
 def reserved(stream: StreamId, seq_lo: int, seq_hi: int, *, partition: int | None = None) -> Row:
-    """These numbers may be sent once this row is durable; `partition`: the source's."""
+    """These seqs may be sent once this row is durable; `partition` is the source's."""
     return _of_stream(Kind.RESERVED, stream, seq_lo, seq_hi)._replace(partition=partition)
 
 
@@ -87,9 +86,9 @@ def sent(
     topic_identity: str | None = None,
     latencies: Sparse | None = None,
 ) -> Row:
-    """How the sends of these numbers ended, on which source partition and offsets.
+    """How the sends of these seqs ended, on which source partition and offsets.
 
-    `offset_lo` is the first message's source offset, None (or below 0) where it is unknown.
+    `offset_lo` is the first message's source offset, None (or below 0) if it is unknown.
     """
     count = _checked(seq_lo, seq_hi)
     offsets: tuple[int | None, int | None] = (None, None)
@@ -115,7 +114,7 @@ def sent(
 
 
 def end(stream: StreamId, seq_hi: int, *, partition: int | None = None) -> Row:
-    """The lane is closed: `seq_hi` numbers were used in all, which may be none."""
+    """The lane is closed: `seq_hi` seqs were used in all; 0 is possible."""
     if seq_hi < 0:
         raise ValueError(f"a lane cannot end at {seq_hi}")
     return Row(Kind.END.value, *stream, None, seq_hi, partition)
@@ -129,9 +128,9 @@ def seen(
     topic_identity: str | None = None,
     latencies: Sparse | None = None,
 ) -> Row:
-    """These messages were at these offsets of this destination partition.
+    """These messages were read at these offsets of this destination partition.
 
-    `topic` is the source topic's name, given apart because a message without a stream has none.
+    `topic` is the source topic's name, for messages without a stream; others have their stream's.
     """
     count = _checked(row.offset_lo, row.offset_hi, "offset")
     key_lane = None if row.key_lane < 0 else row.key_lane
@@ -170,28 +169,28 @@ def read(
     offset_hi: int,
     *,
     topic_identity: str | None = None,
-    holed: bool | None = None,
+    has_holes: bool | None = None,
 ) -> Row:
-    """These destination offsets were read, with records there or not.
+    """These destination offsets were read, whether or not they had records.
 
-    `holed`: some of them are holes, of which each is to have a row; None: unknown.
+    `has_holes`: whether some are holes, for each of which the caller logs a row; None: unknown.
     """
     row = _of_offsets(Kind.READ, topic, partition, offset_lo, offset_hi, topic_identity)
-    findings = None if holed is None else int(Finding.COMPACTED) if holed else 0
+    findings = None if has_holes is None else int(Finding.COMPACTED) if has_holes else 0
     return row._replace(findings=findings)
 
 
 def hole(
     topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
 ) -> Row:
-    """At these destination offsets, which were read, there was nothing."""
+    """These destination offsets were read and had no record."""
     return _of_offsets(Kind.HOLE, topic, partition, offset_lo, offset_hi, topic_identity)
 
 
 def backlog(
     topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
 ) -> Row:
-    """These offsets were there when the partition was taken, or after a standstill."""
+    """These offsets existed when the consumer took the partition, or after its standstill."""
     return _of_offsets(Kind.BACKLOG, topic, partition, offset_lo, offset_hi, topic_identity)
 
 
@@ -206,8 +205,8 @@ def unread(
 ) -> Row:
     """These destination offsets were deleted before they were read.
 
-    Up to `schema.ENDLESS` where the topic was created again. They had no message whose intended
-    time is after `latest_ns` and in a later minute; None: unknown.
+    `offset_hi` is `schema.ENDLESS` if the topic was created again. None of their messages has an
+    intended time after the minute of `latest_ns`; None: unknown.
     """
     row = _of_offsets(Kind.UNREAD, topic, partition, offset_lo, offset_hi, topic_identity)
     return row._replace(intended_first=latest_ns)
@@ -221,9 +220,9 @@ def tail(
     judged_to: int | None = None,
     topic_identity: str | None = None,
 ) -> Row:
-    """The partition ended at `offset_hi` when the reading stopped; an empty one ends at 0.
+    """The partition ended at `offset_hi` when reading stopped; an empty one ends at 0.
 
-    Before offset `judged_to` all was judged, here or by earlier sessions; None: before the end.
+    This session or earlier ones judged all offsets below `judged_to`; None: all below the end.
     """
     if offset_hi < 0:
         raise ValueError(f"a partition cannot end at {offset_hi}")
@@ -238,20 +237,20 @@ def tail(
 
 
 def vouched(stream: StreamId, seq_lo: int, seq_hi: int, outcome: Outcome | None) -> Row:
-    """The ledger records these numbers with this outcome; None: reserved only."""
+    """The ledger records these seqs with this outcome; None: reserved only."""
     value = RESERVED_ONLY if outcome is None else int(outcome)
     return _of_stream(Kind.VOUCHED, stream, seq_lo, seq_hi)._replace(outcome=value)
 
 
 def claimed(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
-    """These numbers were claimed lost online; a later `seen` makes them late."""
+    """These seqs were claimed lost online; a later `seen` makes them late."""
     return _of_stream(Kind.CLAIMED, stream, seq_lo, seq_hi)
 
 
 def expired(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
-    """The deadline of these numbers had passed at the consumer's last end-offset snapshot.
+    """The deadline of these seqs had passed at the consumer's last end-offset snapshot.
 
-    It counts on the consumer's monotonic clock, from when it read their acknowledgement in the
+    It runs on the consumer's monotonic clock, from when it read their acknowledgement in the
     ledger.
     """
     return _of_stream(Kind.EXPIRED, stream, seq_lo, seq_hi)
@@ -267,7 +266,7 @@ def found(
     next_offset: int | None = None,
     topic_identity: str | None = None,
 ) -> Row:
-    """The online verdict on these numbers, as of the partition's next offset.
+    """The online verdict on these seqs, as of the partition's next offset.
 
     `partition` is None for a verdict on the union of all partitions (lost, in flight, late).
     """

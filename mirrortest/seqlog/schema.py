@@ -1,39 +1,39 @@
-"""The columns of a sequence log, the same on both sides and in both details.
+"""The columns of a sequence log, the same on both sides and for each `Detail`.
 
 A row is an interval within which seq *and* offset both step by one. All intervals are half-open:
 ``seq_lo <= seq < seq_hi``, ``offset_lo <= offset < offset_hi``. Times are nanoseconds since the
-epoch, UTC. What does not apply to a row's kind is null.
+epoch, UTC. Columns that do not apply to a row's kind are null.
 
 | kind | written by | meaning |
 |---|---|---|
-| reserved | producer | these numbers may be sent: durable before the first send |
-| sent | producer | how the sends of these numbers ended (`outcome`), and at which source offsets |
-| end | producer | the lane is closed: `seq_hi` numbers were used in all |
-| seen | consumer | these messages were at these offsets (`findings`: of each of them; \
-`outcome` 1: they arrived over five minutes before they were to be sent) |
-| read | consumer | these offsets were read, with records there or not (`findings` compacted: \
-some are holes) |
-| hole | consumer | these offsets were read, and had no record, nor a transaction's marker or \
-aborted message: compaction leaves such |
-| backlog | consumer | these offsets were there when it took the partition, or after it stood \
-still: no latencies, but of what had been sent before the partition was there |
+| reserved | producer | these seqs may be sent: durable before the first send |
+| sent | producer | how the sends of these seqs ended (`outcome`), and at which source offsets |
+| end | producer | the lane is closed: `seq_hi` seqs were used in all |
+| seen | consumer | these messages were read at these offsets (`findings`: of each message; \
+`outcome` 1: they arrived over five minutes before their intended time) |
+| read | consumer | these offsets were read, whether or not they had records (`findings` \
+compacted: some are holes) |
+| hole | consumer | these offsets were read and had no record, no transaction marker and no \
+aborted message: compaction leaves such holes |
+| backlog | consumer | these offsets existed when the consumer took the partition, or after its \
+standstill: only messages sent before the partition existed have latencies |
 | unread | consumer | these offsets were deleted before they were read; they had no message with \
 an intended time after the minute of `intended_first` |
-| tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
-| vouched | consumer | the ledger records these numbers with this `outcome` (0: reserved only) |
-| claimed | consumer | these numbers were claimed lost online (a later `seen` makes them late) |
-| expired | consumer | these numbers' deadline had passed at its last end-offset snapshot |
-| found | consumer | the online verdict `findings` on these numbers, as of next offset `offset_hi` |
+| tail | consumer | the partition ended at `offset_hi`; all offsets below `offset_lo` were judged |
+| vouched | consumer | the ledger records these seqs with this `outcome` (0: reserved only) |
+| claimed | consumer | these seqs were claimed lost online (a later `seen` makes them late) |
+| expired | consumer | the deadline of these seqs had passed at the last end-offset snapshot |
+| found | consumer | the online verdict `findings` on these seqs, as of next offset `offset_hi` |
 
-In a `seen` row with findings foreign, other run, or corrupted with its id unknown, the stream's
-columns are null (topic apart) and seq_lo = seq_hi = null; `lane` is the one whose key the messages
-have, null where no lane has it.
+A `seen` row of messages that are foreign, of another run, or corrupted with an unknown id has no
+stream: `run`, `producer`, `incarnation`, `seq_lo` and `seq_hi` are null. Its `lane` is the lane
+whose key the messages have, null if no lane has it.
 
-`topic_identity` counts the incarnations of a partition, from 0, as consumers of one group do; of
-which topic each is stands in session.json (`incarnations`).
+`topic_identity` is the number of the partition's incarnation, from 0. The consumers of a group
+count alike; session.json (`incarnations`) has each one's topic id.
 
-A reader skips rows of a kind that it does not have: a new kind needs no new
-`SCHEMA_VERSION` as long as the other rows mean the same without it.
+A reader skips rows of kinds that its version lacks: a new kind needs no new `SCHEMA_VERSION` as
+long as the other rows mean the same without it.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ STREAM = ("topic", "producer", "incarnation", "lane")
 TOTALLED = ("negative", "latency_bucket", "latency_count")
 """The columns that are totals over a row's messages."""
 ENDLESS = 1 << 62
-"""The end of a range of offsets without an end."""
+"""The `offset_hi` of a range of offsets without an end."""
 
 ROWS = pa.schema(
     [
@@ -96,10 +96,10 @@ ROWS = pa.schema(
         pa.field("latency_count", pa.list_(pa.int64())),
     ]
 )
-"""`negative` and the sparse latency histogram are of the latency from the intended time; null in
-`seen` rows without one: of a backlog, or of further copies.
+"""`negative`, `latency_bucket` and `latency_count` are a sparse histogram of the latency from the
+intended time. They are null in `seen` rows without latencies: of a backlog, or of further copies.
 
-On the producer's side `partition` and offsets are the source's and `arrived_*` is when the
-acknowledgement came; on the consumer's side they are the destination's. `topic` is the source
-topic's name on both. `latency_bucket` has indices of `timing.histogram.Histogram`.
+In a producer's rows `partition` and offsets are the source's, and `arrived_*` is when the
+acknowledgement came; in a consumer's rows they are the destination's. `topic` is the source
+topic's name on both sides. `latency_bucket` has indices of `timing.histogram.Histogram`.
 """

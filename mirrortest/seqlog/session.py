@@ -1,4 +1,4 @@
-"""session.json, by which a log explains itself, and the layout of a log's files.
+"""session.json, which describes a log, and the layout of a log's files.
 
 ``LOGDIR/run=R/role=producer/NAME-SESSION/{session.json, 000001.parquet, 000002.journal}``, and
 ``intervals.parquet``, which is ``intervals.journal`` while the session runs. Digests (SHA-256) show
@@ -30,7 +30,7 @@ PARQUET = ".parquet"
 
 _PREFIX = "sha256:"
 _DIGEST = ',\n "digest": "{}"\n}}\n'
-"""How the file ends: with the digest of all that precedes it."""
+"""The end of the file: the digest of everything before it."""
 _DIGEST_AT_END = re.compile(
     re.escape(_DIGEST.format("\0")).replace("\0", f"({_PREFIX}[0-9a-f]+)").encode() + rb"\Z"
 )
@@ -54,7 +54,7 @@ def digest(data: bytes | memoryview) -> str:
 class DigestingFile:
     """A file open for writing that digests what is appended: the intended bytes, not the disk's.
 
-    It has what a writer of Parquet asks of a file; whoever opened the file closes it.
+    It has the methods that a Parquet writer uses. The caller closes the file that it opened.
     """
 
     closed = False
@@ -65,7 +65,7 @@ class DigestingFile:
 
     @property
     def digest(self) -> str:
-        """The digest of all that was written so far."""
+        """The digest of all bytes written so far."""
         return _PREFIX + self._hash.hexdigest()
 
     def write(self, data: bytes | memoryview) -> int:
@@ -94,13 +94,13 @@ def session_id(now_ns: int, tag: str) -> str:
 
 
 class Incarnation(DocumentPart):
-    """An incarnation of partitions that a session read or saw the state of.
+    """An incarnation of partitions that a session read, or whose state it read.
 
     Attributes:
-        number: as rows have it in `topic_identity`, counted by the consumers of one group.
-        topic_id: Kafka's id of the topic, the same for all.
-        cuts: how often that topic's partitions had been cut back before.
-        since_ns: when the session met it first.
+        number: the `topic_identity` of its rows; the consumers of one group count alike.
+        topic_id: Kafka's id of the topic, the same for all these partitions.
+        cuts: how often these partitions had been truncated before.
+        since_ns: when the session first saw it.
     """
 
     number: int
@@ -118,12 +118,13 @@ class Topic(DocumentPart):
         compacted: the topic that was read has been compacted at some time.
         policy_hidden: the cluster does not report the topic's cleanup policy.
         uncommitted: messages of the run were read whose transactions may have been aborted.
-        stamped: messages were read that brokers have stamped (LogAppendTime).
-        stamped_at_source: the source's brokers stamp the topic's records.
-        incarnations: of its partitions, where the cluster has topic ids; empty in logs of older
+        stamped: messages were read whose timestamps brokers had set (LogAppendTime).
+        stamped_at_source: the source's brokers set the timestamps of the topic's records.
+        incarnations: of its partitions, if the cluster has topic ids; empty in logs of older
             versions.
-        below_zero_ns: the lowest latency was so far below zero; at the end exact, before it at
-            least half of it; 0: none was, or an older version wrote the log.
+        below_zero_ns: how far the lowest latency was below zero. It is exact once the session has
+            ended; before, it is at least half of that. 0: no latency was below zero, or an older
+            version wrote the log.
     """
 
     destination: str | None = None
@@ -163,22 +164,22 @@ class Session(DocumentPart):
     Times are ns since the epoch.
 
     Attributes:
-        ended_ns: null while the session runs, and for ever if it crashed.
-        looked_ns: when a consumer read the partitions' end offsets last; null: as it ended.
-        expiry_logged: a consumer ends with the numbers whose deadline has passed (`expired`).
-        clock_error_ns: the kernel's bound of the wall clock's error at the start; null: unknown.
-        clocks_set_ns: by how much latencies that a consumer measured may be off, since its wall
-            clock or a producer's was set; 0: none was, or an older version wrote the log.
+        ended_ns: null while the session runs, and if it crashed.
+        looked_ns: when a consumer last read the partitions' end offsets; null: when it ended.
+        expiry_logged: at its end a consumer logs the seqs whose deadline has passed (`expired`).
+        clock_error_ns: the kernel's bound on the wall clock's error at the start; null: unknown.
+        clocks_set_ns: by how much a consumer's latencies may be off because its wall clock or a
+            producer's was set; 0: no clock was set, or an older version wrote the log.
         clean: all rows are in the listed files.
-        judged_before: other policies than `expect_partition` by which states had been judged that
-            a consumer went on from.
+        judged_before: policies other than `expect_partition` that had judged the states from which
+            a consumer continued.
         spooled: the last files may still be in a spool, until a salvage.
         clusters: cluster ids of `source` and `destination`.
-        settings: the options as the user gave them, without secrets, for people to read.
+        settings: the options as the user gave them, without secrets, for users to read.
         client: the properties of its Kafka client as it uses them, by Kafka's names, without
             secrets; empty in logs of older versions.
         workload: what a producer was asked to send, as `produce --workload` reads it, without
-            what is the default.
+            defaults.
         intervals: the file with the figures of each reporting interval, once it is finished.
         damage: what a salvage could not read.
         digested: the file had its own digest; older versions wrote none.
@@ -222,14 +223,14 @@ class Session(DocumentPart):
 
     @property
     def reader(self) -> str:
-        """The group whose consumers count incarnations alike: a consumer group, or all shares."""
+        """The group whose consumers count incarnations alike: a consumer group, or all shards."""
         return self.settings.get("consumer group", "shards")
 
     @property
     def horizon_ns(self) -> int | None:
-        """What was acknowledged by then was due when the session looked last, by this host's clock.
+        """Messages acknowledged by then were due at the session's last end-offset snapshot.
 
-        None where it has not ended.
+        It is a time of this host's clock; None if the session has not ended.
         """
         if self.ended_ns is None:
             return None

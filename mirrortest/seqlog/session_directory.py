@@ -2,9 +2,9 @@
 
 On a local file system journals and finished files are in the same directory. Elsewhere the journals
 are in a local spool, and only finished files are uploaded. At every instant the rows are in a
-readable journal, or in a complete Parquet file, or in both: then a reader takes the Parquet file.
-A local file gets its name by an atomic rename; an upload's size is checked before the journal is
-removed. What a killed process left in a spool is finished by `salvage`.
+readable journal, in a complete Parquet file, or in both: then a reader takes the Parquet file once
+session.json lists it. A local file gets its name by an atomic rename; an upload's size is checked
+before the journal is removed. `salvage` finishes what a killed process left in a spool.
 """
 
 from __future__ import annotations
@@ -48,13 +48,14 @@ class BusyError(SequenceLogError):
 
 
 class SessionDirectory:
-    """One session's directory, locked (`flock`) until it is released: a salvage leaves it alone.
+    """One session's directory, locked (`flock`) until `release`; `salvage` skips locked ones.
 
-    All methods block; one thread at a time.
+    All methods block. Only one thread at a time may call them.
 
     Attributes:
         path: the local directory with the journals.
-        target: where finished files go; `away`: elsewhere than to `path`.
+        target: where finished files go.
+        separate_target: whether `target` is not `path`.
         session: the content of session.json.
     """
 
@@ -62,7 +63,7 @@ class SessionDirectory:
         self.path = path
         self.target = target
         self.session = session
-        self.away = not target.local or Path(target.path) != path
+        self.separate_target = not target.local or Path(target.path) != path
         self._lock = lock_directory(path)
 
     @classmethod
@@ -84,27 +85,27 @@ class SessionDirectory:
             ) from error
         created = cls(path, target, session)
         try:
-            created.revise(lambda new: new.model_copy(update={"spooled": created.away}))
+            created.revise(lambda new: new.model_copy(update={"spooled": created.separate_target}))
         except BaseException:
             created.release()
             raise
         return created
 
     def revise(self, change: Callable[[Session], Session]) -> None:
-        """Write a changed session.json, here and at the target, then change `session`."""
+        """Write a changed session.json to `path` and to the target, then set `session`."""
         session = change(self.session)
         file = self.path / SESSION_FILE
         with Location.parse(file).checked("written"):
             replace(file, session.encode())
-        if self.away:
+        if self.separate_target:
             upload(file, self.target.child(SESSION_FILE))
         self.session = session
 
     def finish(self, journal: Path, rows: int | None) -> None:
-        """Finish a journal: Parquet at the target, noted in session.json, the journal removed.
+        """Write a journal as Parquet to the target, list that in session.json, remove the journal.
 
-        `rows` is how many the journal must contain; None (a salvage) takes what can be read, and
-        notes what cannot as the session's damage. Raises OSError, SequenceLogError or pyarrow's.
+        The journal must contain `rows` rows. With None (a salvage), unreadable rows are skipped.
+        They are recorded as the session's damage. Raises OSError, SequenceLogError or pyarrow's.
         """
         found: list[Damage] = []
         file, note = seal(journal, found, INTERVALS if journal.stem == INTERVALS_FILE else None)
@@ -114,19 +115,19 @@ class SessionDirectory:
                 f"{journal}: contains {note.rows} of the {rows} rows written: the disk does not "
                 "return what was written"
             )
-        if self.away:
+        if self.separate_target:
             upload(file, self.target.child(file.name))
         self.note(file.name, note, found)
         journal.unlink()
-        if self.away:
+        if self.separate_target:
             file.unlink()
         sync_directory(self.path)
 
     def note(self, name: str, note: Note, damage: Sequence[Damage] = ()) -> None:
-        """Note a finished file in session.json; noted again, it replaces its earlier note."""
+        """List a finished file in session.json, in place of an earlier entry of its name."""
         added = FileNote(name=name, rows=note.rows, digest=note.digest)
         if name == INTERVALS_FILE + PARQUET:
-            # No verdict rests on them: what cannot be read of them is no damage of the log.
+            # No verdict depends on intervals, so unreadable ones are not damage of the log.
             self.revise(lambda session: session.model_copy(update={"intervals": added}))
             return
 
@@ -139,8 +140,8 @@ class SessionDirectory:
         self.revise(change)
 
     def clear(self) -> None:
-        """Remove a spool's directory of a session whose files are all at the target."""
-        if not self.away:
+        """Remove the session's spool directory, once all its files are at the target."""
+        if not self.separate_target:
             return
         for path in (self.path / SESSION_FILE, *self.path.glob("*.draft")):
             path.unlink(missing_ok=True)
@@ -149,7 +150,7 @@ class SessionDirectory:
                 place.rmdir()
 
     def release(self) -> None:
-        """Release the lock; a second time nothing happens."""
+        """Release the lock; a second call does nothing."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -158,7 +159,7 @@ class SessionDirectory:
 def lock_directory(path: Path) -> int:
     """Lock a directory until the returned descriptor is closed, or this process ends.
 
-    Raises BusyError where another process has the lock.
+    Raises BusyError if another process has the lock.
     """
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -170,11 +171,11 @@ def lock_directory(path: Path) -> int:
 
 
 def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -> list[Session]:
-    """Finish the log files of dead sessions in a spool, below LOGDIR `where`; returns the sessions.
+    """Move the log files of dead sessions from a spool to LOGDIR `where`; return the sessions.
 
-    Sessions whose process is alive on this machine are left alone. The others keep no end, as they
-    crashed; what could not be read of them is in their `damage`. It can be repeated, and killed.
-    Raises SequenceLogError.
+    Sessions whose process is alive on this machine are skipped. The others crashed, so they get no
+    `ended_ns`; their `damage` lists what could not be read. A salvage can be repeated, also after
+    it was killed. Raises SequenceLogError.
     """
     root = Location.parse(where)
     saved = []
@@ -184,11 +185,11 @@ def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -
         try:
             directory = SessionDirectory(path, target, found.session)
         except (BusyError, FileNotFoundError):
-            continue  # it runs, or it has just ended and removed its directory
+            continue  # its process runs, or has just ended and removed the directory
         try:
             if not (path / SESSION_FILE).exists():
-                continue  # it has ended, and is about to remove its directory
-            # It may have written more between the listing and the lock.
+                continue  # its process has ended and is about to remove the directory
+            # The process may have written more between the listing and the lock.
             directory.session = read_session(Location.parse(path))
             _finish_all(directory)
         except (OSError, pa.ArrowException) as error:
@@ -203,7 +204,7 @@ def _finish_all(directory: SessionDirectory) -> None:
     for journal in sorted(directory.path.glob(f"*{JOURNAL}")):
         # A Parquet file from before the kill is written again, from the journal.
         directory.finish(journal, None)
-    if not directory.away:
+    if not directory.separate_target:
         return
     for file in sorted(directory.path.glob(f"*{PARQUET}")):
         # The kill came after the journal was removed: another upload does no harm.
@@ -216,7 +217,7 @@ def _finish_all(directory: SessionDirectory) -> None:
 def write_synced(
     batches: Iterable[pa.RecordBatch], path: Path, schema: pa.Schema | None = None
 ) -> Note:
-    """Write a new Parquet file of these columns, by default a log's rows, and make it durable."""
+    """Write a new Parquet file and make it durable; `schema` is a log's unless it is given."""
     with path.open("wb") as file:
         sink = DigestingFile(file)
         if schema is None:
@@ -231,8 +232,8 @@ def write_synced(
 def seal(journal: Path, damage: list[Damage], schema: pa.Schema | None = None) -> tuple[Path, Note]:
     """Create the Parquet file next to a finished journal; the journal stays.
 
-    Without the `schema` of its columns it has a log's rows. What could not be read is appended to
-    `damage`. Raises OSError or pyarrow's errors.
+    `schema` is a log's unless it is given. What could not be read is appended to `damage`.
+    Raises OSError or pyarrow's errors.
     """
     final = journal.with_suffix(PARQUET)
     draft = journal.with_suffix(".draft")
@@ -258,13 +259,13 @@ def upload(file: Path, target: Location) -> None:
             destination_filesystem=target.filesystem,
             use_threads=False,
         )
-        there = target.filesystem.get_file_info(target.path).size
-    if there != size:
-        raise SequenceLogError(f"{target.shown}: {there} of {size} bytes arrived")
+        arrived = target.filesystem.get_file_info(target.path).size
+    if arrived != size:
+        raise SequenceLogError(f"{target.shown}: {arrived} of {size} bytes arrived")
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a small local file durably and in one step."""
+    """Write a small local file durably and atomically."""
     draft = path.with_name(path.name + ".draft")
     with draft.open("wb") as file:
         file.write(content)

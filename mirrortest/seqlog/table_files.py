@@ -1,4 +1,4 @@
-"""Tables that grow by batches: their schema, as Parquet and as CSV; also of other versions."""
+"""Tables of intervals and observations: their schema, Parquet files and CSV lines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LISTS = {INTS: pa.list_(pa.int32()), COUNTS: pa.list_(pa.int64())}
 
 
 def schema_of(columns: Iterable[Any], never_null: Collection[str]) -> pa.Schema:
-    """The schema of columns that have a name and a type, those of `never_null` without nulls."""
+    """The Arrow schema of these columns; those named in `never_null` are not nullable."""
     return pa.schema(
         [
             pa.field(
@@ -47,7 +47,7 @@ def write_table(
     sink: IO[bytes] | DigestingFile | pa.NativeFile,
     schema: pa.Schema,
 ) -> int:
-    """Write rows, with these columns, as a Parquet file to an open file; returns how many."""
+    """Write rows as Parquet with the columns of `schema` to an open file; return their number."""
     written = 0
     with pq.ParquetWriter(sink, schema, compression="lz4", write_page_checksum=True) as writer:
         for group in _groups(conformed(each, schema) for each in batches):
@@ -57,7 +57,7 @@ def write_table(
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows of a row group at a time: a batch is an interval's, and has few."""
+    """Merge batches into row groups: a batch covers one interval and has few rows."""
     pending: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
@@ -77,9 +77,10 @@ def read_table(
     schema: pa.Schema,
     damage: list[Damage],
 ) -> pa.Table:
-    """The rows of a finished table, or of the journal that it is where `note` is None.
+    """The rows of a finished table, or of its journal if `note` is None.
 
-    Without any the table is empty. What cannot be read is appended to `damage`.
+    Files of other versions are converted to `schema`. Without a file the table is empty. What
+    cannot be read is appended to `damage`.
     """
     place = folder.child(name + (JOURNAL if note is None else PARQUET))
     try:
@@ -100,13 +101,13 @@ def read_table(
 
 
 def csv_line(values: Sequence[object]) -> str:
-    """A line of a CSV file, with its end."""
+    """One line of a CSV file, with its line end."""
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerow(values)
     return out.getvalue()
 
 
 def utc(at_ns: int) -> str:
-    """A time as a CSV file has it: ``2026-11-25T22:15:00.250Z``."""
+    """Format a time for a CSV file: ``2026-11-25T22:15:00.250Z``."""
     at = datetime.fromtimestamp(at_ns / SECOND_NS, tz=UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

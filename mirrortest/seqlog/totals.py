@@ -23,9 +23,10 @@ _TABLE = 1 << 17
 
 
 class Total(NamedTuple):
-    """The latencies of some rows: buckets of `timing.histogram` and their counts.
+    """The summed latency histogram of one run, topic and minute.
 
-    `minute` counts from the epoch; `NO_MINUTE`: rows without an intended time.
+    `minute` counts from the epoch; it is `NO_MINUTE` for rows without an intended time. `negative`
+    counts latencies below zero. `buckets` are indices of `timing.histogram`.
     """
 
     run: str | None
@@ -37,9 +38,10 @@ class Total(NamedTuple):
 
 
 def totals(rows: pa.RecordBatch) -> list[Total]:
-    """The sums of a batch's latencies; rows without latencies have none.
+    """Sum a batch's latencies by run, topic and minute; skip rows without latencies.
 
-    Raises ValueError where lists are no histogram: their lengths differ, or a bucket is invalid.
+    Raises ValueError if a row's lists are not a histogram: their lengths differ, a bucket is
+    invalid, or a number is null.
     """
     lists, numbers = rows["latency_bucket"], rows["latency_count"]
     own = filled(pc.list_value_length(lists), 0)
@@ -49,7 +51,7 @@ def totals(rows: pa.RecordBatch) -> list[Total]:
     at = np.flatnonzero((own > 0) | (below > 0))
     if not len(at):
         return []
-    # What is left out has no buckets.
+    # Rows that are left out have no buckets, so these lists match the rows at `at`.
     flat, counted = lists.flatten(), numbers.flatten()
     if flat.null_count or counted.null_count:
         raise ValueError("buckets or counts that are null")
@@ -83,7 +85,7 @@ def totals(rows: pa.RecordBatch) -> list[Total]:
 
 
 def _summed(keys: Longs, counts: Longs, size: int) -> tuple[Longs, Longs]:
-    """Keys below `size`, each once and in order, and the sums of their counts."""
+    """The distinct keys (below `size`), in ascending order, and the sum of each one's counts."""
     if size <= max(len(keys), _TABLE):
         table = np.bincount(keys, weights=counts, minlength=size).astype(np.int64)
         filled = np.flatnonzero(table)
@@ -94,7 +96,7 @@ def _summed(keys: Longs, counts: Longs, size: int) -> tuple[Longs, Longs]:
 
 
 def _groups(*columns: NDArray[Any]) -> tuple[Longs, Longs]:
-    """The first row of each combination of values, and each row's combination."""
+    """Group rows by their combination of values: each group's first row, and each row's group."""
     group = np.zeros(len(columns[0]), dtype=np.int64)
     first = np.zeros(1, dtype=np.int64)
     for values in columns:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import structlog
 
 from mirrortest.errors import SequenceLogError
-from mirrortest.host.allocator import give_back
+from mirrortest.host.allocator import release_free_memory
 from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.batches import Columns, batch_of, explode, length
 from mirrortest.seqlog.interval_log import csv_lines
@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 ROTATE_BYTES = 16 << 20
-"""A journal is converted to Parquet in memory, which this bounds, too."""
+"""The size at which a journal ends. It also bounds the memory of its conversion to Parquet."""
 ROTATE_ROWS = 4_000_000
 PENDING_ROWS = 1 << 11
-"""Pending rows at which a write starts without a sync, and rows that are converted to columns at
-once. Both bound the memory: with its latencies a row may take kilobytes."""
+"""Pending rows at which a write starts without a call of `sync`, and the most rows converted to
+columns at once. Both bound memory: a row with latencies can take kilobytes."""
 
 
 class SequenceLog:
     """The open log of one session, from `open` to `close` (or `async with`).
 
-    `append` and `append_arrays` must be called from one thread, the event loop's. After a failed
-    write the log is broken for good, as a file system may drop what it could not sync: every later
-    call raises the same SequenceLogError, and no row becomes durable.
+    `append` and `append_arrays` must be called from one thread, the event loop's. A failed write
+    breaks the log for good, as a file system may drop what it could not sync: every later call
+    raises the same SequenceLogError, and no further row becomes durable.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SequenceLog:
 
         If `where` is not a local directory, journals need a local `spool`; Parquet files and
         session.json are uploaded. Dead sessions of this run in that spool are salvaged first.
-        Intervals are also appended to the file `csv`, which others may share.
+        Intervals are also appended to the file `csv`, which other processes may share.
         Raises UsageError or SequenceLogError.
         """
         if spool is not None and not Location.parse(where).local:
@@ -106,12 +106,12 @@ class SequenceLog:
 
     @property
     def session(self) -> Session:
-        """The session as session.json has it."""
+        """The content of session.json."""
         return self._directory.session
 
     @property
     def where(self) -> str:
-        """The session's directory, for people."""
+        """The session's directory as text for users."""
         return self._directory.target.shown
 
     @property
@@ -125,7 +125,7 @@ class SequenceLog:
         return self._pending_rows
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Add rows; in detail `messages`, `sent` and `seen` intervals become rows of messages."""
+        """Add rows; in detail `messages`, split `sent` and `seen` intervals into messages."""
         self._check()
         added = list(rows)
         self._add(added, len(added))
@@ -144,16 +144,16 @@ class SequenceLog:
             self._flush()
 
     def record(self, interval: pa.RecordBatch) -> None:
-        """Add rows to the file of intervals, behind all that was appended so far.
+        """Write rows to the intervals file, after all rows appended so far.
 
-        So no interval counts what the log of a killed process lacks.
+        This order ensures that no interval counts what a killed process's log lacks.
         """
         self._check()
         self._flush()
         self._writing.submit(self._write_interval, interval)
 
     async def sync(self) -> None:
-        """Make all rows appended so far durable. Raises SequenceLogError; then none of them is.
+        """Make all rows appended so far durable. Raises SequenceLogError; then no pending row is.
 
         Cancelling it does not stop the write.
         """
@@ -166,11 +166,11 @@ class SequenceLog:
         await asyncio.shield(asyncio.wrap_future(self._sealing.submit(self._revise, change)))
 
     async def close(self, *, clean: bool = True, looked_ns: int | None = None) -> None:
-        """Sync, write the last Parquet file, and end session.json. Again: nothing happens.
+        """Sync, write the last Parquet file, complete session.json. A second call does nothing.
 
         `clean=False`: the caller did not finish its work; `looked_ns` is the session's. Raises
-        SequenceLogError where rows could not be written, or not be moved to their final place: its
-        text names the place where they are.
+        SequenceLogError if rows could not be written or moved to their final place: its text names
+        the directory that has them.
         """
         if self._closed:
             return
@@ -179,7 +179,7 @@ class SequenceLog:
         try:
             await asyncio.shield(asyncio.wrap_future(flushed))
         finally:
-            # In the journal's thread, after its last write: the loop does not wait for the sealer.
+            # In the journal's thread, after its last write: it waits for the sealer, not the loop.
             ended = self._writing.submit(self._finish, clean, looked_ns)
             await asyncio.shield(asyncio.wrap_future(ended))
 
@@ -206,11 +206,11 @@ class SequenceLog:
                 self._queued = self._writing.submit(self._write)
             return self._queued
 
-    # What follows runs in the journal's thread.
+    # The methods below run in the journal's thread.
 
     def _write(self) -> None:
         with self._lock:
-            # From here on a sync needs a flush of its own: its rows may not be in `items`.
+            # From here on, a sync needs another write: its rows may not be in `items`.
             items, self._pending = self._pending, []
             self._pending_rows = 0
             self._queued = None
@@ -243,9 +243,9 @@ class SequenceLog:
         except BaseException as error:  # noqa: BLE001  # as in `_write`: raised by the next call
             self._broken = self._unwritable(error)
         else:
-            self._copy(interval)
+            self._append_csv(interval)
 
-    def _copy(self, interval: pa.RecordBatch) -> None:
+    def _append_csv(self, interval: pa.RecordBatch) -> None:
         if self._csv is None:
             return
         lines = "".join(csv_lines(self.session.name, interval))
@@ -267,7 +267,7 @@ class SequenceLog:
         )
 
     def _batches(self, items: list[Row | Columns]) -> Iterator[pa.RecordBatch]:
-        """The rows in their order, as batches of limited size; none is empty."""
+        """The rows in order, as non-empty batches; those of `Row`s have a limited size."""
         rows: list[Row] = []
         messages = 0
         for item in items:
@@ -314,7 +314,7 @@ class SequenceLog:
             self._sealing.shutdown(wait=False)
             self._writing.shutdown(wait=False)
 
-    # What follows runs in the sealer's thread.
+    # The methods below run in the sealer's thread.
 
     def _seal(self, journal: Path, rows: int) -> None:
         try:
@@ -322,8 +322,8 @@ class SequenceLog:
         except Exception:  # noqa: BLE001  # whatever it is, `close` tries again and raises
             # No row is lost meanwhile: the journal stays, and readers read journals.
             self._unsealed.append((journal, rows))
-        # The next file comes much later: until then this one's memory is not needed.
-        give_back()
+        # The next file is sealed much later: until then this memory is not needed.
+        release_free_memory()
 
     def _revise(self, change: Callable[[Session], Session]) -> None:
         with self._naming_place():

@@ -1,1 +1,1 @@
-"""When to send, how late it came, and whether the clocks can be trusted: pure arithmetic."""
+"""When to send, how late messages arrived, and whether clocks can be trusted: pure arithmetic."""

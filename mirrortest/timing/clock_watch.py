@@ -1,10 +1,10 @@
-"""The wall clock watched against the monotonic one.
+"""Compares the wall clock with the monotonic clock.
 
-Schedules and deadlines use the monotonic clock; messages have wall time, which other machines can
-read. The offset between the two follows slow corrections (NTP slews by at most 500 ppm). A *step*
-is a jump by more than slewing explains, as from `date -s`, a virtual machine's resume, or a
-machine's sleep, which the monotonic clock does not count. A step changes no verdict; latencies
-around it are flagged.
+Schedules and deadlines use the monotonic clock; messages contain wall time, which other machines
+can read. The offset between the two clocks follows slow corrections (NTP slews by at most 500 ppm).
+A *step* is a larger jump than slewing explains: by `date -s`, when a virtual machine resumes, or
+after a machine's sleep, which the monotonic clock does not count. A step changes no verdict;
+latencies around it are flagged.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_BOUND_NS = 50_000_000
-"""The least step by default: two readings are never 50 ms apart by chance."""
+"""A smaller jump is not a step; two readings are never 50 ms apart by chance."""
 SLEW_PPM = 500
 
 
 class ClockStep(NamedTuple):
-    """The wall clock jumped by `by_ns` (forwards above 0); times are of the reading after it."""
+    """A jump of the wall clock by `by_ns` (forwards if above 0); times are of the next reading."""
 
     by_ns: int
     wall_ns: int
@@ -28,11 +28,11 @@ class ClockStep(NamedTuple):
 
 
 class ClockWatch:
-    """Follows one machine's wall clock by readings that it is given; it reads no clock.
+    """Follows one machine's wall clock from the caller's readings; it reads no clock itself.
 
     Attributes:
-        offset_ns: wall time minus monotonic time, by the latest reading.
-        least_ns, most_ns: the least and the greatest of all readings.
+        offset_ns: wall time minus monotonic time, at the latest reading.
+        least_ns, most_ns: the least and the greatest offset of all readings.
         steps: how many steps there were.
         stepped_ns: the sum of their sizes, whatever their direction.
         last: the latest step.
@@ -47,17 +47,17 @@ class ClockWatch:
 
     @property
     def set_by_ns(self) -> int:
-        """How far apart two times of the clock were set: one of them was wrong; 0 without steps."""
+        """The range of all offsets: latencies may be wrong by as much; 0 without steps."""
         return self.most_ns - self.least_ns if self.steps else 0
 
     def observe(
         self, wall_ns: int, monotonic_ns: int, *, uncertainty_ns: int = 0
     ) -> ClockStep | None:
-        """Take a reading of both clocks; returns the step since the last one, if there was one.
+        """Add a reading of both clocks; return the step since the last one, if there was one.
 
         `uncertainty_ns` is how far apart the two clocks may have been read: the monotonic time
-        between a reading before the wall clock's and one after it. Raises ValueError where the
-        monotonic clock runs backwards.
+        between a reading before the wall clock's and one after it. Raises ValueError if the
+        monotonic clock ran backwards.
         """
         elapsed = monotonic_ns - self._read_at
         if elapsed < 0:
@@ -78,7 +78,7 @@ class ClockWatch:
     def measure(
         self, monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]
     ) -> ClockStep | None:
-        """Read both clocks; returns the step since the last reading, if there was one."""
+        """Read both clocks; return the step since the last reading, if there was one."""
         before = monotonic_ns()
         wall = wall_ns()
         after = monotonic_ns()

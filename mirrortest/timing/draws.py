@@ -1,7 +1,7 @@
-"""Random numbers by counter: a hash of a seed, a name and a number, and of nothing else.
+"""Counter-based random numbers: each is a hash of a seed, a name and a number only.
 
-Number n's draw needs none of those before it, so that processes and restarts agree. The mixing of
-64-bit words is that of a message's check value.
+The draw for number n needs no earlier draw, so processes and restarts agree. The hash mixes 64-bit
+words as for a message's check value.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """The draws of one purpose; `names` separate it from others of the same seed."""
+    """The draws for one purpose; `names` separate it from other purposes with the same seed."""
 
     def __init__(self, seed: int, *names: str) -> None:
         name = "\0".join((str(seed), *names)).encode()
         self._start = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
     def uniform(self, numbers: NDArray[np.int64], which: int = 0) -> NDArray[np.float64]:
-        """A float in [0, 1) for each number; `which` gives several of them."""
+        """A float in [0, 1) for each number; each `which` gives another one."""
         words = (numbers.view(np.uint64), np.full(1, which, np.uint64))
         hashed = finish_arrays(mix_arrays(self._start, words))
         return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
     def normal(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
-        """A standard normal number, within `CLIP`, for each number (Box and Muller)."""
+        """A standard normal draw, clipped to +-`CLIP`, for each number (Box-Muller)."""
         radius = np.sqrt(-2.0 * np.log1p(-self.uniform(numbers, 0)))
         found = radius * np.cos(2.0 * np.pi * self.uniform(numbers, 1))
         return np.asarray(np.clip(found, -CLIP, CLIP))

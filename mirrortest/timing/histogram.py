@@ -1,11 +1,11 @@
 """Latency distributions: log-linear buckets, exact counts, quantiles within 0.4 %, mergeable.
 
-A bucket is an octave's 128th part, read off the top bits of the value's float64: finding the
-buckets of a whole batch is one conversion and one shift. Integers below 128 ns have buckets of
-their own; a bucket's middle is at most 1/256 = 0.39 % from any value in it.
+Each octave has 128 buckets. A bucket is the top bits of the value's float64, so finding the buckets
+of a batch is one conversion and one shift. Each integer below 128 ns has its own bucket. A bucket's
+middle is at most 1/256 = 0.39 % from any value in it.
 
 Negative values (clocks that disagree) are neither clipped nor dropped: `negative` counts them, and
-they have the lowest ranks of every quantile.
+they have the lowest ranks in every quantile.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 Counts: TypeAlias = NDArray[np.int64]
 
-_SHIFT = 45  # of float64's 52 bits of fraction, 7 stay: 128 buckets an octave
+_SHIFT = 45  # keeps 7 of float64's 52 fraction bits: 128 buckets per octave
 _ONE = 1023 << 7  # the exponent and top bits of 1.0
 _FLOAT64, _BITS = Struct("=d"), Struct("=q")
 BUCKETS = 63 * 128 + 2
-"""One for zero, and 63 octaves of 128; the last is for 2**63 itself."""
+"""One for 0, 128 for each of 63 octaves, and one for 2**63 itself."""
 
 PROMETHEUS_SECONDS: tuple[float, ...] = (
     *(digit * 10**power for power in range(-3, 4) for digit in (1, 2, 5)),
@@ -42,10 +42,10 @@ PROMETHEUS_NS: tuple[int, ...] = tuple(round(bound * 1e9) for bound in PROMETHEU
 
 
 class Sparse(NamedTuple):
-    """A distribution's filled buckets.
+    """The filled buckets of a distribution.
 
-    `negative` counts the values below 0; bucket 0 holds the value 0, bucket b > 0 the values from
-    `lower_bound(b)` up to `lower_bound(b + 1)`. `counts` has as many numbers as `buckets`.
+    `negative` counts the values below 0. Bucket 0 is for the value 0, and bucket b > 0 for values
+    from `lower_bound(b)` up to `lower_bound(b + 1)`. `counts` has one number for each bucket.
     """
 
     negative: int = 0
@@ -59,9 +59,9 @@ class Histogram:
     Attributes:
         count: how many values, negative ones included.
         negative: how many of them are below zero.
-        total: their exact sum; `negative_total` that of the negative ones.
+        total: the exact sum of all values; `negative_total` is that of the negative ones.
         minimum, maximum: exact; 0 while there is no value.
-        off_ns: by how much values may be too low or too high, since clocks were set meanwhile.
+        off_ns: by how much values may be too low or too high, because clocks were set meanwhile.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class Histogram:
         self.take(Counted.of(values_ns))
 
     def take(self, counted: Counted) -> None:
-        """Add counted values, which several histograms may share."""
+        """Add values that were counted once, possibly for several histograms."""
         if not counted.size:
             return
         self._stretch(counted.minimum, counted.maximum)
@@ -113,10 +113,10 @@ class Histogram:
         self.negative_total += other.negative_total
 
     def quantile(self, q: float | Fraction) -> int:
-        """The value at rank ``ceil(q * count)``, negative ones lowest, within 0.4 %; ns.
+        """The value in ns at rank ``ceil(q * count)``, within 0.4 %; negative values rank lowest.
 
-        q = 0 and q = 1 are the exact extremes. Raises ValueError without values, or for a q
-        outside 0 to 1.
+        q = 0 and q = 1 give the exact extremes. Raises ValueError if there are no values, or if q
+        is not in [0, 1].
         """
         if not self.count:
             raise ValueError("no values, so no quantile")
@@ -130,7 +130,7 @@ class Histogram:
         if rank == self.count:
             return self.maximum
         if rank <= self.negative:
-            # The mirror counts from zero downwards: the lowest value is its last.
+            # The mirrored buckets count from zero downwards: the lowest value is in the last.
             estimate = -middle(_at_rank(self._mirrored(), self.negative - rank + 1))
         else:
             estimate = middle(_at_rank(self._above, rank - self.negative))
@@ -146,17 +146,17 @@ class Histogram:
         return Sparse(self.negative, *_listed(_Filled(0, self._above)))
 
     def since(self, earlier: Histogram) -> Sparse:
-        """The values that were added after `earlier`, a copy of this histogram of before."""
+        """The values added since `earlier`, which is an older copy of this histogram."""
         counts = _Filled(0, self._above - earlier._above)
         return Sparse(self.negative - earlier.negative, *_listed(counts))
 
     @classmethod
     def of(cls, sparse: Sparse, off_ns: int = 0) -> Histogram:
-        """Rebuild from filled buckets, a bucket may come more than once; and `off_ns`.
+        """Rebuild from filled buckets; a bucket may occur more than once.
 
-        Counts are exact; sum and extremes are those of the buckets' middles. Negative values count
-        as -1 ns, as their size is unknown. Raises ValueError for a bucket that does not exist or a
-        count below 0.
+        Counts are exact; sum and extremes are computed from the buckets' middles. Negative values
+        count as -1 ns, because their size is unknown. Raises ValueError for a bucket that does not
+        exist, for a count below 0, or if there are not as many counts as buckets.
         """
         negative, buckets, counts = sparse
         histogram = cls()
@@ -183,9 +183,9 @@ class Histogram:
         return histogram
 
     def cumulative(self, bounds_ns: Sequence[int] = PROMETHEUS_NS) -> list[int]:
-        """How many values from 0 up to each ascending bound, inclusive; within a bucket's width.
+        """How many values are in [0, bound] for each ascending bound; exact to a bucket's width.
 
-        Without negative values, which have a counter of their own.
+        Negative values are not included: `negative` counts them.
         """
         running = np.concatenate([[0], np.cumsum(self._above)])
         return [int(running[_middles_up_to(bound)]) for bound in bounds_ns]
@@ -196,23 +196,23 @@ class Histogram:
         return self._below
 
     def _stretch(self, low: int, high: int) -> None:
-        """Widen the extremes; called before `count` grows."""
+        """Widen the extremes; to be called before `count` grows."""
         self.minimum = min(self.minimum, low) if self.count else low
         self.maximum = max(self.maximum, high) if self.count else high
 
 
 class _Filled(NamedTuple):
-    """Counts of neighbouring buckets from `first` on; one number is that of `first` alone."""
+    """Counts of consecutive buckets from `first` on; a single number is the count of `first`."""
 
     first: int
     counts: Counts | int
 
 
 class Counted(NamedTuple):
-    """A batch of int nanoseconds, counted once for all histograms that take it.
+    """A batch of int nanoseconds, counted once for all histograms that add it.
 
-    `size` is how many they are, `above` the buckets of those from 0 on, `below` the mirrored ones
-    of the others; the rest is as in `Histogram`.
+    `size` is the number of values. `above` has the buckets of values from 0 on, `below` those of
+    the negative values' sizes. The other fields are as in `Histogram`.
     """
 
     size: int
@@ -226,7 +226,7 @@ class Counted(NamedTuple):
 
     @classmethod
     def of(cls, values_ns: ArrayLike, times: Counts | None = None) -> Counted:
-        """Count values, each once or `times` (at least once): array work only."""
+        """Count values, each once or `times` times (at least once): array work only."""
         values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
         if not values.size:
             return cls(0)
@@ -240,14 +240,14 @@ class Counted(NamedTuple):
         times_below, times_above = (None if times is None else times[sign] for sign in signs)
         negative = _size(below, times_below)
         negative_total = _exact_sum(below, times_below, low, -1)
-        # As float64, since the lowest integer has no positive twin.
+        # As float64, because the lowest int64 has no positive counterpart.
         mirrored = _filled(-below.astype(np.float64), times_below, -int(below.max()))
         filled = _filled(above, times_above, int(above.min())) if above.size else None
         return cls(size, low, high, total, negative, negative_total, filled, mirrored)
 
     @classmethod
     def repeated(cls, times: Mapping[int, int]) -> Counted:
-        """Count values by how often each occurs, at least once; the cost does not grow with it."""
+        """Count values by how often each occurs (at least once), at a cost independent of that."""
         if len(times) != 1:
             values, counts = times.keys(), times.values()
             return cls.of(
@@ -261,10 +261,10 @@ class Counted(NamedTuple):
 
 
 def sparse_groups(values_ns: Counts, group: Counts, groups: int) -> list[Sparse]:
-    """The sparse histograms of groups of values, all at once.
+    """The sparse histograms of many groups of values at once.
 
-    `group` is each value's group (ascending, 0 to `groups` - 1). The cost grows with the values,
-    not with the groups.
+    `group` is each value's group (ascending, 0 to `groups` - 1). The cost grows with the number of
+    values, not of groups.
     """
     below = values_ns < 0
     negative = np.bincount(group[below], minlength=groups).tolist()
@@ -308,15 +308,15 @@ def sparse_of(parts: Sequence[Counted]) -> Sparse:
 
 
 def bucket_of(value: int) -> int:
-    """The bucket of one value, as `sparse` numbers them."""
+    """The bucket of a value, as `sparse` numbers them; for a negative one, -1 times its size's."""
     if value < 0:
         return -bucket_of(-value)
-    (bits,) = _BITS.unpack(_FLOAT64.pack(value))  # as `_buckets`, at a tenth of an array's price
+    (bits,) = _BITS.unpack(_FLOAT64.pack(value))  # as `_buckets`, at a tenth of an array's cost
     return int(max((bits >> _SHIFT) - (_ONE - 1), 0))
 
 
 def buckets_of(values_ns: ArrayLike) -> Counts:
-    """The bucket of each value, as `sparse` numbers them. Raises ValueError for negative ones."""
+    """The bucket of each value, as `sparse` numbers them. Raises ValueError for negative values."""
     values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
     if values.size and int(values.min()) < 0:
         raise ValueError("negative values have no bucket")
@@ -324,7 +324,7 @@ def buckets_of(values_ns: ArrayLike) -> Counts:
 
 
 def lower_bound(bucket: int) -> int:
-    """The lowest integer in a bucket (from 0 on), or that would be in it."""
+    """The lowest integer in a bucket (from 0 on), or in a higher one if it contains no integer."""
     if bucket == 0:
         return 0
     (value,) = _FLOAT64.unpack(_BITS.pack((bucket - 1 + _ONE) << _SHIFT))
@@ -332,13 +332,13 @@ def lower_bound(bucket: int) -> int:
 
 
 def middle(bucket: int) -> int:
-    """The integer in the middle of a bucket (from 0 on): within 0.4 % of all integers in it."""
+    """The integer in the middle of a bucket (from 0 on), within 0.4 % of all integers in it."""
     first = lower_bound(bucket)
     return (first + max(lower_bound(bucket + 1) - 1, first)) // 2
 
 
 def _buckets(sizes: NDArray[np.float64], first: int = 0) -> Counts:
-    """Buckets of non-negative values, counted from `first`, the lowest of them."""
+    """The buckets of non-negative values, counted from `first`, their lowest bucket."""
     # The top bits of a float64 grow with its value.
     found = sizes.view(np.int64) >> _SHIFT
     found -= _ONE - 1 + first
@@ -349,11 +349,11 @@ def _buckets(sizes: NDArray[np.float64], first: int = 0) -> Counts:
 def _filled(
     sizes: NDArray[np.int64] | NDArray[np.float64], times: Counts | None, least: int
 ) -> _Filled:
-    """Count non-negative values, the lowest of which is `least`, by bucket."""
+    """Count non-negative values by bucket; `least` is the lowest of them."""
     first = bucket_of(least)
     # A batch's latencies are close together: count only their range.
     found = np.bincount(_buckets(sizes.astype(np.float64), first), times)
-    # Weighed, counts are float64, and exact up to 2**53 of them.
+    # Weighted counts are float64, which is exact up to 2**53.
     return _Filled(first, found.astype(np.int64, copy=False))
 
 
@@ -370,7 +370,7 @@ def _add(into: Counts, filled: _Filled) -> None:
 
 
 def _listed(filled: _Filled) -> tuple[list[int], list[int]]:
-    """The buckets that are not empty, ascending, and their counts."""
+    """The non-empty buckets, ascending, and their counts."""
     first, counts = filled
     if isinstance(counts, int):
         return [first], [counts]
@@ -382,7 +382,7 @@ def _at_rank(counts: Counts, rank: int) -> int:
     return int(np.searchsorted(np.cumsum(counts), rank))
 
 
-@lru_cache(maxsize=1024)  # the bounds are few, and asked for at each scrape
+@lru_cache(maxsize=1024)  # there are few bounds, needed at each scrape
 def _middles_up_to(bound: int) -> int:
     """How many buckets, from 0 on, have their middle at or below a bound."""
     if bound < 0:
@@ -396,5 +396,5 @@ def _exact_sum(values: Counts, times: Counts | None, low: int, high: int) -> int
         return sum(map(mul, values.tolist(), times.tolist()))
     if max(-low, high) * values.size < 1 << 63:
         return int(values.sum())
-    # Sums of latencies overflow 64 bits only in theory; halves of 32 bits never do.
+    # Sums of latencies overflow 64 bits only in theory; sums of their 32-bit halves never do.
     return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())

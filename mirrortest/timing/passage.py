@@ -1,4 +1,4 @@
-"""When bytes pass a line that delays them and lets so many pass per second; reads no clock.
+"""Delays and limits bytes on a simulated network line; reads no clock.
 
 Times are int nanoseconds of any clock that never steps back. No byte is altered, reordered or lost.
 """
@@ -9,19 +9,19 @@ from collections import deque
 
 _SECOND = 1_000_000_000
 _SLICES = 100
-"""A limited line lets bytes pass in slices of a hundredth of a second."""
+"""A limited line passes bytes in slices of 1/100 s."""
 LATE_NS = _SECOND // _SLICES
-"""How late a slice may be asked for without any of the line's rate being lost."""
+"""How late a slice may be taken without losing any of the line's rate."""
 
 
 class Line:
-    """What all connections share in one direction; each gets its slice in turn.
+    """The capacity that all connections share in one direction; each gets its slice in turn.
 
-    Within any time `t` at most ``rate * (t + LATE_NS)`` bytes pass, and a slice of each connection.
+    Within any time `t`, at most ``rate * (t + LATE_NS)`` bytes pass, plus a slice per connection.
 
     Attributes:
         rate: the most bytes per second; None: no limit.
-        is_cut: nothing passes.
+        is_cut: whether nothing passes.
     """
 
     def __init__(self) -> None:
@@ -31,11 +31,11 @@ class Line:
 
     @property
     def slice(self) -> int | None:
-        """The most bytes that pass together; None: no limit."""
+        """The most bytes that pass at once; None: no limit."""
         return None if self.rate is None else max(1, self.rate // _SLICES)
 
     def book(self, now_ns: int, due_ns: int, size: int) -> int:
-        """Reserve the line's next free time for bytes that could pass since `due_ns`.
+        """Reserve the line's next free time for `size` bytes that may pass from `due_ns` on.
 
         Returns when the last of them has passed.
         """
@@ -46,7 +46,7 @@ class Line:
         return self._free_ns
 
     def change(self, now_ns: int, rate: int | None, *, is_cut: bool) -> None:
-        """Go on with another rate; what was reserved and has not passed is to be booked again."""
+        """Change the rate; the caller books again what was reserved and has not passed."""
         self.rate, self.is_cut, self._free_ns = rate, is_cut, now_ns
 
 
@@ -54,7 +54,7 @@ class Passage:
     """The bytes of one connection in one direction, in order.
 
     Attributes:
-        size: the bytes that have entered and not left.
+        size: how many bytes have entered and not left.
     """
 
     def __init__(self, line: Line) -> None:
@@ -64,19 +64,19 @@ class Passage:
         self._booked_ns: int | None = None
 
     def put(self, data: bytes, due_ns: int) -> None:
-        """Bytes enter that may pass from `due_ns` on, after all before them; none: the end."""
+        """Add bytes that may pass from `due_ns` on, after all earlier ones; empty: the end."""
         if self._waiting:
             due_ns = max(due_ns, self._waiting[-1][0])
         self._waiting.append((due_ns, memoryview(data)))
         self.size += len(data)
 
     def change(self, latest_ns: int) -> None:
-        """The line was changed: what is underway may pass from `latest_ns` on, if not sooner."""
+        """Adapt to a changed line: all waiting bytes may pass from `latest_ns` on at the latest."""
         self._booked_ns = None
         self._waiting = deque((min(due, latest_ns), data) for due, data in self._waiting)
 
     def next_ns(self, now_ns: int) -> int | None:
-        """When to take something, now or later; None: not before something enters or changes."""
+        """When to call `take`, now or later; None: not before bytes enter or the line changes."""
         if not self._waiting or self._line.is_cut:
             return None
         due_ns, data = self._waiting[0]
@@ -88,7 +88,7 @@ class Passage:
         return self._booked_ns
 
     def take(self) -> bytes:
-        """The bytes whose time `next_ns` gave, once it has come; empty: the end."""
+        """Take the bytes that are due at the time that `next_ns` returned; empty: the end."""
         due_ns, data = self._waiting.popleft()
         taken = data[: self._line.slice]
         if rest := data[len(taken) :]:

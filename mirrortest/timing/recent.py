@@ -1,4 +1,4 @@
-"""What only grows, as of the last seconds: differences of samples that are taken now and then."""
+"""Rates and latencies of the last seconds, as differences between samples of growing counts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RECENT_NS = 10_000_000_000
-"""How long what happened is recent."""
+"""How long an event counts as recent."""
 
 
 class Latencies(NamedTuple):
-    """A latency's distribution, ns: of all messages so far, and of the recent ones.
+    """Distributions of a latency, ns: of all messages so far, and of the recent ones.
 
     `off_ns` is as in `Histogram`.
     """
@@ -26,7 +26,7 @@ class Latencies(NamedTuple):
 
     @classmethod
     def merged(cls, parts: Iterable[Latencies]) -> Latencies:
-        """Those of several processes."""
+        """The latencies of several processes together."""
         each = list(parts)
         return cls(
             _merged(part.all for part in each),
@@ -36,11 +36,11 @@ class Latencies(NamedTuple):
 
 
 NO_LATENCIES = Latencies()
-"""Of no message."""
+"""The latencies of no message."""
 
 
 class Growth(NamedTuple):
-    """By how much each count grew in a second, of late, and the latencies."""
+    """The recent growth of each count per second, and the latencies."""
 
     per_second: tuple[float, ...]
     latencies: Latencies
@@ -53,13 +53,13 @@ class Recent:
         self._samples: deque[tuple[int, tuple[int, ...], Histogram]] = deque()
 
     def sample(self, now_ns: int, counts: tuple[int, ...], histogram: Histogram) -> Growth:
-        """Add a sample; what happened since the oldest that is recent.
+        """Add a sample; return the growth since the newest that is no longer recent, or the first.
 
-        `now_ns` is monotonic. The histogram is kept: the caller no longer adds to it.
+        `now_ns` is monotonic. The histogram is kept, so the caller must not add to it any more.
         """
         samples = self._samples
         samples.append((now_ns, counts, histogram))
-        # The oldest one is just not recent any more, so that the span is a whole one.
+        # Keep one sample that is no longer recent, so the span is not shorter than `RECENT_NS`.
         while len(samples) > 1 and now_ns - samples[1][0] >= RECENT_NS:
             samples.popleft()
         at_ns, before, earlier = samples[0]
@@ -74,7 +74,7 @@ class Recent:
 
 
 def _merged(parts: Iterable[Sparse]) -> Sparse:
-    """The same values; a bucket may come more than once, as `Histogram.of` reads them."""
+    """The values of all parts; a bucket may occur more than once, as `Histogram.of` allows."""
     each = list(parts)
     return Sparse(
         sum(part.negative for part in each),

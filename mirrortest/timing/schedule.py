@@ -1,6 +1,6 @@
-"""The intended time of each message: an open loop in exact integer arithmetic.
+"""The intended time of each message at a constant rate: an open loop in exact integer arithmetic.
 
-Messages have indices from 0. A slow sender does not move the schedule: a message that is not sent
+Messages have indices from 0. A slow sender does not delay the schedule: a message that is not sent
 in time stays due, and its latency counts from its intended time. Times are int nanoseconds of the
 clock of `start_ns`; producers use the monotonic one (see `clock_watch`).
 """
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 _INT64 = (1 << 63) - 1
 _FEW = 16
-"""Times up to so many are computed one by one: six array operations cost more."""
+"""Up to this many times are computed one by one: six array operations cost more."""
 ENDLESS = 1 << 62
-"""How many messages are due without a rate and a limit."""
+"""How many messages are due if there is neither a rate nor a limit."""
 
 
 class ConstantRate:
-    """Evenly spaced messages: message i at ``start + floor(i / rate)``.
+    """Evenly spaced messages: message i at ``start_ns + floor(i * 10**9 / per_second)``.
 
-    `per_second` may be any positive rate, also below one; a float counts as its decimal text, so
-    that 0.1 is a tenth. Raises ValueError for a rate that is not positive.
+    `per_second` may be any positive rate, also below one. A float counts as its decimal text: 0.1
+    is exactly a tenth. Raises ValueError for a rate that is not positive.
     """
 
     def __init__(
@@ -50,14 +50,14 @@ class ConstantRate:
         return count if self.limit is None else min(count, self.limit)
 
     def intended(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """The times of messages lo to hi, exact; int64."""
+        """The exact times of messages [lo, hi), as int64."""
         count = max(hi - lo, 0)
         if count <= _FEW:
             return self._one_by_one(lo, hi)
         first, rest = divmod(lo * self._step, self._parts)
         step, part = divmod(self._step, self._parts)
         if self._parts + count * part > _INT64:
-            # A rate of many digits: Python's integers do not overflow.
+            # A rate with many digits would overflow int64; Python's integers do not overflow.
             return self._one_by_one(lo, hi)
         index = np.arange(count, dtype=np.int64)
         base = np.int64(self.start_ns + first)
@@ -75,7 +75,7 @@ class ConstantRate:
 
 
 def exact_rate(per_second: Fraction | float | str) -> Fraction:
-    """A rate as the exact fraction of its text; ValueError where it is not positive."""
+    """A rate as the exact fraction of its text; ValueError if it is not positive."""
     text = repr(per_second) if isinstance(per_second, float) else per_second
     try:
         rate = Fraction(text)

@@ -1,10 +1,10 @@
-"""The intended time of each message under a rate that varies: an open loop, as `schedule`.
+"""The intended time of each message under a rate that varies: an open loop, as in `schedule`.
 
-How many messages are due is a line that never falls, straight between knots, and what it is at a
-knot is known without what came before: in closed form, or as the sum of windows drawn by their
-number. It counts in parts of a message (`UNIT`), as integers. Message i is due when the line
-leaves i: after a pause, not before it. A ramp's and a sine's lines have thousands of knots, and
-are less than a message away from the curve.
+The number of messages due is a line over time that never falls and is straight between knots. Its
+value at a knot is computed without earlier messages: in closed form, or as the sum of windows, each
+drawn by its number. It counts fractions of a message (`UNIT`), as integers. Message i is due when
+the line leaves the value i: after a pause, not before it. The lines of a ramp and a sine have
+thousands of knots, and are less than one message away from the curve.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from mirrortest.config.shape import RateShape
 
 UNIT = 1 << 20
-"""Parts of a message that are counted."""
+"""Totals count in fractions of a message; this many are one message."""
 _SECOND = 1_000_000_000
 _KNOTS = 4096
 _FINEST_NS = 1_000_000
-_HOLD_NS = 3600 * _SECOND
+_CONSTANT_NS = 3600 * _SECOND
 _WINDOWS = 4096
-"""Of a block, where these are not too long."""
+"""How many windows a block has; fewer, but at least 16, if it would last over `_LONG_NS`."""
 _LONG_NS = 10**13
-_MOST = 1 << 62
+_MAX_TOTAL = 1 << 62
 
 
 class _Curve:
-    """Times (ns) and totals (`UNIT`) of knots, both from 0 and ascending.
+    """The times (ns) and totals (in `UNIT`) of knots, both from 0 and ascending.
 
-    Raises UsageError where there is more than can be counted.
+    Raises UsageError if the totals are too large to be counted.
     """
 
     __slots__ = ("_ns_per_unit", "_slopes", "_time_array", "_total_array", "times", "totals")
 
     def __init__(self, times: Sequence[int], totals: Sequence[int]) -> None:
-        if totals[-1] >= _MOST:
+        if totals[-1] >= _MAX_TOTAL:
             raise UsageError(
                 f"--throughput: {totals[-1] / UNIT:.3g} messages within {times[-1] / _SECOND:g} s "
                 "are more than can be counted: lower the rate or the duration"
@@ -66,26 +66,26 @@ class _Curve:
         self._ns_per_unit: list[float] = self._slopes.tolist()
 
     def time(self, total: int) -> int:
-        """When the line leaves a total below the last."""
+        """When the line leaves a total, which must be below the last."""
         at = bisect_right(self.totals, total) - 1
-        # As `time_array`: the same two roundings, neither of which changes an order.
+        # The same two roundings as in `time_array`; neither of them changes an order.
         after = math.floor(float(total - self.totals[at]) * self._ns_per_unit[at])
         return min(self.times[at] + after, self.times[at + 1])
 
     def time_array(self, totals: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`time` of many."""
+        """`time` for many totals."""
         at = np.searchsorted(self._total_array, totals, side="right") - 1
         after = np.floor((totals - self._total_array[at]).astype(np.float64) * self._slopes[at])
         times = self._time_array
         return np.minimum(times[at] + after.astype(np.int64), times[at + 1])
 
     def total(self, time: int) -> int:
-        """About the total at a time before the last."""
+        """The approximate total at a time, which must be before the last."""
         at, rise, span = self._piece(time)
         return self.totals[at] + rise * (time - self.times[at]) // span
 
     def rate(self, time: int) -> float:
-        """Messages/s at a time before the last."""
+        """Messages/s at a time, which must be before the last."""
         _, rise, span = self._piece(time)
         return rise / UNIT * _SECOND / span
 
@@ -99,7 +99,7 @@ class _Curve:
 
 
 class _Block(NamedTuple):
-    """A curve and where it begins."""
+    """A curve, and the time and total at which it begins."""
 
     at_ns: int
     before: int
@@ -107,22 +107,22 @@ class _Block(NamedTuple):
 
 
 class _Line(ABC):
-    """Curves, one behind the other."""
+    """A sequence of curves."""
 
     end: int | None = None
-    """The total where the line ends; None: never."""
+    """The total at which the line ends; None: it never ends."""
 
     @abstractmethod
     def at_time(self, time: int) -> _Block | None:
-        """The block of a time; None behind the end."""
+        """The block of a time; None after the end."""
 
     @abstractmethod
     def at_total(self, total: int) -> _Block | None:
-        """The block in which the line leaves a total; None at and behind the end."""
+        """The block in which the line leaves a total; None at the end and after it."""
 
 
 class _Repeated(_Line):
-    """A curve, and then another one again and again; either may be missing."""
+    """One curve, followed by another that repeats; either may be missing."""
 
     def __init__(self, first: _Curve | None, then: _Curve | None) -> None:
         self._first, self._then = first, then
@@ -156,7 +156,7 @@ class _Repeated(_Line):
 
 
 class _Windows(_Line):
-    """Windows of one length, each with a rate drawn by its number; below 0 it is 0."""
+    """Windows of one length, each with a rate drawn by its number; negative draws become 0."""
 
     def __init__(self, shape: Gaussian, draws: Draws) -> None:
         self._shape = shape
@@ -199,9 +199,9 @@ class _Windows(_Line):
 
 
 class ShapedRate:
-    """A schedule from time 0, in ns; `highest` is (about) its highest rate in messages/s.
+    """A schedule from time 0, in ns; `highest` is its approximate highest rate in messages/s.
 
-    `seed` and `topic` decide what is drawn. Raises UsageError for more messages than can be
+    `seed` and `topic` determine the random draws. Raises UsageError for more messages than can be
     counted.
     """
 
@@ -220,7 +220,7 @@ class ShapedRate:
             return self.limit
         about = block.before + block.curve.total(now_ns - block.at_ns)
         count = about // UNIT
-        # The times themselves decide: so the count and they agree to the nanosecond.
+        # Correct the estimate by the times themselves, so both agree to the nanosecond.
         while (time := self.next_time(count)) is not None and time <= now_ns:
             count += 1
         while count and (time := self.next_time(count - 1)) is not None and time > now_ns:
@@ -235,9 +235,9 @@ class ShapedRate:
         return block.at_ns + block.curve.time(index * UNIT - block.before)
 
     def times(self, first: int, count: int, stride: int) -> NDArray[np.int64]:
-        """When the messages first, first + stride, ... are due: `count` of them, none past the end.
+        """When the messages first, first + stride, ... are due: `count` of them.
 
-        Raises ValueError past the end.
+        Raises ValueError if one of them is past the end.
         """
         pieces: list[NDArray[np.int64]] = []
         while count > 0:
@@ -254,45 +254,45 @@ class ShapedRate:
         return np.concatenate(pieces) if pieces else np.empty(0, np.int64)
 
     def rate(self, now_ns: int) -> float:
-        """Messages/s at a time; 0 before the start and behind the end."""
+        """Messages/s at a time; 0 before the start and after the end."""
         block = self._line.at_time(now_ns) if now_ns >= 0 else None
         return 0.0 if block is None else block.curve.rate(now_ns - block.at_ns)
 
 
 class EveryNth:
-    """The messages index, index + of, index + 2 * of, ... of a schedule, numbered from 0."""
+    """The messages index, index + of, index + 2 * of, ... of a schedule, renumbered from 0."""
 
-    def __init__(self, whole: ShapedRate, *, index: int, of: int) -> None:
-        self._whole, self._index, self._of = whole, index, of
-        self.limit = None if whole.limit is None else self._count(whole.limit)
+    def __init__(self, full: ShapedRate, *, index: int, of: int) -> None:
+        self._full, self._index, self._of = full, index, of
+        self.limit = None if full.limit is None else self._count(full.limit)
 
     def due(self, now_ns: int) -> int:
         """How many messages are due by now."""
-        return self._count(self._whole.due(now_ns))
+        return self._count(self._full.due(now_ns))
 
     def intended(self, lo: int, hi: int) -> NDArray[np.int64]:
-        """The times of messages lo to hi."""
-        return self._whole.times(self._index + lo * self._of, hi - lo, self._of)
+        """The times of messages [lo, hi)."""
+        return self._full.times(self._index + lo * self._of, hi - lo, self._of)
 
     def next_time(self, index: int) -> int | None:
         """When message `index` is due; None past the end."""
-        return self._whole.next_time(self._index + index * self._of)
+        return self._full.next_time(self._index + index * self._of)
 
-    def _count(self, whole: int) -> int:
-        return max(0, -((self._index - whole) // self._of))
+    def _count(self, full: int) -> int:
+        return max(0, -((self._index - full) // self._of))
 
 
 def _line(shape: RateShape, seed: int, topic: str) -> tuple[_Line, float]:
     if isinstance(shape, Gaussian):
         draws = Draws(seed, "throughput", topic)
-        # Three deviations: more is rare, and worked off as a debt is.
+        # Three deviations: higher rates are rare, and the backlog they cause is worked off.
         return _Windows(shape, draws), float(shape.mean + 3 * shape.deviation)
     return _fixed_line(shape)
 
 
 @lru_cache(maxsize=16)
 def _fixed_line(shape: Ramp | Steps | Burst | Sine) -> tuple[_Line, float]:
-    """A line that is the same for all topics."""
+    """The line of a shape without random draws: it is the same for all topics."""
     match shape:
         case Ramp():
             first = _sampled(shape.duration, lambda ns: _ramp_total(shape, ns))
@@ -312,12 +312,12 @@ def _fixed_line(shape: Ramp | Steps | Burst | Sine) -> tuple[_Line, float]:
 
 
 def _units(messages: Fraction) -> int:
-    """The nearest number of parts."""
+    """The nearest number of `UNIT` fractions."""
     return math.floor(messages * UNIT + Fraction(1, 2))
 
 
 def _constant(rate: Fraction) -> _Curve:
-    return _stepped([(rate, _HOLD_NS)])
+    return _stepped([(rate, _CONSTANT_NS)])
 
 
 def _stepped(rates: Iterable[tuple[Fraction, int]]) -> _Curve:
@@ -336,13 +336,13 @@ def _sampled(duration: int, total: Callable[[int], Fraction]) -> _Curve:
 
 
 def _ramp_total(shape: Ramp, ns: int) -> Fraction:
-    """How many messages are due by a time within a ramp: the integral of the rate."""
+    """How many messages are due by a time in a ramp: the integral of the rate."""
     rise = (shape.end - shape.start) * ns / shape.duration
     return (shape.start + rise / 2) * ns / _SECOND
 
 
 def _sine_total(shape: Sine, ns: int) -> Fraction:
-    """How many messages are due by a time within a period; a whole one has the mean's."""
+    """How many messages are due by a time in a period; a full one has as many as at the mean."""
     turns = 1 - math.cos(2 * math.pi * (ns / shape.period)) if ns < shape.period else 0.0
     waves = Fraction(turns / (2 * math.pi)) * shape.period
     return (shape.mean * ns + shape.amplitude * waves) / _SECOND

@@ -1,1 +1,1 @@
-"""The judgement: names, sets of numbers, rows, partitions, the ledger, and the verdict."""
+"""The judgement: rows, partitions, the ledger, losses, compaction, and the verdict."""

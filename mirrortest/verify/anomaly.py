@@ -1,8 +1,8 @@
-"""What a mirror can do wrong to a message, and which findings that causes: one table for all.
+"""The anomalies that a mirror can cause, and the findings that follow, as one table.
 
-The faulty mirror commits these wrongs, `mirrortest calibrate` expects what the table says, and the
-unit tests compare the decoder and the checkers with it. docs/reference/findings.md is generated
-from it.
+The faulty mirror causes these anomalies, `mirrortest calibrate` expects the findings in the table,
+and the unit tests compare the decoder and the checkers with it. docs/reference/findings.md is
+generated from it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Anomaly(StrEnum):
-    """One kind of wrong; the values are written into specifications and truth logs."""
+    """A kind of anomaly; the values are written into specifications and truth logs."""
 
     DROP = "drop"
     DROP_RUN = "drop-run"
@@ -51,16 +51,16 @@ class Anomaly(StrEnum):
 
 
 class Effect(NamedTuple):
-    """What one anomaly causes in one form of message: a row of the table.
+    """A row of the table: what one anomaly causes in one form of message.
 
     Attributes:
         kind: the anomaly.
-        form: of the message.
-        part: what it hits of the message, where that makes a difference: a header's name, where a
-            truncated value ends, or `OVERTAKEN`. Empty: whatever it hits.
-        message: the findings under the message's id: all of them, and no others.
-        record: the finding on the record in the destination, where it names no
-            id any more; 0: it names its id.
+        form: the form of the message.
+        part: the part of the message that is hit, if that makes a difference: a header's name,
+            where a truncated value ends, or `OVERTAKEN`. Empty: any part.
+        message: the exact set of findings under the message's id.
+        record: the finding on the record in the destination if its id cannot be read any more;
+            0: the id can be read.
     """
 
     kind: Anomaly
@@ -73,9 +73,10 @@ class Effect(NamedTuple):
 NOTHING = Finding(0)
 
 FILL, IN_PROOF, AT_PROOF, IN_NUMBERS, IN_ID = "fill", "descriptor", "header", "numbers", "id"
-"""Where a truncated value ends: in the fill, in the descriptor, before it, before that."""
+"""Where a truncated value ends: in the fill, in the descriptor, before the descriptor, in the
+header's numbers, in the id."""
 OVERTAKEN = "overtaken"
-"""Of a delayed message: later ones of its stream were written to its partition before it."""
+"""For a delayed message: later ones of its stream were written to its partition before it."""
 
 DROPS = (
     Anomaly.DROP_PRODUCER,
@@ -84,12 +85,12 @@ DROPS = (
     Anomaly.DROP_RUN,
     Anomaly.DROP,
 )
-"""Kinds that write no record; of several on a message the first one takes it."""
+"""Kinds that write no record. If several hit a message, the first in this order drops it."""
 COPIES = (Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY)
 """Kinds whose record is a further copy of the message."""
 MOVES = (Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS)
 """Kinds whose record is in another partition of the message's topic."""
-HELD = (Anomaly.SWAP, Anomaly.HOLD)
+HELD_BACK = (Anomaly.SWAP, Anomaly.HOLD)
 """Kinds whose record is written after later ones of its partition."""
 
 _ANY = ("",)
@@ -106,7 +107,7 @@ _F = Finding
 _RULES: tuple[tuple[Sequence[Anomaly], Sequence[Form], Sequence[str], Finding, Finding], ...] = (
     (DROPS, tuple(Form), _ANY, _F.LOST, NOTHING),
     (COPIES, tuple(Form), _ANY, _F.DUPLICATED, NOTHING),
-    (HELD, tuple(Form), _ANY, _F.REORDERED, NOTHING),
+    (HELD_BACK, tuple(Form), _ANY, _F.REORDERED, NOTHING),
     (_UNPROVING, tuple(Form), _ANY, _F.LOST, _F.CORRUPTED),
     ((Anomaly.CHANGE_PAYLOAD, Anomaly.EXTEND), tuple(Form), _ANY, _F.CORRUPTED, NOTHING),
     ((Anomaly.TRUNCATE,), (Form.HEADERS,), _ANY, _F.CORRUPTED, NOTHING),
@@ -143,10 +144,10 @@ _BY_NAME = {(effect.kind, effect.form, effect.part): effect for effect in EFFECT
 
 
 def effect_of(kind: Anomaly, form: Form, part: str = "") -> Effect:
-    """The table's row.
+    """The row of the table for an anomaly.
 
     Raises:
-        ValueError: this cannot happen to a message of this form, or not to this part of it.
+        ValueError: the anomaly cannot happen to this form, or to this part of a message.
     """
     found = _BY_NAME.get((kind, form, part)) or _BY_NAME.get((kind, form, ""))
     if found is None:
@@ -155,10 +156,10 @@ def effect_of(kind: Anomaly, form: Form, part: str = "") -> Effect:
     return found
 
 
-def together(effects: Iterable[Effect]) -> tuple[Finding, Finding]:
+def combined(effects: Iterable[Effect]) -> tuple[Finding, Finding]:
     """What several anomalies on one record cause: (findings of the message, of the record).
 
-    Duplicates apart, which are further records: see the rules in `markdown`.
+    Not for duplicates, which are further records: see the rules in `markdown`.
     """
     message, record = NOTHING, NOTHING
     for effect in effects:
@@ -167,7 +168,7 @@ def together(effects: Iterable[Effect]) -> tuple[Finding, Finding]:
         message |= effect.message
         record |= effect.record
     if record:
-        # What has no id cannot be read any further; without id or seq there is nothing of ours.
+        # Without an id nothing else can be read; without id or seq the record is foreign.
         first = (_F.FOREIGN, _F.CORRUPTED, _F.OTHER_RUN)
         return message & _F.LOST, next(finding for finding in first if record & finding)
     return message, NOTHING

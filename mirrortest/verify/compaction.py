@@ -1,32 +1,34 @@
-"""What compaction explains of what is missing: the specification, and what carries it out.
+"""Which missing messages compaction explains: the specification and its implementation.
 
-Compaction removes a message once a later one of its key stands behind it in its partition. In the
-destination it leaves a hole: an offset without a record, which is neither a transaction's marker
-nor of an aborted one. Keys are lanes, so all messages of a stream have one key.
+Compaction removes a message once its partition has a later message with the same key. In the
+destination this leaves a hole: an offset without a record that is neither a transaction marker nor
+part of an aborted transaction. Keys are lanes, so all messages of a stream have one key.
 
-| a missing message | is |
+| holes for a missing message | finding |
 |---|---|
-| for which there are holes enough in its place | compacted |
-| for which there are holes in its place, and too few | inconclusive, once it is overdue |
-| for which there are none, but a hole is left elsewhere in a partition where its stream was seen, \
-or belongs | inconclusive, once it is overdue |
-| for which no hole is left | lost, once that is proven |
+| enough holes in its gap | compacted |
+| some holes in its gap, but too few | inconclusive, once it is overdue |
+| none in its gap, but an unused one elsewhere in a partition where its stream was seen or belongs \
+| inconclusive, once it is overdue |
+| no unused hole | lost, once that is proven |
 
-*Its place* in a partition is between the first copies of its neighbours: the greatest number below
-it, and the least above it, of those of its stream that were seen there. Without a number below, it
-begins behind all that was seen of the producer's earlier incarnations in this lane. Without one
-above, it ends where the key was seen last, on whatever message, and a missing message is in its
-place only once it is overdue. Numbers of one place are explained together, if it has as many holes.
-So are the numbers of all places of a lane in a partition: where these are more than the holes
-before its key was seen last, some are lost, and which ones cannot be known.
+The *gap* of a missing message in a partition is between the first copies of its neighbours: the
+greatest seq below it and the least seq above it of its stream that were seen there. Without a lower
+neighbour, the gap begins after everything seen of the producer's earlier incarnations in this lane.
+Without a higher neighbour, it ends where the key was last seen, on any message, and only overdue
+messages count as missing in it. The missing seqs of one gap are explained together: only if the gap
+has at least as many holes. The same holds for all gaps of a lane in a partition together: if they
+need more holes than there are before the place where the key was last seen, some messages are lost,
+but it is unknown which.
 
-A mirror may write out of order, and compaction then removes what would show it; and what deleted a
-key may have been deleted itself. So a hole elsewhere is a doubt, and a doubt is no explanation.
-(Where a mirror did both, and lost a message in the place of just as many holes, one that it wrote
-out of order is called lost in its stead: how many are lost is right, and which one is not.)
+A mirror may write out of order, and compaction may then remove the evidence. The later message that
+caused a removal may itself have been removed. So a hole elsewhere causes doubt, but it explains
+nothing. (Suppose a mirror wrote message A out of order, so that A left its hole in the gap of
+message B, and lost B. Then A is called lost in place of B: the number of lost messages is right,
+the seq is not.)
 
-Compaction of the source leaves no holes in the destination: there a later message of the key is all
-that shows it.
+Compaction of the source leaves no holes in the destination. Only a later message with the same key
+shows it there.
 """
 
 from __future__ import annotations
@@ -46,9 +48,9 @@ if TYPE_CHECKING:
 
 
 class Missing(NamedTuple):
-    """What is missing of a stream, and which of it is not in flight any more.
+    """The missing seqs of a stream, and those of them that are no longer in flight.
 
-    `homes` are the partitions where it belongs; none: unknown.
+    `homes` are the partitions where the stream belongs; empty: unknown.
     """
 
     numbers: IntervalSet
@@ -57,7 +59,7 @@ class Missing(NamedTuple):
 
 
 class Explained(NamedTuple):
-    """What compaction removed of a stream, and which overdue ones it may have removed."""
+    """The seqs of a stream that compaction removed, and overdue ones that it may have removed."""
 
     removed: IntervalSet
     doubtful: IntervalSet
@@ -66,19 +68,19 @@ class Explained(NamedTuple):
 def explained(
     lane: int, missing: Mapping[StreamId, Missing], index: FragmentIndex
 ) -> dict[StreamId, Explained]:
-    """What compaction of the destination explains of what is missing of a lane's streams."""
+    """Which missing seqs of a lane's streams compaction of the destination explains."""
     removed = dict.fromkeys(missing, NOTHING)
     doubtful = dict.fromkeys(missing, NOTHING)
     for number, checker in index.checkers.items():
         if not checker.holes:
             continue
-        concerned = {s: m for s, m in missing.items() if number in places(s, m.homes, index)}
+        concerned = {s: m for s, m in missing.items() if number in partitions_of(s, m.homes, index)}
         last = max(
             checker.key_seen(lane).holes,
             *(fragment.holes for _, fragment in _of_lane(lane, number, index)),
             0,
         )
-        found = {s: _in_place(its, s, number, last, index) for s, its in concerned.items()}
+        found = {s: _explained_in_gaps(its, s, number, last, index) for s, its in concerned.items()}
         count = sum(fitting.count for fitting, _ in found.values())
         all_fit = count <= last
         is_left = not all_fit or count < checker.holes
@@ -88,23 +90,25 @@ def explained(
     return {stream: Explained(removed[stream], doubtful[stream]) for stream in missing}
 
 
-def places(stream: StreamId, homes: Collection[int], index: FragmentIndex) -> Collection[int]:
-    """The partitions that may have held a stream: where it was seen, and where it belongs."""
+def partitions_of(
+    stream: StreamId, homes: Collection[int], index: FragmentIndex
+) -> Collection[int]:
+    """The partitions that may have contained a stream: where it was seen and where it belongs."""
     return {*index.seen(stream), *homes} or index.checkers.keys()
 
 
 def _of_lane(lane: int, number: int, index: FragmentIndex) -> list[tuple[StreamId, Fragment]]:
-    """What a partition shows of each stream of a lane."""
+    """Each stream of a lane that was seen in a partition, with its fragment there."""
     each = ((stream, index.seen(stream).get(number)) for stream in index.of_lane(lane))
     return [(stream, fragment) for stream, fragment in each if fragment is not None]
 
 
-def _in_place(
+def _explained_in_gaps(
     missing: Missing, stream: StreamId, number: int, last: int, index: FragmentIndex
 ) -> tuple[IntervalSet, IntervalSet]:
-    """The numbers for which a partition has holes in their places, and those with too few there.
+    """The seqs with enough holes in their gaps in a partition, and the overdue ones with too few.
 
-    The latter as far as they are overdue; `last`: the holes up to where the key was seen last.
+    `last` is the number of holes before the place where the key was last seen.
     """
     fragment = index.seen(stream).get(number)
     seen, counts = NOTHING, HoleCounts()
@@ -124,13 +128,13 @@ def _in_place(
             continue
         lo, hi = seen.around(first)
         done = ALWAYS if hi is None else hi
-        here = (missing.due if hi is None else missing.numbers).within(lo, done)
+        in_gap = (missing.due if hi is None else missing.numbers).within(lo, done)
         begin = counts.at(lo - 1) if lo else earlier
         end = last if hi is None else counts.at(hi)
-        if here.count <= end - begin:
-            fitting.update(here)
+        if in_gap.count <= end - begin:
+            fitting.update(in_gap)
         elif begin < end:
-            crowded.update(here & missing.due)
+            crowded.update(in_gap & missing.due)
     return fitting, crowded
 
 
@@ -138,22 +142,22 @@ def _in_place(
 
 
 def removed_from_source(stream: StreamId, homes: Collection[int], index: FragmentIndex) -> int:
-    """The bound below which compaction of the source explains what is missing; 0: none of it.
+    """The bound below which compaction of the source explains missing seqs; 0: it explains none.
 
-    A later message of the key was seen: of the stream itself; or, for the last ones, any other
-    (see `_superseded`).
+    It explains a seq if a later message with the key was seen: one of the stream itself or, for
+    the stream's last seqs, any other (see `_superseded`).
     """
     mine = index.seen(stream)
-    if any(_superseded(stream, n, index) for n in places(stream, homes, index)):
+    if any(_superseded(stream, n, index) for n in partitions_of(stream, homes, index)):
         return ALWAYS
     return max((its.seen.end for its in mine.values()), default=0)
 
 
 def _superseded(stream: StreamId, number: int, index: FragmentIndex) -> bool:
-    """Whether a message of the stream's key, not of the stream, may come after its last here.
+    """Whether a message with the stream's key, but of another stream, may follow its last one here.
 
-    That is one after what was seen of the stream; any of a later incarnation; and where
-    nothing was seen of it, any at all but those of earlier incarnations.
+    This is any message after what was seen of the stream, and any of a later incarnation. If
+    nothing of the stream was seen, it is any message except those of earlier incarnations.
     """
     checker: PartitionChecker | None = index.checkers.get(number)
     if checker is None:
@@ -166,9 +170,9 @@ def _superseded(stream: StreamId, number: int, index: FragmentIndex) -> bool:
         if other == stream:
             continue
         if other[:3] != stream[:3]:
-            behind = its.last_place > last
+            follows = its.last_place > last
         else:
-            behind = other.incarnation > stream.incarnation or 0 <= last < its.last_place
-        if behind:
+            follows = other.incarnation > stream.incarnation or 0 <= last < its.last_place
+        if follows:
             return True
     return False

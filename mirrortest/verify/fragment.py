@@ -1,11 +1,12 @@
-"""What was found of one stream in one destination partition.
+"""What one destination partition shows of one stream.
 
-An unread range may contain any missing number: one above those seen before it, since it may have
-contained any number of messages, and one below them, since a mirror replays and reorders. Only time
-bounds the doubt: what was sent after the range was found deleted cannot have been in it. Seqs and
-intended times ascend together. So the first message seen after the range that is late enough ends
-the doubt for itself and all numbers above. Two hosts' clocks are compared for that: of a stream of
-which a message arrived long before it was to be sent, time proves nothing.
+An unread range may have contained any missing seq: a higher one than those seen before the range,
+because the range may have contained any number of messages, and a lower one, because a mirror
+replays and reorders. Only time limits this doubt: messages sent after the range was found deleted
+cannot have been in it. Seqs and intended times ascend together. So the first message seen after the
+range with a late enough intended time ends the doubt for its own seq and all higher ones. This
+compares the clocks of two hosts. If a message arrived long before its intended time, a clock is
+wrong, and time proves nothing for its stream.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
     from mirrortest.verify.row import SeenRow
 
 CLOCK_TOLERANCE_NS = 300_000_000_000
-"""The most that clocks of producers and consumers may differ, where nothing shows that they differ
-by more: Kerberos assumes the same."""
+"""How far apart the clocks of producers and consumers are assumed to be at most, unless a message
+shows more. Kerberos assumes the same."""
 ALWAYS = 1 << 62
-"""Above all minutes and all seqs."""
+"""A bound above all minutes and all seqs."""
 _UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
 _SETS = ("seen", "duplicated", "reordered")
 _TIMES = ("intended_first", "intended_last", "arrived_first", "arrived_last")
 _BY_LABEL = {finding.label: finding for finding in STREAM_FINDINGS}
 _COUNTED = {"seen", Finding.DUPLICATED.label, Finding.REORDERED.label, *_BY_LABEL}
-"""What a summary counts."""
+"""The keys of a summary."""
 
 
 def latest_intended(found_ns: int | None) -> int | None:
-    """The latest intended time of messages that an unread range may contain; None: unknown.
+    """The latest intended time of messages that may be in an unread range; None: unknown.
 
     `found_ns` is when a consumer found the range deleted, by its wall clock, in ns since the epoch.
     """
@@ -47,34 +48,31 @@ def latest_intended(found_ns: int | None) -> int | None:
 
 
 def last_minute(found_ns: int | None) -> int:
-    """The minute of `latest_intended`; `ALWAYS`: unknown."""
+    """The minute of `latest_intended`; `ALWAYS` if that is unknown."""
     latest = latest_intended(found_ns)
     return ALWAYS if latest is None else latest // MINUTE_NS
 
 
 def arrived_early(row: SeenRow) -> bool:
-    """Whether messages arrived so long before they were to be sent that a clock is far off."""
+    """Whether messages arrived so long before their intended times that a clock must be wrong."""
     ahead_ns = row.intended_first - row.arrived_first
     return ahead_ns > CLOCK_TOLERANCE_NS and not row.findings & _UNPROVEN
 
 
 @dataclass(slots=True)
 class HoleCounts:
-    """How many holes lie before the first copy of each number that was seen.
-
-    Kept where it changes, as numbers come.
-    """
+    """How many holes precede the first copy of each seen seq, as a step function of the seq."""
 
     _from: list[int] = field(default_factory=list)
     _counts: list[int] = field(default_factory=list)
 
     def at(self, number: int) -> int:
-        """The count of a number that was seen."""
+        """The count of a seen seq."""
         at = bisect_right(self._from, number)
         return self._counts[at - 1] if at else 0
 
     def put(self, lo: int, hi: int | None, count: int) -> None:
-        """Give [lo, hi), which is seen for the first time, its count; None: all before is below."""
+        """Set the count of [lo, hi), seen for the first time; None: it is above all seen seqs."""
         begin = bisect_left(self._from, lo)
         if hi is None:
             if count != (self._counts[-1] if begin else 0):
@@ -87,7 +85,7 @@ class HoleCounts:
             self._counts[begin:end] = [count, behind]
 
     def to_list(self) -> list[int]:
-        """Numbers, each followed by the count from there on."""
+        """Seqs, each followed by the count from that seq on."""
         return [each for step in zip(self._from, self._counts, strict=True) for each in step]
 
     @classmethod
@@ -100,69 +98,69 @@ class HoleCounts:
         return cls(numbers, counts)
 
     def __len__(self) -> int:
-        """What it costs, in steps."""
+        """The number of steps, which is its cost in memory."""
         return len(self._from)
 
 
 @dataclass(slots=True)
 class Fragment:
-    """A stream as one destination partition shows it, exact until it is collapsed.
+    """What one destination partition shows of a stream; exact until it is collapsed.
 
-    Fed with rows in offset order, each offset once. All sets are of seqs.
+    The caller applies rows in offset order, each offset once. All sets are sets of seqs.
     """
 
     seen: IntervalSet = field(default_factory=IntervalSet)
     duplicated: IntervalSet = field(default_factory=IntervalSet)
     """Seen at more than one offset of this partition."""
     copies: int = 0
-    """Messages beyond the first copy of each."""
+    """How many messages were further copies."""
     reordered: IntervalSet = field(default_factory=IntervalSet)
-    """First seen here after a later seq was. Not if its first copy may be in an unread range."""
+    """First seen after a higher seq. Not if a first copy in order may be in an unread range."""
     by_finding: dict[Finding, IntervalSet] = field(default_factory=dict)
-    """Those with the finding on any of their copies; members of `STREAM_FINDINGS`."""
+    """Finding of `STREAM_FINDINGS` -> the seqs of which any copy has it."""
     read_below: int | None = None
-    """The bound above all numbers seen before the first unread range; None: there is none."""
+    """The bound above all seqs seen before the first unread range; None: there is no such range."""
     unread_minute: int = -1
-    """The last minute of intended time from which messages may be in the unread ranges."""
+    """The last minute of intended time of messages that may be in the unread ranges."""
     certain_from: int | None = None
-    """The least number seen after the unread ranges that was sent too late to be in them."""
+    """The least seq seen after the unread ranges whose intended time is too late to be in them."""
     clock_off: bool = False
     """Whether some messages have `arrived_early`."""
     last_place: int = -1
-    """Where the stream was last seen (`PartitionChecker.before`, and the offset); -1: never."""
+    """Where it was last seen: `PartitionChecker.before` plus the offset; -1: never."""
     holes: int = 0
-    """How many holes (`PartitionChecker.holes`) lie before where the stream was last seen."""
+    """How many holes (`PartitionChecker.holes`) precede `last_place`."""
     holes_before: HoleCounts | None = None
-    """None: none lie before any number."""
+    """None: no hole precedes any seq."""
     intended_first: int = 0
     intended_last: int = 0
     arrived_first: int = 0
     arrived_last: int = 0
     """Least and greatest times, ns since the epoch; 0: none yet."""
     summary: dict[str, int] | None = None
-    """Set once collapsed: how many messages had each finding, ids forgotten; see `collapse`."""
+    """Set by `collapse`: how many messages had each finding, without their ids."""
 
     @property
     def inconclusive(self) -> bool:
-        """Whether the ids were given up for lack of memory."""
+        """Whether the ids were given up at the memory bound."""
         return self.summary is not None
 
     @property
     def mark(self) -> tuple[int, int | None, int | None, bool]:
-        """Another one after each change."""
+        """A value that changes whenever the stream's verdict may change, except by `forget`."""
         return self.last_place, self.read_below, self.certain_from, self.summary is None
 
     @property
     def size(self) -> int:
-        """What it costs: one, and one for each interval."""
+        """Its cost in memory: one, plus one for each interval and each step of hole counts."""
         sets = (self.seen, self.duplicated, self.reordered, *self.by_finding.values())
         return 1 + sum(map(len, sets)) + len(self.holes_before or ())
 
     def apply(self, row: SeenRow, before: int = 0, holes: int = 0) -> int:
-        """Take in the row's messages; it lies at places after all those before.
+        """Add the messages of a row whose places follow those of all earlier rows.
 
-        `before` and an offset are a place; so many `holes` lie before it. Returns by how much the
-        size has grown.
+        `before` plus an offset is a place; `holes` holes precede the row. Returns by how much
+        `size` has grown.
         """
         lo, hi = row.seq_lo, row.seq_hi
         self._note_times(row)
@@ -176,7 +174,7 @@ class Fragment:
         end = self.seen.end
         steps = self._count_holes(lo, hi, holes) if holes else 0
         if lo >= end and not self._in_doubt and not row.findings:
-            # What comes in order, as nearly everything does.
+            # The usual case: messages in order.
             self.seen.add(lo, hi)
             return steps + (0 if lo == end and end else 1)
         before = self.size
@@ -184,7 +182,7 @@ class Fragment:
         return steps + self.size - before
 
     def _count_holes(self, lo: int, hi: int, holes: int) -> int:
-        """Note how many holes lie before numbers that come now; by how much the size has grown."""
+        """Note how many holes precede newly seen seqs; return by how much `size` has grown."""
         counts = self.holes_before = self.holes_before or HoleCounts()
         before, end = len(counts), self.seen.end
         for first, last in self.seen.missing(lo, hi).intervals():
@@ -195,15 +193,15 @@ class Fragment:
         too_late = row.intended_first // MINUTE_NS > self.unread_minute and not self.clock_off
         if self.read_below is not None and too_late and not row.findings & _UNPROVEN:
             self.certain_from = min(lo, self.doubtful_below)
-        again = self.seen.within(lo, hi)
-        if again:
-            self.copies += again.count
-            self.duplicated.update(again)
+        repeated = self.seen.within(lo, hi)
+        if repeated:
+            self.copies += repeated.count
+            self.duplicated.update(repeated)
         if lo < self.seen.end:
-            late = self.seen.missing(lo, min(hi, self.seen.end))
+            overtaken = self.seen.missing(lo, min(hi, self.seen.end))
             if self.read_below is not None and not too_late:
-                late = late.below(self.read_below)
-            self.reordered.update(late)
+                overtaken = overtaken.below(self.read_below)
+            self.reordered.update(overtaken)
         self.seen.add(lo, hi)
         if row.findings & PER_MESSAGE:
             for finding in STREAM_FINDINGS:
@@ -217,9 +215,9 @@ class Fragment:
         return distinct + self.copies
 
     def pass_unread(self, last_minute: int) -> None:
-        """Pass offsets unread; what was there was to be sent in `last_minute` or before.
+        """Note an unread range; `last_minute` is the last intended minute of messages in it.
 
-        Minutes are those of `intended_first`; `ALWAYS` where that is unknown.
+        `ALWAYS` if that is unknown.
         """
         if self.read_below is None:
             self.read_below = self.seen.end
@@ -228,7 +226,7 @@ class Fragment:
 
     @property
     def doubtful_below(self) -> int:
-        """The bound below which every missing number may be in an unread range."""
+        """The bound below which every missing seq may be in an unread range."""
         if self.read_below is None:
             return 0
         return ALWAYS if self.certain_from is None else self.certain_from
@@ -240,8 +238,8 @@ class Fragment:
     def collapse(self) -> None:
         """Give up the ids and keep counts; all sets are empty from now on.
 
-        `summary` holds counts under the findings' labels, under `seen` that of distinct messages;
-        later messages count as seen, and no longer as duplicated or reordered.
+        `summary` has the count of each finding under its label, and that of distinct messages under
+        `seen`. Later messages all count as seen, never as duplicated or reordered.
         """
         if self.summary is not None:
             return
@@ -255,7 +253,7 @@ class Fragment:
         self.holes_before = None
 
     def forget(self, finding: Finding) -> int:
-        """Forget a finding of `STREAM_FINDINGS`; by how much the size has grown (not at all)."""
+        """Forget a finding of `STREAM_FINDINGS`; return by how much `size` changed (0 or less)."""
         if self.summary is not None:
             self.summary.pop(finding.label, None)
         return -len(self.by_finding.pop(finding, ()))
@@ -278,13 +276,13 @@ class Fragment:
             self.arrived_last = max(self.arrived_last, row.arrived_last)
 
     def found(self) -> Iterator[tuple[Finding, IntervalSet]]:
-        """The numbers with each finding, some of which may have none."""
+        """The seqs with each finding; a set may be empty."""
         yield Finding.DUPLICATED, self.duplicated
         yield Finding.REORDERED, self.reordered
         yield from self.by_finding.items()
 
     def to_state(self) -> dict[str, Any]:
-        """What `from_state` needs, of JSON's types; empty parts are left out."""
+        """What `from_state` reads, as JSON types; empty parts are left out."""
         state: dict[str, Any] = {
             "at": self.last_place,
             "times": [getattr(self, n) for n in _TIMES],
@@ -313,11 +311,11 @@ class Fragment:
         """Read what `to_state` wrote.
 
         Raises:
-            RecordError: this is no such state, or it contradicts itself.
+            RecordError: the state is invalid or contradicts itself.
         """
         fields = untrusted.mapped(state)
         summary = fields.get("summary")
-        made = cls(
+        fragment = cls(
             copies=untrusted.number(fields.get("copies", 0)),
             clock_off=untrusted.flag(fields.get("clock_off", False)),
             last_place=untrusted.number(untrusted.entry(fields, "at")),
@@ -325,19 +323,19 @@ class Fragment:
         )
         times = untrusted.listed(untrusted.entry(fields, "times"), len(_TIMES))
         for name, value in zip(_TIMES, times, strict=True):
-            setattr(made, name, untrusted.number(value, -untrusted.NUMBERS_END))
+            setattr(fragment, name, untrusted.number(value, -untrusted.NUMBERS_END))
         for name in _SETS:
-            setattr(made, name, untrusted.intervals(fields.get(name, [])))
+            setattr(fragment, name, untrusted.intervals(fields.get(name, [])))
         if "holes" in fields:
             holes, *steps = untrusted.listed(fields["holes"])
-            made.holes = untrusted.number(holes)
-            made.holes_before = HoleCounts.from_list(steps)
+            fragment.holes = untrusted.number(holes)
+            fragment.holes_before = HoleCounts.from_list(steps)
         if "unread" in fields:
-            made._restore_unread(untrusted.listed(fields["unread"], 3))
+            fragment._restore_unread(untrusted.listed(fields["unread"], 3))
         for label, ids in untrusted.mapped(fields.get("findings", {})).items():
-            made.by_finding[untrusted.entry(_BY_LABEL, label)] = untrusted.intervals(ids)
-        made._check()
-        return made
+            fragment.by_finding[untrusted.entry(_BY_LABEL, label)] = untrusted.intervals(ids)
+        fragment._check()
+        return fragment
 
     def _restore_unread(self, unread: list[Any]) -> None:
         below, minute, certain = unread

@@ -1,4 +1,4 @@
-"""The fragments of a topic's partitions by stream, found without asking each partition."""
+"""An index of a topic's fragments by stream, over all partitions."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 
 class FragmentIndex:
-    """The fragments of one topic by stream, as of when its partitions were added.
+    """The fragments of one topic by stream, as they were when their partitions were added.
 
-    A stream is in one partition or a few: with 150 partitions, asking each about each stream took
-    most of a round.
+    A stream is in one or a few partitions. With 150 partitions, looking up each stream in each
+    partition took most of a judging round.
     """
 
     def __init__(self) -> None:
         self.checkers: dict[int, PartitionChecker] = {}
-        """By partition."""
+        """partition -> its checker"""
         self._fragments: dict[StreamId, dict[int, Fragment]] = {}
         self._unsure: list[int] = []
-        """Partitions that may have had streams of which they have no fragment."""
+        """Partitions that may have contained streams without having a fragment of them."""
         self._of_lane: dict[int, list[StreamId]] | None = None
 
     def add(self, number: int, checker: PartitionChecker) -> None:
-        """Take in a partition."""
+        """Add a partition."""
         self.checkers[number] = checker
         self._of_lane = None
         for stream, fragment in checker.fragments.items():
@@ -43,11 +43,11 @@ class FragmentIndex:
 
     @property
     def streams(self) -> Sequence[StreamId]:
-        """All that were seen anywhere."""
+        """All streams that were seen in any partition."""
         return list(self._fragments)
 
     def fragments(self, stream: StreamId) -> dict[int, Fragment]:
-        """Partition -> its fragment of a stream, as `PartitionChecker.fragment` gives it."""
+        """Partition -> its `PartitionChecker.fragment` of a stream, if there is one."""
         found = self._fragments.get(stream, {})
         if not self._unsure:
             return found
@@ -55,11 +55,11 @@ class FragmentIndex:
         return found | {n: fragment for n, fragment in unsure.items() if fragment is not None}
 
     def seen(self, stream: StreamId) -> Mapping[int, Fragment]:
-        """Partition -> its fragment of a stream, where the stream was seen."""
+        """Partition -> its fragment of a stream, only where the stream was seen."""
         return self._fragments.get(stream, {})
 
     def of_lane(self, lane: int) -> Sequence[StreamId]:
-        """The streams of a lane that were seen anywhere: their messages have the same key."""
+        """The streams of a lane that were seen in any partition: they share one record key."""
         if self._of_lane is None:
             self._of_lane = defaultdict(list)
             for stream in self._fragments:

@@ -1,4 +1,4 @@
-"""Everything brought together: the verdict on a stream over all partitions, and on a run."""
+"""The verdict on a stream over all partitions, and on a run."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ _LABELS = tuple((finding, finding.label) for finding in OF_STREAM)
 
 @dataclass(slots=True)
 class StreamVerdict:
-    """The judgement of one stream, in sets of seqs that are to be read, not changed.
+    """The judgement of one stream, as sets of seqs that callers must not change.
 
-    The empty ones are one object, and some are the ledger's. Each acknowledged number is in
-    `delivered`, or has exactly one of the findings of `Scope.MISSING`.
+    Empty sets are one shared object, and some sets belong to the ledger. Each acknowledged seq is
+    in `delivered`, or has exactly one finding of `Scope.MISSING`.
     """
 
     stream: StreamId
     acked: IntervalSet = NOTHING
     failed: IntervalSet = NOTHING
-    """Of which it is certain that nothing was written."""
+    """Certainly not written."""
     unknown: IntervalSet = NOTHING
-    """Whose sends ended without an answer, seen or not."""
+    """Sends that ended without an answer, whether the message was seen or not."""
     delivered: IntervalSet = NOTHING
     """Acknowledged and seen."""
     found: dict[Finding, IntervalSet] = field(default_factory=dict)
-    """The numbers with each finding; a finding of no number has no entry."""
+    """The seqs with each finding; a finding without seqs has no entry."""
     copies: int = 0
-    """Messages beyond the first copy of each, over all partitions."""
+    """How many messages were further copies, over all partitions."""
     given_up: Counter[str] = field(default_factory=Counter)
-    """Past the memory bound: messages by finding's label whose ids were not kept."""
+    """Finding's label -> messages whose ids were given up at the memory bound."""
     bounded: bool = False
-    """Whether the memory bound was passed, so that nothing missing can be proven."""
+    """Whether ids were given up at the memory bound: then missing messages are inconclusive."""
     excused: tuple[Finding, ...] = ()
-    """Findings that may be none of the mirror's; see `judge`."""
+    """Findings that the mirror might not have caused; see `judge`."""
 
     def having(self, finding: Finding) -> IntervalSet:
-        """The numbers with a finding."""
+        """The seqs with a finding."""
         return self.found.get(finding, NOTHING)
 
     def add(self, finding: Finding, numbers: IntervalSet) -> None:
-        """Add numbers that have a finding."""
+        """Add seqs to a finding."""
         if numbers:
             found = self.found.get(finding)
             self.found[finding] = numbers if found is None else found | numbers
 
     def counts(self) -> dict[Finding, int]:
-        """How many messages have each finding, ids kept or not; those of none are left out."""
+        """The number of messages with each finding, ids kept or not; zeros are left out."""
         counts = {finding: numbers.count for finding, numbers in self.found.items()}
         if self.given_up:
             for finding, label in _LABELS:
@@ -87,24 +87,28 @@ def judge(
 ) -> StreamVerdict:
     """Judge one stream over all partitions of its destination topic.
 
+    Findings of `BY_REPEATS` are excused if copies may come from aborted transactions, or from a
+    producer without idempotence. Without a lane record it is unknown how the stream was sent, so
+    they are excused too. Without an acknowledgement it is unknown whether brokers stamped the
+    records, so `ALTERED_TIMESTAMP` is excused.
+
     Args:
-        stream: which.
-        fragments: destination partition -> what `PartitionChecker.fragment` gives for it.
-        lane: what the ledger or the logs vouch for; None: nothing.
-        claimed: the numbers ever claimed lost; missing, they stay lost, seen, they are late.
-            (What is missing of a stream past the memory bound is inconclusive.)
-        seen_before: what states had seen that were lost; None: no state was lost, and no topic was
-            recreated before its consumers began. Of what is missing it is delivered; all else may
-            have been there, unread.
-        ledger_complete: whether a lane without a ledger record cannot exist.
+        stream: the stream to judge.
+        fragments: destination partition -> its `PartitionChecker.fragment`.
+        lane: what the ledger or the logs recorded of the stream; None: nothing.
+        claimed: the seqs ever claimed lost. Seen ones are late. Missing ones stay lost, unless they
+            are in `seen_before`, compaction explains them, or ids of the stream were given up.
+        seen_before: the seqs that lost states had seen; None: no state was lost, and no topic was
+            recreated before its consumers began. Missing seqs in it count as delivered. All others
+            may have been there, unread.
+        ledger_complete: whether every lane has a ledger record.
         policy: how `MISROUTED` is judged.
-        homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
+        homes: the partitions where the lane belongs, or belonged under earlier partition counts;
+            empty: unknown.
         counts: the partition counts that the destination is known to have had.
-        explained: what compaction explains of what is missing; None: nothing.
-        stamped: whether the source's brokers stamp the records: no timestamp is altered then.
-        uncommitted: whether copies may be of aborted transactions. So may those of a producer that
-            sends without idempotence be its own. How a stream without a lane was sent is unknown,
-            and without an acknowledgement who stamped its records.
+        explained: which missing seqs compaction explains or may explain; None: no seq.
+        stamped: whether the source's brokers stamp the records: then no timestamp is altered.
+        uncommitted: whether copies may come from aborted transactions.
     """
     verdict = StreamVerdict(stream)
     if lane is None or uncommitted or lane.repeats:
@@ -128,11 +132,12 @@ def judge(
         verdict.found.pop(Finding.ALTERED_TIMESTAMP, None)
         del verdict.given_up[Finding.ALTERED_TIMESTAMP.label]
     if policy is ExpectPartition.ANY:
-        verdict.found.pop(Finding.MISROUTED, None)  # what a message alone shows does not count
-        most = len(counts_in_force(counts)) or 1
-        verdict.add(Finding.MISROUTED, _away(fragments, _fullest(fragments, most)))
-    elif homes and (away := _away(fragments, homes)):
-        verdict.add(Finding.MISROUTED, away - verdict.having(Finding.UNPROVEN))
+        # What single messages show does not count here.
+        verdict.found.pop(Finding.MISROUTED, None)
+        limit = len(counts_in_force(counts)) or 1
+        verdict.add(Finding.MISROUTED, _seen_outside(fragments, _fullest(fragments, limit)))
+    elif homes and (outside := _seen_outside(fragments, homes)):
+        verdict.add(Finding.MISROUTED, outside - verdict.having(Finding.UNPROVEN))
     if lane is not None:
         verdict.acked, verdict.failed, verdict.unknown = lane.acked, lane.failed, lane.unknown
         verdict.delivered = lane.acked & seen
@@ -141,7 +146,7 @@ def judge(
             verdict.delivered |= missing & seen_before
             missing -= seen_before
         if verdict.bounded:
-            # Any of it may have been seen.
+            # Any of them may have been seen.
             verdict.add(Finding.INCONCLUSIVE, missing)
             missing = NOTHING
         if explained and missing:
@@ -169,10 +174,10 @@ def judge(
 
 
 def doubtful_below(fragments: Mapping[int, Fragment], *, homes: Collection[int] = ()) -> int:
-    """The bound below which every missing number may be in an unread range; 0: none may.
+    """The bound below which every missing seq may be in an unread range; 0: none may.
 
-    A partition's unread offsets put a stream in doubt if the stream was seen in it or belongs
-    into it; a stream without a home may be anywhere.
+    A partition's unread offsets put a stream in doubt if the stream was seen in the partition or
+    belongs there. A stream with unknown homes may be anywhere.
     """
     return max(
         (
@@ -195,11 +200,11 @@ class RunVerdict:
     unknown: int = 0
     copies: int = 0
     bounded: list[StreamId] = field(default_factory=list)
-    """Streams whose ids were given up for lack of memory: inconclusive."""
+    """Streams whose ids were given up at the memory bound: inconclusive."""
     untracked: int = 0
     """Messages of streams that were never tracked, for the same reason."""
     excused: Counter[str] = field(default_factory=Counter)
-    """By finding's label, messages that may have it for another reason than the mirror."""
+    """Finding's label -> messages whose finding the mirror might not have caused."""
 
     @classmethod
     def of(
@@ -208,10 +213,10 @@ class RunVerdict:
         checkers: Iterable[PartitionChecker] = (),
         others: Iterable[PartitionChecker] = (),
     ) -> RunVerdict:
-        """Add up. Messages that enter no stream count under their own findings.
+        """The totals of all verdicts. Messages without a stream count under their own findings.
 
-        `others` are of topics that are not the run's: what seems damaged there may be somebody
-        else's copy of another topic's messages.
+        `others` are the checkers of topics that are not the run's. `CORRUPTED` does not count
+        there: what seems corrupted may be a foreign copy of another topic's messages.
         """
         total = cls()
         for checker in others:
@@ -228,7 +233,7 @@ class RunVerdict:
         return total
 
     def add_stream(self, verdict: StreamVerdict) -> dict[Finding, int]:
-        """Add a stream; its findings."""
+        """Add a stream; return how many messages have each of its findings."""
         found = verdict.counts()
         for finding, count in found.items():
             self.counts[finding] += count
@@ -257,10 +262,10 @@ class RunVerdict:
 
 
 def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, int]:
-    """All that was seen, what was seen in more than one partition, and the copies that makes."""
+    """The seqs seen, those seen in more than one partition, and how many copies these add."""
     seen, twice, surplus = IntervalSet(), IntervalSet(), 0
     if len(fragments) == 1:
-        # As nearly every stream has; the result is only read.
+        # The usual case. Callers only read the result, so it need not be a copy.
         return next(iter(fragments)).seen, twice, surplus
     for fragment in fragments:
         again = seen & fragment.seen
@@ -270,22 +275,22 @@ def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, i
     return seen, twice, surplus
 
 
-def _fullest(fragments: Mapping[int, Fragment], most: int) -> Collection[int]:
-    """The partitions with the most of a stream: as many as it may be in."""
-    return sorted(fragments, key=lambda n: (-fragments[n].seen.count, n))[:most]
+def _fullest(fragments: Mapping[int, Fragment], limit: int) -> Collection[int]:
+    """The partitions with the most seqs of a stream, at most `limit` of them."""
+    return sorted(fragments, key=lambda n: (-fragments[n].seen.count, n))[:limit]
 
 
-def _away(fragments: Mapping[int, Fragment], homes: Collection[int]) -> IntervalSet:
-    """What of a stream is in no partition where it belongs or belonged, whatever its rows say.
+def _seen_outside(fragments: Mapping[int, Fragment], homes: Collection[int]) -> IntervalSet:
+    """The seqs seen in partitions where the stream never belonged, whatever its rows say.
 
-    Rows say it of messages by the policy of the consumer that read them, more closely: by the
-    counts of that time.
+    Rows have `MISROUTED` by the policy of the consumer that read them. They are more exact, since
+    they use the partition counts of that time.
     """
-    away = NOTHING
+    outside = NOTHING
     for number, fragment in fragments.items():
         if number not in homes:
-            away |= fragment.seen
-    return away
+            outside |= fragment.seen
+    return outside
 
 
 def _never_sent(
@@ -293,8 +298,8 @@ def _never_sent(
 ) -> IntervalSet:
     if lane is None:
         return seen.copy() if ledger_complete else NOTHING
-    # What failed is final. While a lane goes on, higher numbers may still be recorded; and of one
-    # that a successor closed, the newest record may have been displaced.
+    # A failed outcome is final. While a lane is open, higher seqs may still be recorded. If a
+    # successor closed it, an old record may have replaced the newest one.
     never = seen & lane.failed if lane.failed else NOTHING
     if lane.end is None or lane.closed_at is not None or seen.end <= lane.end:
         return never

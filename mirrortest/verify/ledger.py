@@ -1,10 +1,10 @@
-"""What producers vouch for: the records of the ledger's topic, merged.
+"""The merged records of the ledger topic: what producers reserved and what was acknowledged.
 
-Lanes are merged by union, so that repeated, reordered or old records are harmless. A registration
-announces a producer's incarnation; the first one applied under a number wins, and the loser
-tombstones its own. It closes every earlier incarnation of its producer: what those had reserved and
-given no outcome is unknown for ever, and they send nothing more. One that is marked failed closes
-its own as well.
+Records of a lane are merged by union, so repeated, reordered or old records are harmless. A
+registration announces a producer's incarnation. The first registration applied under an
+incarnation number wins, and the loser tombstones its own. A registration closes all earlier
+incarnations of its producer: they send nothing more, and what they had reserved without an outcome
+stays unknown. A registration that is marked failed also closes its own incarnation.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Producer:
-    """What the ledger has of one producer of one run."""
+    """The ledger's records of one producer in one run."""
 
     registrations: dict[int, dict[str, Registration]] = field(default_factory=dict)
     """incarnation -> session -> registration, in the order they were applied"""
     streams: dict[int, set[StreamId]] = field(default_factory=dict)
-    """incarnation -> its streams that a lane's record or a registration names"""
+    """incarnation -> its streams that a lane record or a registration names"""
     newest: int = 0
-    """The newest incarnation with a registration; 0: none has one."""
+    """The newest incarnation with a registration; 0: there is no registration."""
     over: int = 0
-    """Incarnations below it send nothing more."""
+    """Incarnations below this number send nothing more."""
     stale: range = range(0)
-    """Incarnations of whose streams the lanes are to be found anew: registrations came or went."""
+    """Incarnations whose lanes must be resolved again, because registrations changed."""
 
     def touch(self, incarnation: int, end: int) -> None:
-        """Have the streams of the incarnations [incarnation, end) found anew."""
+        """Mark the incarnations [incarnation, end) as stale."""
         if self.stale:
             incarnation, end = min(incarnation, self.stale.start), max(end, self.stale.stop)
         self.stale = range(incarnation, end)
 
     @property
     def failed(self) -> bool:
-        """Whether its newest incarnation ended by an error."""
+        """Whether its newest incarnation ended with an error."""
         return any(
             registration.failed
             for registration in [*self.registrations.get(self.newest, {}).values()][:1]
         )
 
     def changed(self) -> None:
-        """After a registration came or went: it closes or opens incarnations."""
+        """Update after a registration was added or withdrawn: it closes or reopens incarnations."""
         self.newest = max(self.registrations, default=0)
         before, self.over = self.over, self.newest + self.failed
         if before != self.over:
@@ -63,45 +63,45 @@ class _Producer:
 
 
 class Ledger:
-    """The merged ledger, of all runs in its topic.
+    """The merged ledger of all runs in its topic.
 
-    A record costs what is in it, be it a lane's or a registration. What a registration does to the
-    lanes of other incarnations is found when they are asked for, once for all that came since.
+    The cost of applying a record depends only on the record's size. How new registrations change
+    the lanes of other incarnations is computed when lanes are next read, once for all of them.
     """
 
     def __init__(self) -> None:
         self.malformed = 0
-        """Records that are none of the ledger's, or damaged."""
+        """How many records were damaged, or not ledger records."""
         self._lanes: dict[str, dict[StreamId, LaneRecord]] = {}
         """run -> its lanes"""
         self._open: dict[str, set[StreamId]] = {}
-        """run -> its lanes without an end"""
+        """run -> its lanes that have not ended"""
         self._partial: dict[str, set[StreamId]] = {}
-        """run -> those of them that have ended, but of which a part is missing"""
+        """run -> those of its open lanes that have an end, but of which a part is missing"""
         self._records: dict[StreamId, LaneRecord] = {}
         self._producers: dict[str, dict[str, _Producer]] = {}
         """run -> name -> producer"""
         self._stale: list[_Producer] = []
         self._marks: dict[StreamId, int] = {}
-        """What a later registration has as reserved; true whether that one won or not."""
+        """The reserved mark in a later registration; it counts even if that registration lost."""
 
     @property
     def lanes(self) -> Mapping[StreamId, LaneRecord]:
-        """All known lanes, those of closed incarnations with their end and unknown numbers."""
+        """All lanes, those of closed incarnations with their end and unknown seqs."""
         self._settle()
         return {stream: lane for lanes in self._lanes.values() for stream, lane in lanes.items()}
 
     def lanes_of(self, run: str) -> Mapping[StreamId, LaneRecord]:
-        """The lanes of one run."""
+        """The lanes of a run."""
         self._settle()
         return self._lanes.get(run, {})
 
     def partial(self, run: str) -> Collection[StreamId]:
-        """The lanes of a run that have ended, though not all of their parts are here."""
+        """The lanes of a run that have an end, but of which a part has not been read."""
         return self._partial.get(run, ())
 
     def apply(self, key: bytes, value: bytes | None) -> None:
-        """Merge a record of the topic; what cannot be read is counted. Never raises."""
+        """Merge a record of the topic. Never raises: counts records that cannot be read."""
         if value is None:
             self._withdraw(key)
             return
@@ -114,21 +114,21 @@ class Ledger:
             self.add_registration(record)
 
     def merge(self, record: LaneRecord) -> None:
-        """Merge what a producer says of a lane."""
+        """Merge a lane record."""
         stream = record.stream
-        known = self._records.get(stream)
-        self._records[stream] = record if known is None else known.merge(record)
+        entry = self._records.get(stream)
+        self._records[stream] = record if entry is None else entry.merge(record)
         producer = self._producer(stream.run, stream.producer)
         producer.streams.setdefault(stream.incarnation, set()).add(stream)
         self._resolve(stream, producer)
 
     def add_registration(self, registration: Registration) -> None:
-        """Take in a registration; one of the same session again adds lanes."""
+        """Add a registration; a further one of the same session adds lanes to it."""
         producer = self._producer(registration.run, registration.producer)
         sessions = producer.registrations.setdefault(registration.incarnation, {})
-        known = sessions.get(registration.session)
+        entry = sessions.get(registration.session)
         sessions[registration.session] = (
-            registration if known is None else known.merge(registration)
+            registration if entry is None else entry.merge(registration)
         )
         producer.streams.setdefault(registration.incarnation, set()).update(registration.streams())
         for stream, reserved in registration.closed_streams():
@@ -147,27 +147,27 @@ class Ledger:
         ]
 
     def winner(self, run: str, producer: str, incarnation: int) -> Registration | None:
-        """The registration that was first under this number; None: it is free."""
-        known = self._producers.get(run, {}).get(producer)
+        """The registration that was first under this incarnation number; None: it is free."""
+        entry = self._producers.get(run, {}).get(producer)
         return (
-            next(iter(known.registrations.get(incarnation, {}).values()), None) if known else None
+            next(iter(entry.registrations.get(incarnation, {}).values()), None) if entry else None
         )
 
     def latest(self, run: str, producer: str) -> Registration | None:
         """The winning registration of the producer's newest incarnation."""
-        known = self._producers.get(run, {}).get(producer)
-        return self.winner(run, producer, known.newest) if known else None
+        entry = self._producers.get(run, {}).get(producer)
+        return self.winner(run, producer, entry.newest) if entry else None
 
     def newest_incarnation(self, run: str, producer: str) -> int:
-        """The highest number that any record of a producer has, a lane's too; 0: there is none.
+        """The highest incarnation in any record of a producer, lane records included; 0: no record.
 
-        A registration can be missing where the topic was cut, and the number is taken all the same.
+        A truncated topic may lack a registration, but its incarnation number is still taken.
         """
-        known = self._producers.get(run, {}).get(producer)
-        return max(known.streams, default=0) if known else 0
+        entry = self._producers.get(run, {}).get(producer)
+        return max(entry.streams, default=0) if entry else 0
 
     def closed_by_registrations(self, run: str, producer: str) -> list[LaneRecord]:
-        """The lanes of a producer that have no end mark, as later registrations closed them."""
+        """The lanes of a producer without an end mark, as later registrations closed them."""
         return [
             lane
             for stream, lane in self.lanes_of(run).items()
@@ -177,23 +177,23 @@ class Ledger:
         ]
 
     def producers(self, run: str) -> set[str]:
-        """The names that have registered an incarnation within a run."""
-        return {name for name, known in self._producers.get(run, {}).items() if known.registrations}
+        """The names of the producers that registered an incarnation in a run."""
+        return {name for name, entry in self._producers.get(run, {}).items() if entry.registrations}
 
     def failed(self, run: str) -> list[str]:
-        """The producers that ended by an error and have not come back: more was to come."""
-        return sorted(name for name, known in self._producers.get(run, {}).items() if known.failed)
+        """The producers that ended early with an error and have not registered again."""
+        return sorted(name for name, entry in self._producers.get(run, {}).items() if entry.failed)
 
     def contested(self, run: str) -> list[str]:
-        """The producers of which two processes have one incarnation, and write to one topic.
+        """The producers for which two processes use one incarnation number and write to one topic.
 
-        They have ledgers of their own, which mirrors brought together, or the ledger was deleted
-        between them. Their messages have the same ids.
+        The messages of both have the same ids. This happens if each had its own ledger and mirrors
+        merged them, or if the ledger was deleted between the two registrations.
         """
         return sorted(
             name
-            for name, known in self._producers.get(run, {}).items()
-            if any(map(_share_topics, known.registrations.values()))
+            for name, entry in self._producers.get(run, {}).items()
+            if any(map(_share_topics, entry.registrations.values()))
         )
 
     def complete(
@@ -205,8 +205,8 @@ class Ledger:
     ) -> bool:
         """Whether it is final: every lane has ended or is closed, and no producer is missing.
 
-        A ledger without a record of the run is never complete. `given_up` are lanes that count
-        as ended whatever is missing of them.
+        A ledger without a registration of the run is never complete. Lanes in `given_up` count as
+        ended, whatever is missing of them.
         """
         lanes = self.lanes_of(run)
         if any(stream not in given_up for stream in self._open.get(run, ())):
@@ -224,7 +224,7 @@ class Ledger:
         return self._producers.setdefault(run, {}).setdefault(name, _Producer())
 
     def _settle(self) -> None:
-        """Bring the lanes up to date with the registrations that came or went."""
+        """Bring the lanes of stale incarnations up to date."""
         stale, self._stale = self._stale, []
         for producer in stale:
             touched, producer.stale = producer.stale, range(0)
@@ -239,12 +239,12 @@ class Ledger:
         record = self._records.get(stream)
         partial, lane = False, None
         if record is not None and not record.has_all_parts:
-            # It has ended, and some of its parts have not been read yet.
+            # The lane has an end, but some parts of its record have not been read yet.
             partial, lane = True, replace(record, end=None)
         elif stream.incarnation < producer.over or (record and record.closed_at is not None):
-            # How it was sent is unknown where registrations alone name it.
-            known = record or LaneRecord(stream, repeats=True)
-            lane = known.closed(self._marks.get(stream, 0))
+            # Without a lane record it is unknown how the lane was sent: assume without idempotence.
+            entry = record or LaneRecord(stream, repeats=True)
+            lane = entry.closed(self._marks.get(stream, 0))
         elif record is not None:
             lane = record if record.end is None else record.closed(0)
         lanes = self._lanes.setdefault(stream.run, {})
@@ -252,15 +252,15 @@ class Ledger:
             lanes.pop(stream, None)
         else:
             lanes[stream] = lane
-        for of_runs, there in (
+        for of_runs, is_member in (
             (self._open, lane is not None and lane.end is None),
             (self._partial, partial),
         ):
             streams = of_runs.setdefault(stream.run, set())
-            (streams.add if there else streams.discard)(stream)
+            (streams.add if is_member else streams.discard)(stream)
 
     def _withdraw(self, key: bytes) -> None:
-        """A tombstone withdraws a registration; of a lane, what was vouched for stays."""
+        """Apply a tombstone: it withdraws a registration, but no record of a lane."""
         registration = parse_registration_key(key)
         producer = registration and self._producers.get(registration.run, {}).get(
             registration.producer
@@ -278,6 +278,6 @@ class Ledger:
 
 
 def _share_topics(sessions: Mapping[str, Registration]) -> bool:
-    """Whether two processes that registered one incarnation write to one topic."""
+    """Whether two of these sessions write to the same topic."""
     topics = [topic for each in sessions.values() for topic in each.lanes]
     return len(set(topics)) < len(topics)

@@ -1,13 +1,13 @@
-"""A lane's record in parts, where it has more holes than one record of a topic can hold.
+"""A lane record in parts, for lanes with more intervals than one Kafka record can contain.
 
-Readers unite what they read, so a part is a record of the same lane, under a key of its own, with
-the outcomes of a range of numbers. The ranges are fixed: no number moves to another part. Each part
-has the marks and the end of the lane, and with the end how many numbers have an outcome in all
-parts: until a reader has read that many outcomes, the lane has not ended for it.
+Readers merge all records of a lane. So a part is a record of the same lane under its own key, with
+the outcomes of one range of seqs. The ranges are fixed: no seq moves to another part. Each part has
+the lane's marks and its end. With the end it also has the number of outcomes in all parts: for a
+reader, the lane ends only once it has read that many outcomes.
 
-The record of a lane's end has keys of its own, which are written with nothing else. A mirror that
-replays may put an old record after the newest one, and compaction keeps the old one then: while the
-lane goes on the next record mends that, and once it has ended no old record displaces its end.
+Records with the lane's end mark have their own keys, which no other record uses. If a mirror
+replays an old record after the newest one, compaction keeps the old one. While the lane goes on,
+its next record repairs that. After the lane has ended, no old record can replace its end mark.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
     from mirrortest.verify.ledger_record import LaneRecord
 
 PART_INTERVALS = 10_000
-"""Of these a record takes less than 300 kB: brokers take 1 MB of a batch by default."""
+"""A record with this many takes less than 300 kB; brokers accept batches of 1 MB by default."""
 
 
 ENDED = 1 << 20
-"""The part's number in a key is at least that in records with the producer's own end mark."""
+"""The least part number in the keys of records with the producer's own end mark."""
 
 
 class LaneParts:
-    """How one lane's record is written: as one, until it has more than `most` intervals."""
+    """Splits one lane's record: into one part, until it has more than `most` intervals."""
 
     def __init__(self, most: int = PART_INTERVALS, *, ended: int = ENDED) -> None:
-        self._most = most
+        self._max_intervals = most
         self._ended = ended
         self._begins = [0]
-        """The first number of each part."""
+        """The first seq of each part."""
         self._written: dict[int, tuple[int | None, list[IntervalSet]]] = {}
-        """part -> end and outcomes as they were handed out last; of the newest part nothing."""
+        """part -> the end and the outcomes that were last returned for it"""
 
     def records(self, record: LaneRecord) -> list[tuple[bytes, bytes]]:
-        """Key and value of each part that differs from what was handed out before.
+        """Key and value of each part that changed since it was last returned.
 
-        The newest part is always among them. The lane's outcomes only grow.
+        The newest part is always among them. The lane's outcomes must only grow.
         """
         self._cut(record)
         parts = len(self._begins)
@@ -54,8 +54,8 @@ class LaneParts:
         if parts == 1:
             return [(lane_key(record.stream, first), lane_value(record))]
         if record.end is not None:
-            recorded = sum(numbers.count for numbers in _outcomes(record))
-            record = replace(record, outcomes=recorded)
+            outcome_count = sum(numbers.count for numbers in _outcomes(record))
+            record = replace(record, outcomes=outcome_count)
         changed = []
         for part, (lo, hi) in enumerate(self._ranges(record)):
             outcomes = [numbers.within(lo, hi) for numbers in _outcomes(record)]
@@ -69,18 +69,18 @@ class LaneParts:
         return changed
 
     def forget(self) -> None:
-        """What was handed out last may not be written: hand everything out again."""
+        """Return all parts next time, since those returned last might not have been written."""
         self._written.clear()
 
     def _cut(self, record: LaneRecord) -> None:
-        """Begin new parts until the newest one is not too large."""
+        """Start new parts until the newest one is small enough."""
         while True:
             begin = self._begins[-1]
             newest = [numbers.within(begin, record.reserved) for numbers in _outcomes(record)]
-            if sum(map(len, newest)) <= self._most:
+            if sum(map(len, newest)) <= self._max_intervals:
                 return
             begins = (lo for numbers in newest for lo, _ in numbers.intervals())
-            self._begins.append(nsmallest(self._most + 1, begins)[-1])
+            self._begins.append(nsmallest(self._max_intervals + 1, begins)[-1])
 
     def _ranges(self, record: LaneRecord) -> Iterator[tuple[int, int]]:
         yield from zip(self._begins, [*self._begins[1:], record.reserved], strict=True)

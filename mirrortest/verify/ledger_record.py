@@ -1,8 +1,8 @@
-"""The two kinds of records in the ledger's topic, and their bytes.
+"""The two kinds of records in the ledger topic, and their bytes.
 
-Everything is in key and value, since mirrors may drop headers. All that identifies a record is in
-its key, so that compaction keeps the newest of each. Both are compact JSON: keys lists,
-values objects with a version ``v``.
+All data is in key and value, because mirrors may drop headers. The key identifies the record, so
+compaction keeps the newest of each. Both are compact JSON: a key is a list, a value is an object
+with a version ``v``.
 """
 
 from __future__ import annotations
@@ -21,55 +21,56 @@ if TYPE_CHECKING:
 
 _VERSION = 1
 _LANE_KEY = 6
-"""How many values a lane's key has; a further part of its record has one more."""
+"""How many values a lane key has; the key of a further part has one more."""
 CLOSED = 1 << 21
-"""The part's number in a key is at least that in records by which a successor closed the lane."""
+"""The least part number in the keys of records by which a successor closed the lane."""
 _FLAGS = ("compacted", "stamped", "repeats")
 _MOST_LANES = 100_000
-"""Of one registration: a producer has one lane for each partition."""
+"""In one registration: a producer has one lane for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class LaneRecord:
-    """What a producer's incarnation recorded of one lane, in sets of seqs.
+    """What a producer's incarnation recorded about one lane, as sets of seqs.
 
-    Where records disagree acked wins over failed, and failed over unknown: an outcome only becomes
-    more certain. Set sizes, marks and counts only grow.
+    If records disagree, acked wins over failed, and failed over unknown: an outcome only becomes
+    more certain. Marks, counts and the union of the sets only grow.
     """
 
     stream: StreamId
     reserved: int = 0
-    """Numbers below it may have been sent; none at or above it."""
+    """Seqs below it may have been sent; none at or above it has been."""
     acked: IntervalSet = field(default_factory=IntervalSet)
     failed: IntervalSet = field(default_factory=IntervalSet)
     unknown: IntervalSet = field(default_factory=IntervalSet)
     end: int | None = None
-    """How many numbers were used in all, once the lane is closed."""
+    """How many seqs were used in all, once the lane has ended or is closed; None before."""
     destination_partitions: int = 0
     source_partitions: int = 0
     """Partition counts as the producer last saw them; 0: not recorded."""
     outcomes: int = 0
-    """How many numbers have an outcome in all parts of a lane that has ended (`ledger_parts`)."""
+    """How many seqs have an outcome in all parts of an ended lane; 0: only one part. See
+    `ledger_parts`."""
     compacted: bool = False
-    """Whether the source's topic is compacted: it may lack messages before they are mirrored."""
+    """Whether the source topic is compacted: messages may be removed before they are mirrored."""
     closed_at: int | None = None
-    """What was known to be reserved when a successor closed the lane, in place of its own end mark:
-    more numbers may have been sent, where an old record had displaced the newest one."""
+    """The reserved mark at which a successor closed the lane, if it has no end mark of its own.
+    Higher seqs may have been sent if an old record had replaced the newest one."""
     stamped: bool = False
-    """Whether the source's brokers stamp the topic's records (LogAppendTime): then nobody knows
-    what timestamps a mirror should copy."""
+    """Whether the source's brokers stamp the topic's records (LogAppendTime): then the timestamps
+    that a mirror should copy are unknown."""
     repeats: bool = False
-    """Whether a batch that is sent again may be in the source twice (no `enable.idempotence`)."""
+    """Whether a retried batch may be in the source twice (no `enable.idempotence`)."""
     clock_set_ns: int = 0
-    """How far apart the times are to which the producer's wall clock was set while it ran."""
+    """The greatest difference between settings of the producer's wall clock while it ran."""
 
     @property
     def has_all_parts(self) -> bool:
-        """Whether no part is missing of a lane that has ended."""
+        """Whether no part of an ended lane is missing."""
         return self.acked.count + self.failed.count + self.unknown.count >= self.outcomes
 
     def merge(self, other: LaneRecord) -> LaneRecord:
-        """The union of two records of one lane, in either order, any number of times."""
+        """The union of two records of one lane; commutative and idempotent."""
         acked = self.acked | other.acked
         failed = (self.failed | other.failed) - acked
         ends = [end for end in (self.end, other.end) if end is not None]
@@ -92,9 +93,9 @@ class LaneRecord:
         )
 
     def closed(self, mark: int) -> LaneRecord:
-        """The lane after its incarnation is over: what has no outcome is unknown for ever.
+        """The lane after its incarnation is over: seqs without an outcome become unknown.
 
-        `mark` is what its successor knew to be reserved.
+        `mark` is the reserved mark that its successor read.
         """
         reserved = max(self.reserved, mark)
         end = reserved if self.end is None else self.end
@@ -118,7 +119,7 @@ class LaneRecord:
 
 
 class RegistrationKey(NamedTuple):
-    """Which registration: what identifies its record."""
+    """The identity of a registration's record."""
 
     run: str
     producer: str
@@ -127,7 +128,7 @@ class RegistrationKey(NamedTuple):
 
 
 class ClosedLane(NamedTuple):
-    """A lane of the incarnation before, and how much of it was reserved."""
+    """A lane of the previous incarnation, and its reserved mark."""
 
     topic: str
     lane: int
@@ -136,7 +137,7 @@ class ClosedLane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A producer's incarnation: its name and session, its lanes, and what it closes."""
+    """A producer's incarnation: its session, its lanes, and the lanes that it closes."""
 
     run: str
     producer: str
@@ -145,9 +146,9 @@ class Registration:
     lanes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     """Source topic -> its lanes."""
     closes: tuple[ClosedLane, ...] = ()
-    """The lanes of the incarnation before."""
+    """The lanes of the previous incarnation."""
     failed: bool = False
-    """Whether it ended by an error: it sends nothing more, though more was to come."""
+    """Whether it ended early with an error: it sends nothing more."""
 
     def streams(self) -> Iterator[StreamId]:
         """The streams that this incarnation will write."""
@@ -156,12 +157,12 @@ class Registration:
                 yield StreamId(topic, self.run, self.producer, self.incarnation, lane)
 
     def closed_streams(self) -> Iterator[tuple[StreamId, int]]:
-        """The streams of the incarnation before, each with its reserved mark."""
+        """The streams of the previous incarnation, each with its reserved mark."""
         for topic, lane, reserved in self.closes:
             yield StreamId(topic, self.run, self.producer, self.incarnation - 1, lane), reserved
 
     def merge(self, other: Registration) -> Registration:
-        """The union with the same session's registration as it was written at another time."""
+        """The union with another version of the same session's registration."""
         lanes = {
             topic: tuple(sorted({*self.lanes.get(topic, ()), *other.lanes.get(topic, ())}))
             for topic in {*self.lanes, *other.lanes}
@@ -174,12 +175,12 @@ class Registration:
 
 
 def lane_key(stream: StreamId, part: int = 0) -> bytes:
-    """The record key of a lane, or of a further part of its record."""
+    """The record key of a lane record, or of a further part of it."""
     return _encode(["lane", *stream[1:4], stream.topic, stream.lane, *([part] if part else ())])
 
 
 def lane_value(record: LaneRecord) -> bytes:
-    """The record value of a lane."""
+    """The record value of a lane record."""
     body = {
         "v": _VERSION,
         "reserved": record.reserved,
@@ -196,7 +197,7 @@ def lane_value(record: LaneRecord) -> bytes:
 
 
 def registration_key(registration: Registration) -> bytes:
-    """The record key of a registration: one for each session, so that both of two stay."""
+    """The record key of a registration: one per session, so compaction keeps both of two."""
     return _encode(
         [
             "claim",
@@ -219,7 +220,7 @@ def registration_value(registration: Registration) -> bytes:
 
 
 def parse(key: bytes, value: bytes) -> LaneRecord | Registration | None:
-    """Read a record; None if it is none of the ledger's, damaged or of another version."""
+    """Read a record; None if it is not a ledger record, damaged, or of another version."""
     try:
         parts, body = (
             untrusted.listed(untrusted.document(key)),
@@ -235,7 +236,7 @@ def parse(key: bytes, value: bytes) -> LaneRecord | Registration | None:
 
 
 def parse_registration_key(key: bytes) -> RegistrationKey | None:
-    """Read a registration's key; None if it is none."""
+    """Read a registration's key; None if it is another key."""
     try:
         return _registration_key(untrusted.listed(untrusted.document(key), 5))
     except RecordError:
@@ -315,5 +316,5 @@ def _registration_key(parts: list[Any]) -> RegistrationKey:
     )
 
 
-def _encode(thing: object) -> bytes:
-    return json.dumps(thing, separators=(",", ":")).encode()
+def _encode(content: object) -> bytes:
+    return json.dumps(content, separators=(",", ":")).encode()

@@ -1,48 +1,55 @@
-"""When a missing message is claimed lost: the specification, and the object that carries it out.
+"""When a missing message is claimed lost: the specification and its implementation.
 
-Each acknowledged number of a stream is in one of these states, as one consumer sees it:
+To one consumer, each acknowledged seq of a stream is in one of these states:
 
 | state | entered when |
 |---|---|
-| noted | the ledger has its acknowledgement (`note`): its monotonic clock starts |
-| expired | the deadline has passed since then; found never early, at most a 64th late |
-| overdue | a round finds it expired, neither seen nor claimed, and explained by nothing else |
-| pending | it was overdue, and the ends of all partitions were asked for after that (`open`) |
+| noted | the consumer finds its acknowledgement in the ledger (`note`); the deadline starts |
+| expired | the deadline has passed since then; detected never early, at most 1/64 of it late |
+| overdue | a judging round finds it expired, neither seen nor claimed, without another finding |
+| pending | it is overdue, and the end offsets were requested after it had expired (`open`) |
 | claimed | every partition has been read up to these ends, and it is still missing (`settle`) |
 
-Seen at any time before, it is delivered, and its state no longer matters. Seen after it was
-claimed, it is `late`. A claim is never taken back; claims of other consumers are as good as our own
-(`merge`).
+Deadlines run by the monotonic clock. A message that is seen before its seq is claimed is delivered,
+in whichever state the seq is. A message that is seen after the claim is `late`. A claim is never
+withdrawn, and other consumers' claims count like our own (`merge`).
 
-What may not be claimed: a number that compaction explains, or that may be in a range that no
-consumer read, or in a topic that no present state of its partitions has read, or whose stream is
-past the memory bound. `judge` gives these other findings, so that they are not in flight, and only
-what is in flight becomes overdue or claimed.
+A seq must not be claimed if one of these applies:
 
-Why a claim is true. A round does these in order:
+- Compaction explains, or may explain, why it is missing.
+- It may be in an unread range.
+- It may have been in an earlier topic of this name that no current state of a partition covers.
+- Its stream's ids were given up at the memory bound.
 
-1. It reads the monotonic clock. What is expired then had its whole deadline.
-2. It takes over the shared claims, and notes what the ledger has. What the ledger brings later
-   is noted in the next round.
+`verify.judge` gives it a finding other than `in_flight`. Only seqs in flight become overdue or
+claimed.
+
+Why a claim is true: a judging round takes these steps in this order.
+
+1. It reads the monotonic clock. A seq that has expired by this reading had its full deadline.
+2. It merges the shared claims, and notes the ledger's acknowledgements. Those that the ledger
+   receives later are noted in the next round.
 3. It collects each partition's newest checker.
-4. It counts the topic's partitions, and asks for the end of each. Whatever the mirror had written
-   when the clock was read is below these ends.
-5. It judges all streams by those checkers, which gives the overdue numbers.
-6. It cancels a pending loss one of whose ends has moved back (`cancel`): its topic was deleted,
-   created again or cut back, and that offset may never be reached.
-7. If the ends are of the logs that the checkers read (`all_ends_known`), it opens a pending loss on
-   what is overdue, unless one is open.
-8. If all partitions have been read up to the ends of the pending loss (`read_past`), it settles it.
+4. It counts the topic's partitions and requests the end offset of each. Everything that the mirror
+   had written when the clock was read is below these ends.
+5. It judges all streams with those checkers, and so finds the overdue seqs.
+6. It cancels the pending loss if one of its ends has moved back (`cancel`). Then the topic was
+   deleted, recreated or truncated, and that offset might never be reached.
+7. If the ends belong to the logs that the checkers have read (`all_ends_known`), it makes the
+   overdue seqs the pending loss (`open`), unless there is one already.
+8. If every partition has been read up to the ends of the pending loss (`read_past`), it claims
+   what is still missing (`settle`), in this round or in a later one.
 
-So between 1 and 8 every offset that the mirror had filled by the deadline has been judged or is in
-an unread range. A number that is missing then was not in the destination at its deadline. If the
-ends were asked for, or the partitions counted, before the clock was read, a message could be
-written between the two, above the ends, and be claimed although it was in time. If the checkers
-were collected after the ends, one could be ahead of its end because it read on, and that would look
-like a replaced log.
+At step 8, every offset that the mirror had written by step 1 has been judged or is in an unread
+range. So a seq that is still missing was not in the destination at its deadline. The order matters:
 
-While a loss is pending, what becomes overdue waits for the next one: one snapshot of ends is enough
-at any time, and a claim comes at most one reading of the backlog later.
+- The clock is read before the partitions are counted and the ends requested. Otherwise a message
+  could be written above the ends in between, and be claimed lost although it was in time.
+- The checkers are collected before the ends are requested. Otherwise a checker could read on past
+  its end in between, and that would look like a replaced log.
+
+Seqs that become overdue while a loss is pending wait for the next one. So one end-offset snapshot
+at a time is enough, and a claim is delayed by at most the time of reading the backlog once.
 """
 
 from __future__ import annotations
@@ -64,25 +71,25 @@ if TYPE_CHECKING:
 
 Numbers: TypeAlias = dict[StreamId, IntervalSet]
 Checkers: TypeAlias = "Mapping[int, PartitionChecker]"
-"""Of one topic: destination partition -> its newest checker."""
+"""One topic's: destination partition -> its newest checker."""
 
 _STEPS = 64
-"""Numbers of one stream noted within a 64th of the deadline wait as one: memory stays bounded."""
+"""Seqs of a stream noted within 1/64 of the deadline expire together: this bounds memory."""
 
 
 @dataclass(slots=True)
 class _Clocks:
-    """The numbers of one stream whose clock has started."""
+    """The seqs of one stream whose deadline has started."""
 
     noted: IntervalSet = field(default_factory=IntervalSet)
     expired: IntervalSet = field(default_factory=IntervalSet)
     running: deque[tuple[int, IntervalSet]] = field(default_factory=deque)
-    """(elapsed time at which they were noted, rounded up; the numbers)"""
+    """(elapsed time when noted, rounded up; the seqs), ascending by time"""
 
 
 @dataclass
 class _PendingLoss:
-    """Overdue numbers, and the ends up to which all partitions are read before the claim."""
+    """Overdue seqs, and the end offsets that all partitions must be read up to before the claim."""
 
     ends: Mapping[int, int]
     overdue: Numbers
@@ -94,13 +101,13 @@ class Losses:
     def __init__(self, deadline_ns: int) -> None:
         self.deadline_ns = deadline_ns
         self.claimed: Numbers = {}
-        """What was claimed lost, ever, by any consumer."""
+        """All seqs ever claimed lost, by any consumer."""
         self._step = max(1, deadline_ns // _STEPS)
         self._clocks: dict[StreamId, _Clocks] = {}
         self._pending: _PendingLoss | None = None
 
     def note(self, stream: StreamId, acked: IntervalSet, elapsed_ns: int) -> None:
-        """Start the clock of those numbers that were not noted before."""
+        """Start the deadline of the acknowledged seqs that were not noted before."""
         clocks = self._clocks.setdefault(stream, _Clocks())
         self._expire(clocks, elapsed_ns)
         fresh = acked - clocks.noted
@@ -114,7 +121,7 @@ class Losses:
             clocks.running.append((noted, fresh))
 
     def expired(self, stream: StreamId, elapsed_ns: int) -> IntervalSet:
-        """The numbers noted at least a deadline ago; the caller's own copy."""
+        """The seqs noted at least a deadline ago, as the caller's own copy."""
         clocks = self._clocks.get(stream)
         if clocks is None:
             return IntervalSet()
@@ -122,43 +129,43 @@ class Losses:
         return clocks.expired.copy()
 
     def all_expired(self, elapsed_ns: int) -> Iterator[tuple[StreamId, IntervalSet]]:
-        """Each stream that has expired numbers, with these; they are to be read, not changed."""
+        """Each stream that has expired seqs, and these; the caller must not change them."""
         for stream, clocks in self._clocks.items():
             self._expire(clocks, elapsed_ns)
             if clocks.expired:
                 yield stream, clocks.expired
 
     def open(self, overdue: Numbers, ends: Mapping[int, int]) -> None:
-        """Let what was overdue before `ends` were asked for be pending, unless a loss is."""
+        """Make seqs that expired before `ends` were requested pending, unless a loss is pending."""
         if overdue and self._pending is None:
             self._pending = _PendingLoss(ends, overdue)
 
     def cancel(self, ends: Mapping[int, int]) -> None:
-        """Drop the pending loss if one of its ends has moved back, or is not known now."""
+        """Drop the pending loss if one of its ends has moved back or is unknown now."""
         pending = self._pending
         if pending and any(ends.get(number, 0) < end for number, end in pending.ends.items()):
             self._pending = None
 
     def settle(self, in_flight: Callable[[StreamId], IntervalSet], checkers: Checkers) -> Numbers:
-        """Claim what is still missing once all is read; the numbers newly claimed.
+        """Claim what is still missing once all is read; return the newly claimed seqs.
 
-        `in_flight`: a stream's missing numbers, of the same checkers.
+        `in_flight` returns a stream's missing seqs, as judged with the same checkers.
         """
         pending = self._pending
         if pending is None or not read_past(checkers, pending.ends):
             return {}
         self._pending = None
-        news: Numbers = {}
+        newly_claimed: Numbers = {}
         for stream, overdue in sorted(pending.overdue.items(), key=itemgetter(0)):
-            # Others' claims may have come since it was judged.
+            # Claims of other consumers may have been merged since the stream was judged.
             missing = (overdue & in_flight(stream)) - self.claimed.get(stream, NOTHING)
             if missing:
-                news[stream] = missing
-        self.merge(news)
-        return news
+                newly_claimed[stream] = missing
+        self.merge(newly_claimed)
+        return newly_claimed
 
     def merge(self, claims: Mapping[StreamId, IntervalSet]) -> None:
-        """Take over what another consumer, or an earlier one, has claimed."""
+        """Add the claims of another consumer, or of an earlier one."""
         for stream, numbers in claims.items():
             self.claimed[stream] = self.claimed.get(stream, NOTHING) | numbers
 
@@ -167,9 +174,9 @@ class Losses:
             clocks.expired.update(clocks.running.popleft()[1])
 
     def clocks_to_state(self, elapsed_ns: int) -> Iterator[list[Any]]:
-        """The clocks stream by stream, of JSON's types; times become ages.
+        """The deadlines of each stream as JSON types; times become ages.
 
-        Streams without a number are left out; between two of them more may be noted.
+        Streams without noted seqs are left out. The caller may note more between two streams.
         """
         for stream, clocks in list(self._clocks.items()):
             if clocks.noted:
@@ -179,10 +186,10 @@ class Losses:
     def restore_clocks(
         self, state: Iterable[object], elapsed_ns: int, *, of_topic: str, of_run: str
     ) -> None:
-        """Take over what `clocks_to_state` wrote; the time between counts for nothing.
+        """Restore what `clocks_to_state` wrote; the time since then does not count.
 
         Raises:
-            RecordError: it is no such state, or of another topic or run; nothing is taken over.
+            RecordError: the state is invalid, or of another topic or run; nothing is restored.
         """
         restored = [self._read(entry, elapsed_ns, of_topic, of_run) for entry in state]
         self._clocks.update(restored)
@@ -195,7 +202,7 @@ class Losses:
         clocks = _Clocks(numbers.copy(), numbers)
         youngest = untrusted.NUMBERS_END
         for age, deltas in (untrusted.listed(noted, 2) for noted in untrusted.listed(running)):
-            # Noting times are rounded up, and ascend.
+            # Times were rounded up, by less than a step, and ascend: so ages descend.
             youngest = untrusted.number(age, -self._step, youngest)
             numbers = untrusted.intervals(deltas)
             if numbers & clocks.noted:
@@ -206,7 +213,7 @@ class Losses:
 
 
 def read_past(checkers: Checkers, ends: Mapping[int, int]) -> bool:
-    """Whether every partition has been read up to these ends; an empty one needs no reader."""
+    """Whether every partition has been read up to these ends; empty ones need no reader."""
     return all(
         end == 0 or (number in checkers and checkers[number].next_offset >= end)
         for number, end in ends.items()
@@ -214,16 +221,16 @@ def read_past(checkers: Checkers, ends: Mapping[int, int]) -> bool:
 
 
 def all_ends_known(checkers: Checkers, ends: Mapping[int, int]) -> bool:
-    """Whether `ends` has every partition that was ever read, and none ends before what was read.
+    """Whether `ends` has every partition that was ever read, and none ends below what was read.
 
-    A broker that just started, or a topic that was deleted, has no ends; one that was created again
-    has ends before what was read, until its reader has noticed. That proves nothing.
+    Other ends prove nothing. A broker that has just started, or a deleted topic, has no ends. A
+    recreated topic ends below what was read, until its reader has noticed.
     """
     return checkers.keys() <= ends.keys() and not ended_earlier(checkers, ends)
 
 
 def ended_earlier(checkers: Checkers, ends: Mapping[int, int]) -> list[int]:
-    """The partitions that end before what was read of them."""
+    """The partitions that end below what was read of them."""
     return sorted(
         number
         for number, checker in checkers.items()

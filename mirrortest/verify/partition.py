@@ -1,7 +1,7 @@
-"""One destination partition's checker: order and findings, stream by stream.
+"""The checker of one destination partition: order and findings, stream by stream.
 
-It is a function of the rows below its next offset and of the offsets that were passed by unread,
-whatever restarts lie between: that is what makes the online verdict equal the offline one.
+Its state depends only on the rows below its next offset and on the unread ranges, whatever restarts
+happened in between. So the online verdict equals the offline one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from mirrortest.verify.row import SeenRow
 
 MAX_INTERVALS = 1_000_000
-"""About 100 MB of intervals a partition."""
+"""About 100 MB of intervals per partition."""
 _MOST_KEYS = 1024
-"""Lanes of a partition whose last key of no stream's is kept; a partition has few lanes."""
+"""How many lanes `PartitionChecker.keys` has at most; a partition has few lanes."""
 _VERSION = 1
 _STREAMLESS = {
     finding.label: finding for finding in (Finding.FOREIGN, Finding.OTHER_RUN, Finding.CORRUPTED)
@@ -33,7 +33,7 @@ _UNTRACKED = {"seen", *(finding.label for finding in STREAM_FINDINGS)}
 
 
 class KeySeen(NamedTuple):
-    """Where a key was seen, as a place, and how many holes lie before it."""
+    """The place where a key was seen, and how many holes precede it."""
 
     place: int
     holes: int
@@ -43,10 +43,10 @@ NEVER_SEEN = KeySeen(-1, 0)
 
 
 class PartitionChecker:
-    """Judges what one destination partition holds.
+    """Judges the records of one destination partition.
 
-    Memory is bounded by `max_intervals` over all streams: past it the costliest fragments are
-    collapsed, and when even that does not help new streams are only counted (`untracked`).
+    `max_intervals` bounds memory over all streams. Past it, the largest fragments are collapsed.
+    Past half as many streams, messages of further streams are only counted (`untracked`).
     """
 
     def __init__(
@@ -61,30 +61,30 @@ class PartitionChecker:
         """The source topic's name."""
         self.partition = partition
         self.next_offset = next_offset
-        """Everything below it is judged; nothing at or above it."""
+        """All offsets below it are judged, none at or above it."""
         self.before = 0
-        """The offsets of the topic's earlier incarnations, so far as they were passed: with an
-        offset it makes a place, and places go on where a topic is deleted and made again."""
+        """How many offsets of earlier incarnations of the partition were passed. A place is this
+        plus an offset: places keep ascending when a topic is deleted and recreated."""
         self.fragments: dict[StreamId, Fragment] = {}
         self.unread_offsets = IntervalSet()
-        """Places that were deleted before they could be read."""
+        """The places of unread ranges."""
         self.unread_minute = -1
-        """The last minute of intended time from which messages may be there."""
+        """The last minute of intended time of messages that may be in them."""
         self.streamless: Counter[Finding] = Counter()
-        """Messages that enter no stream: foreign, other run, corrupted with the id unknown."""
+        """Messages without a stream: foreign, other run, or corrupted with the id unknown."""
         self.keys: dict[int, KeySeen] = {}
-        """Lane -> where its key was last seen on a message that enters no stream."""
+        """Lane -> where its key was last seen on a message without a stream."""
         self.keys_beyond = NEVER_SEEN
-        """The same of all lanes that are in `keys` no more, as there are too many."""
+        """The same for all lanes that are not in `keys`, because it is full."""
         self.holes = 0
-        """How many offsets that were read had no record, nor a transaction's marker or aborted
-        message: compaction leaves such holes."""
+        """How many passed offsets had no record, no transaction marker and no message of an aborted
+        transaction. Compaction leaves such holes."""
         self._new_holes = IntervalSet()
-        """Those that `take_new_holes` is still to give."""
+        """Holes that `take_new_holes` has not returned yet."""
         self._markers = IntervalSet()
-        """Offsets ahead that are no holes, though no record will come of them."""
+        """Offsets from `next_offset` on that have no record to judge, but are not holes."""
         self.untracked: Counter[str] = Counter()
-        """Past the memory bound: messages (`seen`, and by finding's label) of further streams."""
+        """Messages of streams past the memory bound, under `seen` and under findings' labels."""
         self._max_intervals = max_intervals
         self._size = 0
 
@@ -96,7 +96,7 @@ class PartitionChecker:
 
     @property
     def proves_topic(self) -> bool:
-        """Whether some message proved that it was written to the topic of this name."""
+        """Whether any message proves that it was written to the topic of this name."""
         return any(
             fragment.seen - fragment.by_finding.get(Finding.UNPROVEN, NOTHING)
             for fragment in self.fragments.values()
@@ -104,17 +104,17 @@ class PartitionChecker:
 
     @property
     def fullness(self) -> float:
-        """The share of the memory bound that is taken; from 1 on ids are given up."""
+        """The share of the memory bound in use; from 1 on, ids are given up."""
         streams = len(self.fragments) / max(self._max_intervals // 2, 1)
         return max(self._size / self._max_intervals, streams)
 
     @property
     def unsure(self) -> bool:
-        """Whether streams without a fragment here may have been here."""
+        """Whether the partition may have contained streams of which it has no fragment."""
         return bool(self.unread_offsets or self.untracked)
 
     def apply(self, row: SeenRow) -> None:
-        """Judge a row. What lies below the next offset was judged already and is passed over.
+        """Judge a row; skip the part of it below the next offset, which has been judged.
 
         Raises:
             ValueError: the row's stream is of another topic.
@@ -138,21 +138,21 @@ class PartitionChecker:
             self._apply_to_stream(row.stream, row)
 
     def seen_before(self, row: SeenRow) -> IntervalSet:
-        """Which numbers of a row that is to be applied were seen here before."""
+        """Which seqs of a row that is yet to be applied were seen here before."""
         fragment = None if row.stream is None else self.fragments.get(row.stream)
         if fragment is None or row.seq_lo >= fragment.seen.end:
             return NOTHING
         return fragment.seen.within(row.seq_lo, row.seq_hi)
 
     def expect_markers(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """Know of offsets ahead that they have markers, or records of aborted transactions.
+        """Note offsets ahead that have markers, or records of aborted transactions.
 
-        Up to the next call of `advance`.
+        This holds until the next call of `advance`.
         """
         self._markers = IntervalSet(ranges)
 
     def advance(self, next_offset: int) -> None:
-        """Pass offsets without records: markers, aborted or compacted ones."""
+        """Pass offsets without records to judge: markers, aborted or compacted records."""
         if next_offset > self.next_offset:
             self._pass_gap(next_offset)
             self.next_offset = next_offset
@@ -164,15 +164,15 @@ class PartitionChecker:
         self._new_holes.update(holes)
 
     def take_new_holes(self) -> list[tuple[int, int]]:
-        """The offsets of this incarnation, as ranges, that became `holes` since the last call."""
+        """The ranges of this incarnation's offsets that became `holes` since the last call."""
         taken, self._new_holes = self._new_holes, IntervalSet()
         return list(taken.intervals())
 
     def unread(self, lo: int, hi: int, found_ns: int | None = None) -> None:
-        """Pass offsets [lo, hi) that were deleted before they could be read.
+        """Pass offsets [lo, hi) that cannot be read, for example because they were deleted.
 
-        `found_ns` is when that was found, by the wall clock in ns since the epoch; without it
-        nothing that is missing here will ever be lost.
+        `found_ns` is when that was found, by the wall clock in ns since the epoch. Without it, no
+        message that may have been here is ever lost.
         """
         lo = max(lo, self.next_offset)
         if lo >= hi:
@@ -183,12 +183,12 @@ class PartitionChecker:
         for fragment in self.fragments.values():
             fragment.pass_unread(self.unread_minute)
 
-    def begin_anew(self, found_ns: int | None = None, offset: int = 0) -> None:
-        """Go on with the topic's next incarnation: the rest of this one is unread.
+    def begin_incarnation(self, found_ns: int | None = None, offset: int = 0) -> None:
+        """Continue with the partition's next incarnation; the rest of this one is unread.
 
-        How much that was is unknown; it counts as one offset. What was seen stays seen, and comes
-        before all that follows. A log that was cut back goes on at an `offset`: what is below was
-        judged. `found_ns` as for `unread`.
+        The length of the rest is unknown; it counts as one offset. What was seen stays seen, and
+        precedes all that follows. A truncated log continues at `offset`: what is below it was
+        judged. `found_ns` is as for `unread`.
         """
         self.unread(self.next_offset, self.next_offset + 1, found_ns)
         self.before += self.next_offset
@@ -196,10 +196,10 @@ class PartitionChecker:
         self._new_holes = IntervalSet()
 
     def fragment(self, stream: StreamId) -> Fragment | None:
-        """What was found here of a stream, seen or not; None: certainly nothing was here.
+        """The fragment of a stream, seen here or not; None: the stream was certainly not here.
 
-        For a stream not seen, after offsets that were not read, a fragment that doubts all of it;
-        where streams went untracked, one whose ids are given up.
+        For a stream not seen, unread offsets give a fragment that doubts all of its seqs, and
+        untracked streams give one whose ids are given up.
         """
         found = self.fragments.get(stream)
         if found is not None or not self.unsure:
@@ -207,15 +207,15 @@ class PartitionChecker:
         return self._new_fragment(inconclusive=bool(self.untracked))
 
     def forget(self, finding: Finding) -> None:
-        """Forget a finding of `STREAM_FINDINGS` of all messages so far."""
+        """Forget a finding of `STREAM_FINDINGS` for all messages so far."""
         self.untracked.pop(finding.label, None)
         for fragment in self.fragments.values():
             self._size += fragment.forget(finding)
 
     def key_seen(self, lane: int) -> KeySeen:
-        """Where a lane's key was last seen on a message that enters no stream.
+        """Where a lane's key was last seen on a message without a stream.
 
-        With very many keys it may be another's place, which is later.
+        If `keys` is full, this may be the later place of another lane's key.
         """
         return self.keys.get(lane, self.keys_beyond)
 
@@ -227,7 +227,7 @@ class PartitionChecker:
             if row.findings & finding:
                 self.streamless[finding] += count
                 return
-        # Nothing was said of it, so that it is nothing of ours.
+        # Without a finding it is not one of our messages.
         self.streamless[Finding.FOREIGN] += count
 
     def _note_key(self, lane: int, place: int) -> None:
@@ -265,7 +265,7 @@ class PartitionChecker:
                 self.untracked[finding.label] += count
 
     def _make_room(self) -> None:
-        """Collapse the costliest first, down to nine tenths, so that it is seldom done."""
+        """Collapse the largest fragments first, down to 90 % of the bound, so this is rare."""
         costs = sorted(
             (
                 (-fragment.size, at)
@@ -282,7 +282,7 @@ class PartitionChecker:
             self._size += fragment.size
 
     def to_state(self) -> dict[str, Any]:
-        """Everything, of JSON's types: state and position in one."""
+        """The complete state as JSON types, position included."""
         return {
             "v": _VERSION,
             "topic": self.topic,
@@ -304,48 +304,48 @@ class PartitionChecker:
 
     @classmethod
     def from_state(cls, state: object, *, max_intervals: int = MAX_INTERVALS) -> PartitionChecker:
-        """Go on where `to_state` left off.
+        """Restore a checker from what `to_state` wrote.
 
         Raises:
-            RecordError: this is no state of this version, or it contradicts itself.
+            RecordError: the state is invalid, of another version, or contradicts itself.
         """
         fields = untrusted.mapped(state)
         if untrusted.entry(fields, "v") != _VERSION:
             raise RecordError(f"a checker's state of version {fields['v']!r:.80}, not {_VERSION}")
-        made = cls(
+        checker = cls(
             untrusted.topic(untrusted.entry(fields, "topic")),
             untrusted.number(untrusted.entry(fields, "partition"), 0, untrusted.COUNTS_END),
             next_offset=untrusted.number(untrusted.entry(fields, "next")),
             max_intervals=max_intervals,
         )
-        made.before = untrusted.number(fields.get("before", 0))
-        places = made.before + made.next_offset
-        made.unread_offsets = untrusted.intervals(untrusted.entry(fields, "unread"), places)
+        checker.before = untrusted.number(fields.get("before", 0))
+        places = checker.before + checker.next_offset
+        checker.unread_offsets = untrusted.intervals(untrusted.entry(fields, "unread"), places)
         for label, count in untrusted.mapped(untrusted.entry(fields, "streamless")).items():
-            made.streamless[untrusted.entry(_STREAMLESS, label)] = untrusted.number(count)
-        made.untracked.update(untrusted.counts(untrusted.entry(fields, "untracked"), _UNTRACKED))
+            checker.streamless[untrusted.entry(_STREAMLESS, label)] = untrusted.number(count)
+        checker.untracked.update(untrusted.counts(untrusted.entry(fields, "untracked"), _UNTRACKED))
         streams = untrusted.listed(untrusted.entry(fields, "streams"))
         for run, producer, incarnation, lane, saved in (untrusted.listed(s, 5) for s in streams):
             stream = StreamId(
-                made.topic,
+                checker.topic,
                 untrusted.run(run),
                 untrusted.name(producer),
                 untrusted.incarnation(incarnation),
                 untrusted.lane(lane),
             )
-            fragment = made.fragments[stream] = Fragment.from_state(saved)
+            fragment = checker.fragments[stream] = Fragment.from_state(saved)
             if fragment.last_place >= places:
                 raise RecordError("a message beyond what was read")
-            if made.unread_offsets and fragment.read_below is None:
-                # Of the version before, which did not note when they were found deleted.
+            if checker.unread_offsets and fragment.read_below is None:
+                # The previous version did not note when ranges were found deleted.
                 fragment.read_below, fragment.unread_minute = 0, ALWAYS
-        made._restore_places(fields, places)
-        made._size = sum(fragment.size for fragment in made.fragments.values())
-        made._check(len(streams), places)
-        return made
+        checker._restore_places(fields, places)
+        checker._size = sum(fragment.size for fragment in checker.fragments.values())
+        checker._check(len(streams), places)
+        return checker
 
     def _restore_places(self, fields: dict[str, Any], places: int) -> None:
-        """What the version before did not write: there may be any of it."""
+        """Restore what the previous version did not write; without it, assume the worst."""
         unknown = ALWAYS if self.unread_offsets else -1
         self.unread_minute = untrusted.number(fields.get("unread_minute", unknown), -1, ALWAYS + 1)
         keys = untrusted.listed(fields.get("keys", []))
@@ -361,7 +361,7 @@ class PartitionChecker:
             holes = untrusted.listed(fields["holes"], 2 + len(seen))
             self.holes, of_beyond, *of_keys = (untrusted.number(n, 0, places + 1) for n in holes)
         else:
-            # Any offset without a message that the version before met may have been one.
+            # Any offset without a message that the previous version passed may be a hole.
             holed = untrusted.flag(fields.get("holed", True))
             self.holes = max(places - self._filled, 0) if holed else 0
             of_beyond, of_keys = self.holes, [self.holes] * len(seen)
@@ -372,10 +372,10 @@ class PartitionChecker:
 
     @property
     def _filled(self) -> int:
-        """How many offsets are known to have held a message, or were not read."""
+        """How many offsets certainly had a message, or were not read."""
         return self.messages + self.streamless.total() + self.unread_offsets.count
 
     def _check(self, streams: int, places: int) -> None:
-        """Raise RecordError where a state has a stream twice, or more messages than places."""
+        """Raise RecordError if a state has a stream twice, or more messages than places."""
         if len(self.fragments) != streams or self._filled > places:
             raise RecordError("a stream that is there twice, or more messages than were read")

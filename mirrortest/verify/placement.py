@@ -1,4 +1,4 @@
-"""Where in the destination a lane's messages belong."""
+"""The destination partitions where a lane's messages belong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
 _MOST_ADDED = 1_000
-"""So many partitions may be added in steps that nobody sees."""
+"""Up to this many partitions may have been added in steps that no consumer saw."""
 
 
 class ExpectPartition(StrEnum):
@@ -22,18 +22,18 @@ class ExpectPartition(StrEnum):
     MURMUR2 = "murmur2"
     """By the key, as Kafka's default partitioner does among the destination's partitions."""
     SOURCE_MODULO = "source-modulo"
-    """The number in the source, modulo the destination's partitions."""
+    """The number in the source, modulo the destination's partition count."""
     ANY = "any"
-    """Whatever, but all of a stream in one partition, for each partition count in force."""
+    """Any partition, but only one per stream for each partition count in force."""
 
 
 def homes_of(
     policy: ExpectPartition, lane: int, source_partition: int | None, counts: Iterable[int]
 ) -> frozenset[int]:
-    """A lane's partitions in the destination; none where they do not follow from policy and lane.
+    """The destination partitions where a lane belongs; empty if the policy does not determine them.
 
-    A message is at home under each partition count that may have been in force.
-    `source_partition` is None (or negative) and a count 0 where unknown.
+    Each partition count that may have been in force adds a home. An unknown `source_partition` is
+    None or negative, an unknown count 0.
     """
     if source_partition is not None and source_partition < 0:
         source_partition = None
@@ -49,10 +49,10 @@ def homes_of(
 
 
 def counts_in_force(counts: Iterable[int]) -> Collection[int]:
-    """Every partition count that a destination may have had, by those that are known (0: unknown).
+    """Every partition count that a destination may have had, given the known ones (0: unknown).
 
-    Partitions may have been added step by step, and nobody has to have looked in between. Of counts
-    that lie further apart, as anybody can write them, only those themselves are meant.
+    Partitions may have been added in steps that no consumer saw. If the known counts are too far
+    apart for that, as anyone can write them, only they are returned.
     """
     known = {count for count in counts if count > 0}
     if known and max(known) - min(known) <= _MOST_ADDED:

@@ -1,4 +1,4 @@
-"""Which messages are on a partition where they do not belong."""
+"""Finds messages in partitions where they do not belong."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def misrouted(
     partition: int,
     counts: Sequence[int],
 ) -> NDArray[np.bool_]:
-    """Which of these messages are on a partition where they do not belong.
+    """Which of these messages are in a partition where they do not belong.
 
     Args:
-        policy: what is expected; under `ANY` a message by itself is never misrouted.
-        lanes: of each message; those with none (-1) are never misrouted.
-        source_partitions: of each message, -1 is unknown.
-        counted: how many partitions the destination had when each was sent, as its producer
-            saw it; 0: not recorded.
-        partition: where all of them are.
-        counts: the destination's partition counts that were certainly in force: a message may be
+        policy: what is expected; under `ANY` a single message is never misrouted.
+        lanes: each message's lane; those without one (-1) are never misrouted.
+        source_partitions: each message's source partition; -1: unknown.
+        counted: the destination's partition count when each message was sent, as its producer saw
+            it; 0: not recorded.
+        partition: the partition in which all of them are.
+        counts: the destination's partition counts that were certainly in force; a message may be
             where any of them puts it.
     """
     wrong = np.zeros(len(lanes), np.bool_)
     if policy is ExpectPartition.ANY or not len(lanes):
         return wrong
-    # A batch mostly has one lane from one partition: one answer serves each stretch of equals.
+    # Most batches have one lane from one partition: look up homes once per run of equal values.
     changes = np.diff(lanes) != 0
     changes |= (np.diff(source_partitions) != 0) | (np.diff(counted) != 0)
     bounds = (np.flatnonzero(changes) + 1).tolist()

@@ -1,7 +1,7 @@
-"""Runs of messages: what arrays of single messages become before anything is judged or logged.
+"""Rows: intervals of messages, built from arrays of single messages before judging and logging.
 
-A row is an interval within which seq *and* offset both step by one, the findings stay the same and
-the intended time stays within one minute. Clean traffic costs a few array operations a batch.
+In a row, seq and offset both step by one, the findings stay the same, and the intended times are
+within one minute. Clean traffic costs a few array operations per batch.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ MINUTE_NS = 60_000_000_000
 class SeenRow(NamedTuple):
     """Messages seen at consecutive offsets of one partition with consecutive seqs of one stream.
 
-    Intervals are half-open, times are ns since the epoch and the least and greatest within the
-    row; `sent_*` is 0 where the messages do not have it. Without a stream (foreign, other run, or
-    corrupted with the id unknown) seqs and the producer's times are 0, and `key_lane` is the lane
-    whose key the messages have, -1 where it is no lane's: they may supersede ours of that key.
+    Intervals are half-open. Times are ns since the epoch, the least and greatest within the row;
+    `sent_*` is 0 if the messages do not contain it. Rows without a stream are foreign, of another
+    run, or corrupted with the id unknown: their seqs and producer's times are 0, and `key_lane` is
+    the lane whose key they have (-1: not a lane's key), because they may supersede our messages
+    with that key.
     """
 
     stream: StreamId | None
@@ -53,9 +54,9 @@ class Messages:
     """Decoded messages of one partition in offset order, as arrays of equal length."""
 
     streams: Sequence[StreamId]
-    """Which streams occur."""
+    """The streams that occur."""
     stream: NDArray[np.int32]
-    """Index into `streams`; -1: the message enters none."""
+    """Index into `streams`; -1: the message is in no stream."""
     seq: NDArray[np.int64]
     offset: NDArray[np.int64]
     """Strictly ascending."""
@@ -63,11 +64,11 @@ class Messages:
     sent_ns: NDArray[np.int64]
     """0: not in the message."""
     findings: NDArray[np.uint32]
-    """Bits of `Finding`, of those that a message shows by itself."""
+    """Bits of `Finding` that single messages show."""
     arrived_ns: NDArray[np.int64] | int
     """When they arrived: one time for all, or one each."""
     key_lane: NDArray[np.int64] | None = None
-    """Of those in no stream the lane whose key they have, -1 elsewhere; None: of none."""
+    """The lane whose key a message without a stream has, else -1; None: -1 for all."""
 
 
 def streams_of(
@@ -78,25 +79,25 @@ def streams_of(
     lane: NDArray[np.int64],
     findings: NDArray[np.uint32],
 ) -> tuple[list[StreamId], NDArray[np.int32], NDArray[np.uint32]]:
-    """Put messages into the streams of one run.
+    """Assign messages to the streams of one run.
 
     Args:
         topic: the source topic's name.
         run: the run that is judged.
-        ids: the producers that occur; `id_index` points into it, -1 is none.
-        id_index: of each message.
-        lane: of each message, -1 is none.
-        findings: of each message.
+        ids: the producers that occur.
+        id_index: each message's index into `ids`; -1: no producer.
+        lane: each message's lane; -1: no lane.
+        findings: each message's findings.
 
     Returns:
-        The streams, each message's index into them (-1 is none), and the findings with
-        `OTHER_RUN` set where a message is another run's and `FOREIGN` where a readable message
-        names no stream.
+        The streams, each message's index into them (-1: no stream), and the findings, with
+        `OTHER_RUN` added to messages of another run, and `FOREIGN` to readable messages without a
+        lane.
     """
     streams: list[StreamId] = []
     if not len(id_index):
         return streams, np.full(0, -1, np.int32), findings.astype(np.uint32)
-    # A batch mostly has one producer and one lane: that must not cost a sort.
+    # Most batches have one producer and one lane, which must not cost a sort.
     changes = np.flatnonzero(_changes(id_index) | _changes(lane)) + 1
     starts = np.concatenate(([0], changes))
     pairs = list(zip(id_index[starts].tolist(), lane[starts].tolist(), strict=True))
@@ -115,20 +116,20 @@ def streams_of(
             of_pair[pair] = len(streams), 0
             streams.append(StreamId(topic, run, producer.name, producer.incarnation, number))
     counts = np.diff(starts, append=len(id_index))
-    places = np.array([of_pair[pair] for pair in pairs], np.int64)
-    index = np.repeat(places[:, 0].astype(np.int32), counts)
-    findings = findings | np.repeat(places[:, 1].astype(np.uint32), counts)
+    stream_and_finding = np.array([of_pair[pair] for pair in pairs], np.int64)
+    index = np.repeat(stream_and_finding[:, 0].astype(np.int32), counts)
+    findings = findings | np.repeat(stream_and_finding[:, 1].astype(np.uint32), counts)
     index[(findings & np.uint32(NO_STREAM)) != 0] = -1
     return streams, index, findings
 
 
 def _changes(column: NDArray[Any]) -> NDArray[np.bool_]:
-    """Where an element is not the one before it, from the second on."""
+    """Whether each element differs from the one before it, from the second on."""
     return np.asarray(column[1:] != column[:-1])
 
 
 def rows_of(messages: Messages, cut: int = 0) -> list[SeenRow]:
-    """Split messages into rows, in offset order; one ends before message number `cut`."""
+    """Split messages into rows, in offset order; a row ends before the message at index `cut`."""
     total = len(messages.offset)
     if not total:
         return []

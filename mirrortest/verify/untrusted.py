@@ -1,8 +1,8 @@
-"""What others wrote, read by its rules: JSON of bounded size, names, numbers, sets of numbers.
+"""Validates data that others wrote: JSON of bounded size, names, numbers, sets of numbers.
 
-Ledger, states and shared records are in topics to which others can write, other versions of this
-program among them. Their readers take every value from here, so each rule is in one place, and
-`RecordError` is all that a record can raise.
+The ledger, states and shared records are in topics to which others can write, including other
+versions of this program. Their readers validate every value with these functions. So each rule is
+in one place, and a record can raise `RecordError` only.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
 NUMBERS_END = 1 << 62
-"""Above every seq, offset and time: sums of two still fit the 64 bits of a log's columns."""
+"""Above every seq, offset and time; sums of two still fit the 64 bits of a log's columns."""
 COUNTS_END = 1 << 31
 """Above every partition, partition count and incarnation of a topic: 32 bits in Kafka and logs."""
 MOST_RECORD_BYTES = 4 << 20
-"""Of a record's key or value that is not compressed: brokers take 1 MB by default."""
+"""The most bytes of a record's uncompressed key or value; brokers accept 1 MB by default."""
 _MOST_VALUES = 1 << 24
-"""In one document: about 1 GB of Python's objects. A state at its memory bound has half as many."""
+"""In one document: about 1 GB of Python objects. A state at its memory bound has half as many."""
 _MOST_TEXT = 1000
 
 _Value = TypeVar("_Value")
@@ -41,14 +41,14 @@ _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 class RecordError(ValueError):
-    """A record breaks a rule: it is damaged, forged, or another version's; the text says how."""
+    """A record breaks a rule: it is damaged, forged, or of another version. The text says how."""
 
 
 def document(raw: bytes, most: int = MOST_RECORD_BYTES) -> Any:
-    """Read JSON of at most so many bytes; numbers are integers.
+    """Parse JSON of at most `most` bytes whose numbers are all integers.
 
     Raises:
-        RecordError: it is larger, nested too deeply, or no such JSON.
+        RecordError: it is larger, has too many values, is nested too deeply, or is not such JSON.
     """
     if len(raw) > most:
         raise RecordError(f"{len(raw):,} bytes are more than {most:,}")
@@ -61,10 +61,10 @@ def document(raw: bytes, most: int = MOST_RECORD_BYTES) -> Any:
 
 
 def unpacked(raw: bytes, most: int) -> tuple[bytes, bytes]:
-    """Decompress one zlib stream of at most `most` bytes; it, and what follows it in `raw`.
+    """Decompress a zlib stream of at most `most` bytes; return its content, and the rest of `raw`.
 
     Raises:
-        RecordError: it is larger, cut off, or no such stream.
+        RecordError: it is larger, cut off, or not a zlib stream.
     """
     reader = zlib.decompressobj()
     try:
@@ -78,104 +78,104 @@ def unpacked(raw: bytes, most: int) -> tuple[bytes, bytes]:
     return content, reader.unused_data
 
 
-def listed(thing: object, length: int | None = None) -> list[Any]:
-    """A list, of `length` values where that is given."""
-    if type(thing) is not list:
-        raise RecordError(f"{thing!r:.80} is not a list")
-    if length is not None and len(thing) != length:
-        raise RecordError(f"{len(thing)} values in place of {length}")
-    return thing
+def listed(value: object, length: int | None = None) -> list[Any]:
+    """A list, of `length` values if that is given."""
+    if type(value) is not list:
+        raise RecordError(f"{value!r:.80} is not a list")
+    if length is not None and len(value) != length:
+        raise RecordError(f"{len(value)} values in place of {length}")
+    return value
 
 
-def mapped(thing: object) -> dict[str, Any]:
+def mapped(value: object) -> dict[str, Any]:
     """An object, as a dict."""
-    if type(thing) is not dict:
-        raise RecordError(f"{thing!r:.80} is not an object")
-    return thing
+    if type(value) is not dict:
+        raise RecordError(f"{value!r:.80} is not an object")
+    return value
 
 
-def entry(of: Mapping[str, _Value], key: str) -> _Value:
-    """A value that an object must have, or a table of what may be."""
+def entry(mapping: Mapping[str, _Value], key: str) -> _Value:
+    """A value that an object must have, or that a table of allowed keys has."""
     try:
-        return of[key]
+        return mapping[key]
     except KeyError:
         raise RecordError(f"{key!r:.80} is missing, or is nothing that can be") from None
 
 
-def number(thing: object, least: int = 0, end: int = NUMBERS_END) -> int:
-    """An integer of [least, end); True and False are none."""
-    if type(thing) is not int or not least <= thing < end:
-        raise RecordError(f"{thing!r:.80} is not an integer of [{least}, {end})")
-    return thing
+def number(value: object, least: int = 0, end: int = NUMBERS_END) -> int:
+    """An integer in [least, end); not True or False."""
+    if type(value) is not int or not least <= value < end:
+        raise RecordError(f"{value!r:.80} is not an integer of [{least}, {end})")
+    return value
 
 
-def flag(thing: object) -> bool:
+def flag(value: object) -> bool:
     """True or False."""
-    if type(thing) is not bool:
-        raise RecordError(f"{thing!r:.80} is neither true nor false")
-    return thing
+    if type(value) is not bool:
+        raise RecordError(f"{value!r:.80} is neither true nor false")
+    return value
 
 
-def text(thing: object) -> str:
-    """A sentence for the user, of bounded length and of characters that can be encoded."""
-    if type(thing) is not str or len(thing) > _MOST_TEXT:
-        raise RecordError(f"{thing!r:.80} is not a text of at most {_MOST_TEXT} characters")
+def text(value: object) -> str:
+    """A text for the user, of bounded length, that can be encoded as UTF-8."""
+    if type(value) is not str or len(value) > _MOST_TEXT:
+        raise RecordError(f"{value!r:.80} is not a text of at most {_MOST_TEXT} characters")
     try:
-        thing.encode()
+        value.encode()
     except UnicodeEncodeError as error:
         raise RecordError("a text with half of a surrogate pair") from error
-    return thing
+    return value
 
 
-def topic_id(thing: object) -> str:
-    """Kafka's id of a topic, in Kafka's spelling."""
-    if type(thing) is not str or not _TOPIC_ID.fullmatch(thing):
-        raise RecordError(f"{thing!r:.80} is no topic's id")
-    return thing
+def topic_id(value: object) -> str:
+    """A Kafka topic id, in Kafka's base64 form."""
+    if type(value) is not str or not _TOPIC_ID.fullmatch(value):
+        raise RecordError(f"{value!r:.80} is no topic's id")
+    return value
 
 
-def name(thing: object) -> str:
+def name(value: object) -> str:
     """A producer's name."""
-    return _checked(thing, NAME_PATTERN.fullmatch, "the name of a producer")
+    return _checked(value, NAME_PATTERN.fullmatch, "the name of a producer")
 
 
-def run(thing: object) -> str:
+def run(value: object) -> str:
     """A run's id."""
-    return _checked(thing, RUN_PATTERN.fullmatch, "the id of a run")
+    return _checked(value, RUN_PATTERN.fullmatch, "the id of a run")
 
 
-def topic(thing: object) -> str:
+def topic(value: object) -> str:
     """A topic's name."""
-    return _checked(thing, is_topic, "the name of a topic")
+    return _checked(value, is_topic, "the name of a topic")
 
 
-def session(thing: object) -> str:
+def session(value: object) -> str:
     """A session's id."""
-    return _checked(thing, _SESSION.fullmatch, "the id of a session")
+    return _checked(value, _SESSION.fullmatch, "the id of a session")
 
 
-def incarnation(thing: object) -> int:
-    """A producer's incarnation: the ids of messages have no greater one."""
-    return number(thing, 1, MAX_INCARNATION + 1)
+def incarnation(value: object) -> int:
+    """A producer's incarnation, no greater than a message id can contain."""
+    return number(value, 1, MAX_INCARNATION + 1)
 
 
-def lane(thing: object) -> int:
-    """A lane: messages carry no greater one."""
-    return number(thing, 0, MAX_LANE + 1)
+def lane(value: object) -> int:
+    """A lane, no greater than a message can contain."""
+    return number(value, 0, MAX_LANE + 1)
 
 
-def stream(thing: object, *, of_topic: str, of_run: str) -> StreamId:
-    """A stream, as a list, which has to be of this topic and run."""
-    its_topic, its_run, *rest = listed(thing, 5)
+def stream(value: object, *, of_topic: str, of_run: str) -> StreamId:
+    """A stream, given as a list, that must be of this topic and run."""
+    its_topic, its_run, *rest = listed(value, 5)
     if (its_topic, its_run) != (of_topic, of_run):
         raise RecordError(f"a stream of topic {its_topic!r:.80} and run {its_run!r:.80}")
     producer, its_incarnation, its_lane = rest
     return StreamId(of_topic, of_run, name(producer), incarnation(its_incarnation), lane(its_lane))
 
 
-def counts(thing: object, labels: Collection[str]) -> dict[str, int]:
-    """How many there are, by label."""
-    found = mapped(thing)
+def counts(value: object, labels: Collection[str]) -> dict[str, int]:
+    """Counts by label."""
+    found = mapped(value)
     for label, count in found.items():
         if label not in labels:
             raise RecordError(f"{label!r:.80} is nothing that is counted")
@@ -183,10 +183,10 @@ def counts(thing: object, labels: Collection[str]) -> dict[str, int]:
     return found
 
 
-def intervals(thing: object, end: int = NUMBERS_END) -> IntervalSet:
-    """A set of numbers of [0, end), as `IntervalSet.to_list` writes it."""
+def intervals(value: object, end: int = NUMBERS_END) -> IntervalSet:
+    """A set of numbers in [0, end), as `IntervalSet.to_list` writes it."""
     try:
-        numbers = IntervalSet.from_list(listed(thing))
+        numbers = IntervalSet.from_list(listed(value))
     except ValueError as error:
         raise RecordError(str(error)) from error
     if numbers and (numbers.min < 0 or numbers.end > end):
@@ -194,10 +194,10 @@ def intervals(thing: object, end: int = NUMBERS_END) -> IntervalSet:
     return numbers
 
 
-def _checked(thing: object, rule: Callable[[str], object], what: str) -> str:
-    if type(thing) is not str or not rule(thing):
-        raise RecordError(f"{thing!r:.80} is not {what}")
-    return thing
+def _checked(value: object, rule: Callable[[str], object], what: str) -> str:
+    if type(value) is not str or not rule(value):
+        raise RecordError(f"{value!r:.80} is not {what}")
+    return value
 
 
 def _refuse(literal: str) -> NoReturn:

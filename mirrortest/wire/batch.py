@@ -1,7 +1,6 @@
-"""Batches of messages: the same bytes as `message`, without one object a message.
+"""Encodes batches of messages: the same bytes as `message`, without one object per message.
 
-`LaneEncoder` writes the messages of one lane, `BatchDecoder` (in `batch_decoder`)
-reads any batch.
+`LaneEncoder` writes the messages of one lane. `batch_decoder.BatchDecoder` reads any batch.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ if TYPE_CHECKING:
 
 
 _WORDS_AT, _CHECK_AT = (0, 8, 16, descriptors.SIZE), 24
-"""Where a descriptor has its words and a digest, and the check value."""
+"""The positions in a descriptor of its words and the digest, and of the check value."""
 
 
-@dataclass(slots=True)  # not frozen: that would treble what it costs to make one
+@dataclass(slots=True)  # not frozen: that would triple the cost of creating one
 class EncodedBatch:
-    """A batch to be sealed and sent; its buffer must not change until the acknowledgement."""
+    """A batch to be sealed and sent; its buffer must not change until it is acknowledged."""
 
     buffer: memoryview
     count: int
@@ -51,13 +50,13 @@ class EncodedBatch:
     def seal(
         self, producer_id: int, epoch: int, base_sequence: int, *, transactional: bool = False
     ) -> None:
-        """Write Kafka's producer state and the CRC."""
+        """Write Kafka's producer id, epoch and base sequence, and the CRC."""
         record_batch.seal(
             self.buffer, producer_id, epoch, base_sequence, transactional=transactional
         )
 
     def compressed(self, codec: int, compress: Callable[[bytes], bytes]) -> EncodedBatch:
-        """The same batch with its records compressed, where that saves bytes; not sealed yet.
+        """The same batch with compressed records, if that saves bytes; not sealed yet.
 
         `codec` is Kafka's number: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
         """
@@ -65,11 +64,11 @@ class EncodedBatch:
 
 
 class LaneEncoder:
-    """Writes the messages of one lane of one incarnation.
+    """Encodes the messages of one lane of one incarnation.
 
-    `size` is bytes of record value: of all messages, or of the largest. `compressibility` is
-    percent of the fill. With `own` the values are payloads of the user's, in header form.
-    Raises ValueError where a number is out of its field's range.
+    `size` is the bytes of each record value, or of the largest. `compressibility` is in percent of
+    the fill. With `own`, the values are the user's payloads, in header form. Raises ValueError if a
+    number is out of its field's range.
     """
 
     def __init__(
@@ -131,11 +130,11 @@ class LaneEncoder:
 
     @property
     def framing(self) -> int:
-        """How many bytes of a batch a message takes besides its value, at most."""
+        """The most bytes of a batch that a message takes in addition to its value."""
         return self._record_size + 1 - self._value_size
 
     def most_within(self, batch_bytes: int) -> int:
-        """How many messages fit into a batch of so many bytes; at least one."""
+        """How many messages fit into a batch of `batch_bytes`; at least one."""
         return max(1, (batch_bytes - HEADER_SIZE) // (self._record_size + 1))
 
     def encode(
@@ -146,16 +145,16 @@ class LaneEncoder:
         sizes: NDArray[np.int64] | None = None,
         payloads: Payloads | None = None,
     ) -> EncodedBatch:
-        """The messages seq_lo, seq_lo + 1, ..., one for each intended time (ns, not empty).
+        """Encode messages seq_lo, seq_lo + 1, ..., one for each intended time (ns, not empty).
 
-        `sizes` is bytes of each one's value, at most the lane's `size`; None: all have that.
-        `payloads` are the values, of these sizes, where they are the user's. Raises ValueError
-        where a seq, a time or a size is out of range.
+        `sizes` is the bytes of each value, at most the lane's `size`; None: all have that size.
+        `payloads` are the values, of these sizes, if they are the user's. Raises ValueError if a
+        seq, a time or a size is out of range.
         """
         count = len(intended_ns)
         if not 0 <= seq_lo <= SEQ_LIMIT - count:
             raise ValueError(f"seq {seq_lo} and {count} on are not in [0, {SEQ_LIMIT})")
-        # As a function of numpy's, not of the array: that would call it by two of Python's.
+        # numpy's function, because the array's method goes through two Python functions.
         if count and np.minimum.reduce(intended_ns) < 0:
             raise ValueError("an intended time is negative")
         value_sizes = self._value_size if sizes is None else self._checked(sizes, count)
@@ -191,25 +190,25 @@ class LaneEncoder:
         return EncodedBatch(buffer, count)
 
     def value_sizes(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bytes of the value of each message of these sizes (`message.value_size`)."""
+        """The bytes of each message's value, given these sizes (`message.value_size`)."""
         return np.where(sizes < self._least, len(self._head), sizes)
 
     def _checked(self, sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
-        """The sizes of the values; ValueError where they are not those of so many messages."""
+        """The sizes of the values; ValueError if they do not fit `count` messages of this lane."""
         if len(sizes) != count:
             raise ValueError(f"{len(sizes)} sizes for {count} messages")
-        # A lane whose size is too small for a header has values of the header's size.
-        most = max(self._size, self._value_size)
-        if count and not 0 <= int(sizes.min()) <= int(sizes.max()) <= most:
-            raise ValueError(f"a size is not in [0, {most}]")
+        # If a lane's size is too small for a header, its values have the header's size.
+        largest = max(self._size, self._value_size)
+        if count and not 0 <= int(sizes.min()) <= int(sizes.max()) <= largest:
+            raise ValueError(f"a size is not in [0, {largest}]")
         return self.value_sizes(sizes)
 
     def _proof(
         self, sent_ns: int, value_sizes: int | NDArray[np.int64], payloads: Payloads | None
     ) -> tuple[bytes, NDArray[np.uint64], list[tuple[int, NDArray[np.uint64]]]]:
-        """The descriptor as far as all messages share it; the states that have mixed its words.
+        """The part of the descriptor that all messages share, and the hash states after its words.
 
-        With these the words in which messages of various sizes differ, by offset.
+        Also the words in which messages of different sizes differ, with their offsets.
         """
         place, content = self._words
         if not -1 << 63 <= sent_ns < 1 << 63:

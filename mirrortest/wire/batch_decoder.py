@@ -1,7 +1,7 @@
-"""Reading batches of messages, equal to `message.decode` of every record.
+"""Decodes batches of messages, with the same result as `message.decode` of every record.
 
-A compiled loop reads all records with the same layout, producer's id included, together; then those
-of the next layout. The rest is read one by one: foreign messages, the ancestor's, and rare layouts.
+A compiled loop reads all records with the same layout (and producer id) together, then those with
+the next layout. The rest is read one by one: foreign messages, the ancestor's, and rare layouts.
 """
 
 from __future__ import annotations
@@ -30,33 +30,33 @@ if TYPE_CHECKING:
 
     from mirrortest.wire.record_batch import RecordArrays
 
-WORTH_IT = 16
-"""From so many records on it is quicker to read those of one layout together."""
-_ALONE = 500
-"""Reading one record by itself takes as long as comparing so many in vain."""
-_VAIN = 32
-"""After so many comparisons in vain per record, the rest is read one by one."""
+MIN_GROUP = 16
+"""From this many records on, reading those of one layout together is faster."""
+_SINGLE_COST = 500
+"""Reading one record by itself takes as long as this many comparisons without a match."""
+_MAX_MISSES = 32
+"""After this many comparisons without a match per record, the rest is read one by one."""
 _SCATTER = 0x9E3779B1
-"""Its multiples are spread evenly over any number of places (Knuth's multiplicative hashing)."""
-_STRETCH = 8
-"""Among foreign records, so many are read one by one before the next attempt."""
+"""Its multiples modulo any number are spread evenly (Knuth's multiplicative hashing)."""
+_MAX_STEP = 8
+"""Among foreign records, at most this many are read one by one before the next attempt."""
 _LONGEST_ID = 100
 """More bytes than an id can have: 64 of name, 16 of run, 9 digits, 2 separators."""
 
 _GENERATORS = {**GENERATORS, OWN.number: OWN}
 
 Span = tuple[int, int]
-"""An offset, and the number of bytes there."""
+"""(offset, number of bytes)"""
 
 
 class Layout(NamedTuple):
-    """The layout of a record: the positions of its parts, and what records of it have in common.
+    """The positions of a record's parts, and what all records of this layout have in common.
 
-    They have as many bytes of headers, the same bytes in `constants` of them, and the same
-    `opening` bytes at the beginning of their values; in body form their values reach at least to
-    `fill_at`, and exactly to it where there is no proof. Offsets count from the value in body form,
-    from the header section in header form; `fill_at` counts from the value in both. `proof_at` and
-    `generator`, the descriptor's, are None where there is no descriptor (unproven).
+    Their header sections have the same length and the same bytes in `constants`. Their values have
+    the same first `opening` bytes. In body form, their values have at least `fill_at` bytes, and
+    exactly that many without a descriptor. Offsets count from the start of the value in body form,
+    and of the header section in header form; `fill_at` counts from the value in both. Without a
+    descriptor (unproven), `proof_at` and `generator` are None.
     """
 
     in_headers: bool
@@ -74,12 +74,12 @@ class Layout(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageArrays:
-    """The messages of one batch, an element each, in the batch's order.
+    """The messages of one or more batches, one element each, in their order.
 
-    `id_index` points into `ids`, which may have others, too. It is -1, as are `lane` and `seq`,
-    where the message is in no stream: foreign, or corrupted with an unknown id. `intended_ns` and
-    `sent_ns` are 0 where no trustworthy field has them; `source_partition` is -1 and
-    `destination_partitions` 0 where there is no descriptor. `findings` are bits of `Finding`.
+    `id_index` points into `ids`, which may contain unused ids. `id_index`, `lane` and `seq` are -1
+    if the message is in no stream: foreign, or corrupted with an unknown id. `intended_ns` and
+    `sent_ns` are 0 if no trustworthy field has them. Without a descriptor, `source_partition` is -1
+    and `destination_partitions` 0. `findings` are bits of `Finding`.
     """
 
     ids: list[ProducerId]
@@ -98,7 +98,7 @@ class MessageArrays:
 
     @classmethod
     def unread(cls, offset: NDArray[np.int64]) -> MessageArrays:
-        """Arrays for the messages at these offsets, to be filled."""
+        """Arrays for the messages at these offsets, to be filled in."""
         count = len(offset)
         return cls(
             [],
@@ -115,14 +115,14 @@ class MessageArrays:
 
 
 def _block(generator: Generator | None, largest: int) -> bytes:
-    """What fills of at most so many bytes are compared with."""
+    """The block with which fills of at most `largest` bytes are compared."""
     return b"" if generator is None or generator is OWN else block(generator, largest)
 
 
 def record_at(records: RecordArrays, row: int, errors: str = "replace") -> Record | None:
-    """One of the records, by itself; None where its headers cannot be read.
+    """The record at `row`; None if its headers cannot be read.
 
-    `errors` is of headers' names that are not UTF-8, as `bytes.decode` takes it.
+    `errors` is for header names that are not UTF-8, as in `bytes.decode`.
     """
     try:
         headers = parse_headers(records.raw_headers(row), errors)
@@ -134,24 +134,24 @@ def record_at(records: RecordArrays, row: int, errors: str = "replace") -> Recor
 
 @dataclass(slots=True)
 class BatchDecoder:
-    """Reads batches of the copy of one source topic. No content of a record makes it raise."""
+    """Decodes batches of the copy of one source topic. No content of a record makes it raise."""
 
     topic: str
-    worth_it: int = WORTH_IT
+    min_group: int = MIN_GROUP
     _index: dict[ProducerId, int] = field(default_factory=dict, init=False, repr=False)
 
     def decode(self, records: RecordArrays) -> MessageArrays:
-        """Read the messages of the records, of one batch or of several."""
+        """Decode the records of one batch or of several."""
         messages = MessageArrays.unread(records.offsets)
         self._index = {}
         largest = int(records.value_len.max(initial=0))
         rows = np.arange(len(records))
         proven: NDArray[np.uint64] | None = None
-        vain, stretch, tries = 0, 1, 0
-        while len(rows) >= self.worth_it and vain < _VAIN * len(records):
-            # Spread attempts soon meet a frequent layout, wherever its records are.
-            tries += _SCATTER
-            at = tries % len(rows)
+        misses, step, probe = 0, 1, 0
+        while len(rows) >= self.min_group and misses < _MAX_MISSES * len(records):
+            # Spread attempts soon hit a frequent layout, wherever its records are.
+            probe += _SCATTER
+            at = probe % len(rows)
             row = int(rows[at])
             layout = layout_of(records, row)
             others = rows
@@ -172,13 +172,13 @@ class BatchDecoder:
                 )
             taken = len(rows) - len(others)
             if taken:
-                vain += max(0, len(rows) - _ALONE * taken)
-                rows, stretch = others, 1
+                misses += max(0, len(rows) - _SINGLE_COST * taken)
+                rows, step = others, 1
                 continue
-            for each in rows[at : at + stretch].tolist():
+            for each in rows[at : at + step].tolist():
                 self._decode_one(records, each, messages)
-            rows = np.concatenate((rows[:at], rows[at + stretch :]))
-            stretch = min(2 * stretch, _STRETCH)
+            rows = np.concatenate((rows[:at], rows[at + step :]))
+            step = min(2 * step, _MAX_STEP)
         for row in rows.tolist():
             self._decode_one(records, row, messages)
         messages.ids.extend(self._index)
@@ -203,12 +203,12 @@ class BatchDecoder:
         messages.destination_partitions[row] = decoded.destination_partitions or 0
 
     def index_of(self, producer_id: ProducerId) -> int:
-        """The id's place in this batch's table."""
+        """The id's index in the table of this batch."""
         return self._index.setdefault(producer_id, len(self._index))
 
 
 def layout_of(records: RecordArrays, row: int) -> Layout | None:
-    """The layout of one record; None where it has to be read by itself."""
+    """The layout of one record; None if the record must be read by itself."""
     raw = records.raw_headers(row)
     try:
         spans = header_spans(raw)
@@ -224,7 +224,7 @@ def layout_of(records: RecordArrays, row: int) -> Layout | None:
 
 
 def _constants(raw: bytes, variable: set[tuple[int, int]]) -> list[Span]:
-    """The parts of a header section between the values that vary."""
+    """The parts of a header section between the values in `variable`."""
     constants: list[Span] = []
     position = 0
     for lo, hi in sorted(variable):
@@ -267,7 +267,7 @@ def _of_body(
 
 
 def _generator(opening: bytes) -> Generator | None:
-    """The generator of the descriptor that begins so; None where none of ours does."""
+    """The generator of the descriptor with this opening; None if it is not a descriptor's."""
     return _GENERATORS[opening[1]] if opening in descriptors.OPENINGS else None
 
 

@@ -1,4 +1,4 @@
-"""The descriptor: 32 bytes by which a message proves its own identity.
+"""The descriptor: 32 bytes by which a message proves its identity.
 
 Little-endian, as four 64-bit words::
 
@@ -8,20 +8,21 @@ Little-endian, as four 64-bit words::
     word 2   time of the actual send, int64 ns
     word 3   check value u64
 
-The check value mixes the hash of topic and id, word 0, word 1, word 2, the intended time, and the
-seq. Each round of the mix is a bijection of its word, so that a change of any single one changes
-the state; other changes escape once in 2**64. Constants of a batch come first: the messages of one
-lane differ in the last two rounds only.
+The check value mixes the hash of topic and id, words 0 to 2, the intended time, and the seq. Each
+round of the mix is a bijection of its word. So changing any single word changes the state, and
+other changes go undetected once in 2**64. Constants of a batch come first: messages of one lane
+differ in the last two rounds only.
 
-A payload of the user's (`payload.OWN`) has its digest (`digests`, u64) behind the check value,
-which mixes it after word 2: such a descriptor has 40 bytes, and is in header form only.
+A user's payload (`payload.OWN`) has its digest (`digests`, u64) after the check value, which mixes
+it after word 2. Such a descriptor has 40 bytes, and exists in header form only.
 
-No byte is ``;``, at which the ancestor splits messages. The bytes of words 0 to 2, but for version,
-generator and mask, are XORed with the mask, the smallest by which none of them is ``;``, nor the
-mask itself; the check value is that of the words without it, and has ``:`` for each ``;``.
+No byte of the four words is ``;``, at which the ancestor splits messages. The bytes of words 0 to
+2, except version, generator and mask, are XORed with the mask. The mask is the smallest with which
+neither these bytes nor the mask itself is ``;``. The check value is computed from the unmasked
+words, and has ``:`` in place of each ``;``.
 
 Producers write generators 2 to 4. Generator 1 is only read. Its word 1 is ``value size u32 |
-destination partitions u16 | topic tag u16``; it has no mask, and any bytes.
+destination partitions u16 | topic tag u16``. It has no mask, and may contain any bytes.
 """
 
 from __future__ import annotations
@@ -51,24 +52,24 @@ SIZE = 32
 DIGEST_SIZE = 8
 VERSION = 0xD1
 TAGS = {number: VERSION | number << 8 for number in (*GENERATORS, OWN.number)}
-"""By generator, the low 16 bits of word 0 in every descriptor that this version can read."""
+"""Generator -> the low 16 bits of word 0, for every descriptor that this version can read."""
 OPENINGS = tuple(tag.to_bytes(2, "little") for tag in TAGS.values())
-"""The same as bytes, with which such a descriptor begins."""
+"""The same as bytes: the first two of such a descriptor."""
 SIZE_BITS = 25
-"""Of word 1's low half, the bits of the value's size; the rest is its compressibility."""
+"""How many bits of word 1's low half are the value's size; the rest is its compressibility."""
 
 _LAYOUT = struct.Struct("<BBHIIHHqQ")
 _WORDS = struct.Struct("<QQQQ")
 _MASK_AT = 15
 _EACH_BYTE = 0x0101010101010101
 _MASKED = (_EACH_BYTE - 0x0101, _EACH_BYTE, _EACH_BYTE)
-"""A one in each byte of words 0 to 2 that is masked, and in that of the mask, which is 0."""
+"""1 in each masked byte of words 0 to 2, and in the byte of the mask, which is 0 before masking."""
 _MASK = (1 << 64) - 1
 _MASKS = tuple(
     mask * sum(each << 64 * at for at, each in enumerate(_MASKED)) for mask in range(256)
 )
-"""Each mask over words 0 to 2 as one number: a producer masks once for every batch."""
-# Odd constants with well spread bits: of splitmix64's and xxHash's mixers.
+"""Each mask over words 0 to 2 as one number; a producer masks once per batch."""
+# Odd constants with well spread bits, from the mixers of splitmix64 and xxHash.
 ROUND = 0xBF58476D1CE4E5B9
 FINAL = 0x9E3779B185EBCA87
 
@@ -79,18 +80,18 @@ class Descriptor(NamedTuple):
     source_partition: int
     lane: int
     value_size: int
-    """Bytes of the whole record value."""
+    """Bytes of the complete record value."""
     destination_partitions: int
     sent_ns: int
     compressibility: int = 0
-    """Percent of the fill that compress away (`payload.zeros`)."""
+    """The percentage of the fill that compresses away (`payload.zeros`)."""
     generator: int = CURRENT.number
     digest: int = 0
-    """Of the value, where it is a payload of the user's."""
+    """The digest of the value, if it is a user's payload."""
 
 
 def size_of(raw: bytes) -> int | None:
-    """Bytes of the descriptor that begins so; None where none of ours does."""
+    """The size in bytes of the descriptor at the start of `raw`; None if there is none."""
     if not raw.startswith(OPENINGS):
         return None
     return SIZE + DIGEST_SIZE if raw[1] == OWN.number else SIZE
@@ -98,22 +99,22 @@ def size_of(raw: bytes) -> int | None:
 
 @lru_cache(maxsize=4096)
 def identity_hash(topic: str, producer_id: bytes) -> int:
-    """The 64-bit hash of a source topic's name and a producer's id, where the mix starts."""
+    """The 64-bit hash of source topic name and producer id, which is the mix's first state."""
     name = topic.encode() + b"\0" + producer_id
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
 
 @lru_cache(maxsize=4096)
 def topic_tag(topic: str) -> int:
-    """Sixteen bits of the topic's name, by which a person can find a stray message's topic.
+    """A 16-bit hash of the topic's name, by which a person can find a stray message's topic.
 
-    A descriptor has the low eight of them, one of generator 1 all.
+    A descriptor contains its low 8 bits, or all 16 with generator 1.
     """
     return int.from_bytes(hashlib.blake2b(topic.encode(), digest_size=2).digest(), "little")
 
 
 def mix(state: int, words: Sequence[int]) -> int:
-    """Mix words (64 bits each) into the state, one round a word."""
+    """Mix words (64 bits each) into the state, one round per word."""
     for word in words:
         state = (state ^ word) * ROUND & _MASK
         state ^= state >> 32
@@ -129,7 +130,7 @@ def finish(state: int) -> int:
 def mix_arrays(
     state: int | NDArray[np.uint64], words: Sequence[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
-    """`mix` of many states at once; a state that is one number is that of all."""
+    """`mix` of many states at once; a single number is the state of all."""
     mixed: int | np.uint64 | NDArray[np.uint64]
     mixed = np.uint64(state) if isinstance(state, int) else state
     for word in words:
@@ -145,7 +146,7 @@ def finish_arrays(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def constant_words(descriptor: Descriptor, topic: str) -> tuple[int, int, int]:
-    """Words 0 to 2, not masked. Raises ValueError where a number is out of its field's range."""
+    """Words 0 to 2, not masked. Raises ValueError if a number is out of its field's range."""
     of_value, tag = descriptor.value_size, topic_tag(topic)
     if (
         not 0 <= of_value <= MAX_SIZE
@@ -175,10 +176,10 @@ def constant_words(descriptor: Descriptor, topic: str) -> tuple[int, int, int]:
 
 
 def masked(words: Sequence[int]) -> tuple[int, int, int]:
-    """Words 0 to 2 as they are written: with the smallest mask by which no byte of them is `;`."""
-    together = words[0] | words[1] << 64 | words[2] << 128
+    """Words 0 to 2 as they are written: with the smallest mask that leaves no byte `;`."""
+    combined = words[0] | words[1] << 64 | words[2] << 128
     for mask in _MASKS:
-        written = together ^ mask
+        written = combined ^ mask
         if b";" not in written.to_bytes(24, "little"):
             return written & _MASK, written >> 64 & _MASK, written >> 128
     raise AssertionError("22 bytes rule out 22 of 256 masks")
@@ -196,7 +197,7 @@ def _has_semicolon(word: int) -> bool:
 def masked_arrays(
     words: tuple[int, NDArray[np.uint64], int],
 ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
-    """`masked` of the words of many messages at once, which differ in word 1."""
+    """`masked` for many messages at once that differ only in word 1."""
     word0, contents, word2 = words
     masks = np.zeros(len(contents), np.uint64)
     left = np.arange(len(contents))
@@ -213,18 +214,18 @@ def masked_arrays(
 
 
 def _have_semicolon(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """Which of the words have the byte."""
+    """Which of the words contain a `;`."""
     found: NDArray[np.bool_] = (words[:, None].view(np.uint8) == 0x3B).any(axis=1)
     return found
 
 
 def sized(word1: int, value_sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Word 1 of messages whose values have these sizes, and which are alike otherwise."""
+    """Word 1 of messages that have these value sizes and are otherwise alike."""
     return value_sizes.astype(np.uint64) | np.uint64(word1 >> SIZE_BITS << SIZE_BITS)
 
 
 def check_value(generator: int, state: int) -> int:
-    """The check value of a state that has mixed all words of a message."""
+    """The check value for the state after all words of a message."""
     check = finish(state)
     if generator == FIRST.number:
         return check
@@ -234,7 +235,7 @@ def check_value(generator: int, state: int) -> int:
 def pack(
     descriptor: Descriptor, topic: str, producer_id: bytes, intended_ns: int, seq: int
 ) -> bytes:
-    """The descriptor's bytes. Raises ValueError where a number is out of range."""
+    """The descriptor's bytes. Raises ValueError if a number is out of range."""
     words = constant_words(descriptor, topic)
     own = descriptor.generator == OWN.number
     mixed = (*words, descriptor.digest) if own else words
@@ -247,7 +248,7 @@ def pack(
 def unpack(
     raw: bytes, topic: str, producer_id: bytes, intended_ns: int, seq: int
 ) -> Descriptor | None:
-    """Read a descriptor; None where it does not prove this topic, id, time and seq."""
+    """Read a descriptor; None if it does not prove this topic, id, time and seq."""
     if len(raw) != size_of(raw):
         return None
     *written, check = _WORDS.unpack_from(raw)

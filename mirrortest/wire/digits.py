@@ -12,4 +12,4 @@ SEQ_LIMIT = 10**SEQ_DIGITS
 """One above the greatest seq."""
 
 TIME_LIMIT = 1 << 63
-"""One above the greatest time: it must fit a signed 64-bit integer, which 19 digits exceed."""
+"""One above the greatest time, which must fit a signed 64-bit integer; 19 digits can exceed it."""

@@ -1,4 +1,4 @@
-"""Where a message has its header, and what its Kafka headers are called."""
+"""Where a message has its header, and the names of its Kafka headers."""
 
 from __future__ import annotations
 

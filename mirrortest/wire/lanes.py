@@ -1,8 +1,8 @@
 """Lanes: record keys chosen so that Kafka's default partitioner spreads them over all partitions.
 
-A lane is a number; its record key is that number in decimal. Lane *p* of a topic with *n*
-partitions is the smallest non-negative number whose key the default partitioner (murmur2) maps to
-partition *p*, so every partition has exactly one lane and none stays empty.
+A lane is a number, and its record key is that number in decimal. The lane of partition *p* in a
+topic with *n* partitions is the smallest non-negative number whose key the default partitioner
+(murmur2) maps to *p*. So every partition has exactly one lane, and none stays empty.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """Where Kafka's default partitioner puts a record key among `partitions` partitions."""
+    """The partition, of `partitions`, that Kafka's default partitioner chooses for a record key."""
     return hashed(key) % partitions
 
 
 def hashed(key: bytes) -> int:
-    """What that partitioner divides by the number of partitions; the rest is a key's partition."""
+    """The key's hash; modulo the number of partitions it is the default partitioner's choice."""
     return murmur2(key) & 0x7FFFFFFF
 
 
@@ -50,7 +50,7 @@ def lane_key(lane: int) -> bytes:
 
 
 def parse_lane(key: bytes | None) -> int | None:
-    """The lane with this key; None where there is none (`07`, `+7`, too great, no key)."""
+    """The lane with this record key; None if it is not a lane's (`07`, `+7`, too great, no key)."""
     if key is None or not 1 <= len(key) <= 10 or not key.isdigit():
         return None
     lane = int(key)
@@ -61,7 +61,7 @@ def parse_lane(key: bytes | None) -> int | None:
 def lane_numbers(partitions: int) -> tuple[int, ...]:
     """The lanes of a topic: element *p* is the lane that belongs to partition *p*.
 
-    Raises ValueError without a partition.
+    Raises ValueError if there is no partition.
     """
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")

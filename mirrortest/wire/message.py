@@ -1,21 +1,24 @@
-"""One message: the specification of what is sent, and of how a record is read.
+"""One message: the specification of what is sent and of how a record is read.
 
 Body form (the record value, ASCII header then bytes)::
 
     NAME@RUN.INCARNATION;<seq, 12 digits>;<intended time ns, 19 digits>;<descriptor, 32 bytes><fill>
 
-padded with fill to `size` bytes. Where `size` has no room for the descriptor, there is only the
-header, and the message is unproven. Header form: Kafka headers ``id``, ``seq``, ``ts``, ``d`` (the
-descriptor), in this order and no others, and a value of `size` bytes of fill, or a payload of the
-user's, whose digest is in the descriptor. The record key is the lane in decimal, the record
-timestamp the actual send in milliseconds.
+padded with fill to `size` bytes. If `size` has no room for the descriptor, the value is the header
+alone, and the message is unproven.
+
+Header form: Kafka headers ``id``, ``seq``, ``ts``, ``d`` (the descriptor), in this order and no
+others. The value is `size` bytes of fill, or a user's payload, whose digest is in the descriptor.
+
+In both forms, the record key is the lane in decimal, and the record timestamp is the time of the
+actual send in milliseconds.
 
 The ancestor's messages are read too: ``id;seq;timestamp;payload`` with an id without ``@`` and
-decimals of any width, or headers ``id`` and ``seq`` (then the record's timestamp is the time).
-They have no descriptor: unproven, run "", incarnation 0. A message with a descriptor of ours and a
-foreign id is one of ours whose id was changed: corrupted.
+decimals of up to 19 digits, or headers ``id`` and ``seq`` (then the record's timestamp is the
+intended time). They have no descriptor, so they are unproven, with run "" and incarnation 0. A
+message with one of our descriptors and a foreign id is one of ours whose id was changed: corrupted.
 
-`batch` does the same for batches; tests prove that it is equal to this module.
+`batch` and `batch_decoder` do the same for batches; tests prove that they equal this module.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ _AFTER_ID = re.compile(
     % (SEQ_DIGITS, TIME_DIGITS, b"|".join(map(re.escape, descriptors.OPENINGS)))
 )
 _LONGEST_OPENING = 256
-"""Bytes within which a body's header ends, also if its id was changed."""
+"""A body's header ends within this many bytes, even if its id was changed."""
 
 
 class Record(NamedTuple):
@@ -54,11 +57,11 @@ class Record(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a producer sends. Times are ns since the epoch; `size` is bytes of record value.
+    """What a producer sends. Times are ns since the epoch; `size` is the bytes of the record value.
 
-    `compressibility` is percent of the fill. Producers write the current
-    `generator` where all sizes are one, else the varying one. `payload` is the whole value
-    where it is the user's (`payload.OWN`); then `size` means nothing.
+    `compressibility` is in percent of the fill. Producers write the current `generator` if all
+    sizes are equal, else the varying one. `payload` is the complete value if it is the user's
+    (`payload.OWN`); then `size` is ignored.
     """
 
     topic: str
@@ -78,9 +81,10 @@ class Message(NamedTuple):
 class Decoded(NamedTuple):
     """The content of one record.
 
-    `id`, `lane` and `seq` are None exactly where the record is foreign, or corrupted so that it
-    proves no identity: such a message never counts as seen. `sent_ns` and the fields after it are
-    None in a message without a descriptor, `intended_ns` where no trustworthy field has it.
+    `id`, `lane` and `seq` are None if and only if the record is foreign, or corrupted such that it
+    proves no identity. Such a message never counts as seen. Without a descriptor, `sent_ns`,
+    `source_partition` and `destination_partitions` are None. `intended_ns` is None if no
+    trustworthy field has it.
     """
 
     id: ProducerId | None
@@ -95,14 +99,14 @@ class Decoded(NamedTuple):
 
 
 def least_proven(id_size: int) -> int:
-    """The least bytes of a record value in body form that has room for a descriptor."""
+    """The least bytes of a record value in body form with room for a descriptor."""
     return id_size + FIXED_HEADER + descriptors.SIZE
 
 
 def value_size(id_size: int, form: Form, size: int) -> tuple[int, int | None]:
     """Bytes of the record value, and of the fill in it (None: no descriptor, no fill).
 
-    Raises ValueError where `size` is not in [0, MAX_SIZE].
+    Raises ValueError if `size` is not in [0, MAX_SIZE].
     """
     if not 0 <= size <= MAX_SIZE:
         raise ValueError(f"a message has 0 to {MAX_SIZE} bytes, not {size}")
@@ -117,8 +121,7 @@ def value_size(id_size: int, form: Form, size: int) -> tuple[int, int | None]:
 def encode(message: Message, form: Form) -> Record:
     """The record to send.
 
-    Raises ValueError where a number is out of its field's range, or a payload of the user's would
-    be in body form.
+    Raises ValueError if a number is out of its field's range, or for a user's payload in body form.
     """
     if not 0 <= message.seq < SEQ_LIMIT:
         raise ValueError(f"seq {message.seq} is not in [0, {SEQ_LIMIT})")
@@ -130,8 +133,8 @@ def encode(message: Message, form: Form) -> Record:
     own = message.generator == OWN.number
     if own and form is Form.BODY:
         raise ValueError("a payload of the user's is in header form only")
-    asked = len(message.payload) if own else message.size
-    size, fill_size = value_size(len(raw_id), form, asked)
+    requested = len(message.payload) if own else message.size
+    size, fill_size = value_size(len(raw_id), form, requested)
     content = Descriptor(
         message.source_partition,
         message.lane,
@@ -158,7 +161,7 @@ def encode(message: Message, form: Form) -> Record:
 
 
 def decode(record: Record, topic: str) -> Decoded:
-    """Read a record of the copy of source topic `topic`. No content makes it raise."""
+    """Read a record of the copy of source topic `topic`; no content makes this raise."""
     names = tuple(name for name, _ in record.headers)
     if ID in names and SEQ in names:
         return _decode_headers(record, topic, names)
@@ -171,7 +174,7 @@ def foreign(form: Form) -> Decoded:
 
 
 def corrupted(form: Form) -> Decoded:
-    """The result for a message of ours that no longer proves its identity."""
+    """The result for one of our messages that no longer proves its identity."""
     return Decoded(None, None, None, None, None, None, None, Finding.CORRUPTED, form)
 
 
@@ -213,7 +216,7 @@ def _decode_body(record: Record, topic: str) -> Decoded:
 def _decode_headers(record: Record, topic: str, names: tuple[str, ...]) -> Decoded:
     values: dict[str, bytes | None] = {}
     for name, value in record.headers:
-        values.setdefault(name, value)  # the first is ours; a mirror appends its own
+        values.setdefault(name, value)  # the first is ours: mirrors append their headers
     raw_id, raw_seq = values[ID], values[SEQ]
     producer_id = None if raw_id is None else ProducerId.parse(raw_id)
     raw_time, proof = values.get(TIME), values.get(PROOF)
@@ -252,7 +255,7 @@ def _unproven(
     form: Form,
 ) -> Decoded:
     lane = parse_lane(record.key)
-    if lane is None:  # only the key has the lane here; without a lane there is no stream
+    if lane is None:  # only the key has the lane here, and without a lane there is no stream
         return corrupted(form) if producer_id.run else foreign(form)
     findings = Finding.UNPROVEN | altered
     return Decoded(producer_id, lane, seq, intended_ns, None, None, None, findings, form)
@@ -294,7 +297,7 @@ def _proven(
 
 
 def _is_sent(content: Descriptor, phase: int, seq: int, filled: bytes) -> bool:
-    """Whether it is the fill, or the user's payload, that belongs there."""
+    """Whether `filled` is the fill, or the user's payload, that the descriptor names."""
     if content.generator == OWN.number:
         return digest(filled) == content.digest
     generator, size = GENERATORS[content.generator], content.value_size
@@ -310,7 +313,7 @@ def _time(raw: bytes) -> int | None:
 
 
 def _decimal(raw: bytes) -> int | None:
-    """A non-negative decimal of any width that fits a signed 64-bit integer."""
+    """A non-negative decimal of up to 19 digits that fits a signed 64-bit integer."""
     if not raw.isdigit() or len(raw) > TIME_DIGITS:
         return None
     number = int(raw)

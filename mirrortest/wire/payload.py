@@ -1,17 +1,17 @@
-"""The fill of a message: a part of one fixed pseudo-random block, and a run of zeros behind it.
+"""The fill of a message: a part of one fixed pseudo-random block, followed by a run of zeros.
 
-A generator's block has `period` bytes and repeats for ever. The part of seq *n* starts at
-``(n * step + phase) % period``, with a phase for each stream, so that the fills of neighbours and
-of streams differ. None is generated: each is compared with its part of the block.
+A generator's block has `period` bytes and repeats without end. The part of seq *n* starts at
+``(n * step + phase) % period``. Each stream has its own phase, so the fills of neighbours and of
+streams differ. No fill is generated: producers copy its part of the block, readers compare it.
 
-What producers write is incompressible: the parts of messages that share a batch of 1 MiB are
-distinct. Where all have one size, its step is that size (generator 2), and memory is read in order.
-Where sizes vary, it is a multiple of the golden ratio (generator 3), by which parts of any sizes
-are as far from each other as they can be. The block has no ``;``, at which the ancestor splits
-messages. Of each fill a share that the descriptor names is zeros, which compress to almost nothing.
-The part of generator 1, which is only read, moves by one byte a seq.
+What producers write is incompressible: parts of messages that share a batch of 1 MiB are distinct.
+If all messages have one size, the step is that size (generator 2), and memory is read in order. If
+sizes vary, the step is close to the golden section of the period (generator 3), which keeps parts
+of any sizes far from each other. The block has no ``;``, at which the ancestor splits messages. A
+share of each fill, which the descriptor names, is zeros; these compress to almost nothing. With
+generator 1, which is only read, the part moves by one byte per seq.
 
-Payloads of the user's (generator 4) are in no block: a digest proves them.
+The user's payloads (generator 4) are in no block: a digest proves them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_COMPRESSIBLE = 100
 class Generator(NamedTuple):
     """A kind of fill, by its number in a message's descriptor; `period` is a power of two.
 
-    A `step` of 0 is the message's value's size, made odd.
+    A `step` of 0 means the size of the message's value, made odd.
     """
 
     number: int
@@ -52,10 +52,10 @@ CURRENT = Generator(2, 1 << 22, 0)
 VARYING = Generator(3, 1 << 22, 2_591_793)
 GENERATORS = {generator.number: generator for generator in (FIRST, CURRENT, VARYING)}
 OWN = Generator(4, 0, 0)
-"""Payloads of the user's, which no block has."""
+"""The user's payloads, which are in no block."""
 
 _TAILS = (1 << 16, 1 << 20, MAX_SIZE)
-"""How much of the block follows its first period: few sizes, so that few copies are kept."""
+"""How many bytes of the block follow its first period: few sizes, so few copies are cached."""
 
 
 @cache
@@ -63,7 +63,7 @@ def _period(period: int) -> bytes:
     # SHAKE-256 is a standard: the block is the same on every machine.
     if period == FIRST.period:
         return hashlib.shake_256(b"mirrortest payload 1").digest(period)
-    # One byte in 256 is left out; there are four times as many too many.
+    # One byte in 256 is removed. This generates one in 64 more: four times as many as needed.
     longer = hashlib.shake_256(b"mirrortest payload 2").digest(period + (period >> 6))
     return longer.replace(b";", b"")[:period]
 
@@ -71,13 +71,13 @@ def _period(period: int) -> bytes:
 @lru_cache(maxsize=4)
 def _with_tail(period: int, tail: int) -> bytes:
     once = _period(period)
-    whole, rest = divmod(tail, period)
-    return once * (1 + whole) + once[:rest]
+    periods, rest = divmod(tail, period)
+    return once * (1 + periods) + once[:rest]
 
 
 @lru_cache(maxsize=64)
 def block(generator: Generator, size: int) -> bytes:
-    """The endless block, as much as fills of at most `size` bytes need."""
+    """The repeated block, as long as fills of at most `size` bytes need it."""
     return _with_tail(
         generator.period, next(tail for tail in _TAILS if tail >= min(size, MAX_SIZE))
     )
@@ -85,14 +85,14 @@ def block(generator: Generator, size: int) -> bytes:
 
 @lru_cache(maxsize=1 << 16)
 def phase_of(topic: str, producer_id: bytes, lane: int) -> int:
-    """Where in the block the fill of a stream's seq 0 starts: 64 bits; the lowest of them count."""
+    """Where in the block the fill of a stream's seq 0 starts: 64 bits, modulo the period."""
     name = b"\0".join((producer_id, topic.encode(), b"%d" % lane))
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
 
 def zeros(size: int, compressibility: int) -> int:
-    """How many bytes of a fill are its run of zeros, so that so many percent compress away."""
-    # A hundredth more: codecs need some bytes to say that they are there, snappy 3 in 64.
+    """How many bytes of a fill are zeros, for `compressibility` percent to compress away."""
+    # 1 % more, because codecs need some bytes to encode a run: snappy 3 in 64.
     return min(size, (size * compressibility * 101 + 5000) // 10_000)
 
 
@@ -106,10 +106,10 @@ def fill(
 
 
 class Window(NamedTuple):
-    """What values are filled with: the part of `block` that begins at each one's place in `starts`.
+    """What values are filled with: each with the part of `block` that begins at its `starts`.
 
-    With a `period` there is one place: the next message's is `step` bytes further on, and one of
-    `period` is one of 0 again. Of what it fills, some are `zeros`.
+    With a `period`, there is one start: each next message's is `step` bytes further, modulo
+    `period`. `zeros` bytes of each fill are zeros.
     """
 
     block: bytes
@@ -122,9 +122,9 @@ class Window(NamedTuple):
 def windows(
     phase: int, seq: int, value_size: int | None, size: int, compressibility: int
 ) -> Window:
-    """The fills of consecutive seqs from this one on, of at most `size` bytes each.
+    """The fills of consecutive seqs from `seq` on, of at most `size` bytes each.
 
-    `value_size` is that of all their values; None: they vary.
+    `value_size` is the size of all their values; None: sizes vary.
     """
     generator = VARYING if value_size is None else CURRENT
     step = generator.step_of(value_size or 0) % generator.period

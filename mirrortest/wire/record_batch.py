@@ -1,4 +1,4 @@
-"""Kafka's record batch format v2 as arrays: a batch is built and read without one object a record.
+"""Kafka's record batch format v2 as arrays: no object per record when building or reading.
 
 A record, all lengths zigzag varints, -1 for null::
 
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
 
 _MOST_RECORDS = 1 << 27
-"""Their offset deltas have at most four bytes; far fewer fit into a batch."""
+"""Their offset deltas have at most four bytes. Far fewer records fit into a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordArrays:
-    """The records of one batch, or of several, an element each; positions are bytes into `buffer`.
+    """The records of one or more batches, one element each; positions are bytes into `buffer`.
 
-    Lengths are -1 for null. The header section of a record begins with its header count. All times
-    are milliseconds since the epoch, as Kafka stamps them: the producer's, or the broker's.
+    A length of -1 is null. A record's header section begins with its header count. Timestamps are
+    in ms since the epoch: the producer's or, with LogAppendTime, the broker's.
     """
 
     buffer: NDArray[np.uint8]
@@ -92,7 +92,7 @@ class RecordArrays:
         return self._bytes(int(self.value_start[index]), int(self.value_len[index]))
 
     def raw_headers(self, index: int) -> bytes:
-        """The header section of one record, for `parse_headers`."""
+        """The header section of one record, as `parse_headers` reads it."""
         start = int(self.headers_start[index])
         return self.buffer[start : start + int(self.headers_len[index])].tobytes()
 
@@ -101,7 +101,7 @@ class RecordArrays:
 
 
 def record_size(key: bytes, value_size: int, after: int, offset_delta: int) -> int:
-    """Bytes of a record with this key, and so many of value and of header section."""
+    """Bytes of a record with this key; `after` is the bytes of its header section."""
     body = 2 + len(varint(offset_delta)) + len(varint(len(key))) + len(key)
     body += len(varint(value_size)) + value_size + after
     return len(varint(body)) + body
@@ -117,14 +117,14 @@ def encode_records(
     count: int,
     timestamp_ms: int,
 ) -> memoryview:
-    """Build an uncompressed batch of `count` records of one key and one timestamp.
+    """Build an uncompressed batch of `count` records with one key and one timestamp.
 
-    `sizes` is bytes of each value, or of all of them. A value is `head`, then as the
-    window says; one that is smaller is cut off. `after` is every record's header
-    section. `numbers` (position in head and `after`, digits, column) overwrite both: a record's
-    number as so many ASCII digits, or with 0 digits as a little-endian word of 64 bits. The batch
-    has no producer and no CRC until it is sealed. Raises ValueError without a record, or with more
-    than a batch can have.
+    `sizes` is the bytes of each value, or of all of them. A value is `head`, then its fill from
+    `window`; if the value is shorter than `head`, `head` is cut off. `after` is the header section
+    of every record. `numbers` (position, digits, column) overwrite parts of `head` and `after` with
+    each record's number, as ASCII digits or, with 0 digits, as a little-endian 64-bit word;
+    positions count through `head` and then `after`. The batch has no producer and no CRC until it
+    is sealed. Raises ValueError for no record, or for more than a batch can have.
     """
     if count < 1:
         raise ValueError("a batch has at least one record")
@@ -150,7 +150,7 @@ def encode_records(
 def compress_records(
     buffer: memoryview, codec: int, compress: Callable[[bytes], bytes]
 ) -> memoryview:
-    """The batch with compressed records; the batch itself where that saves nothing."""
+    """The batch with compressed records; the batch itself if that saves nothing."""
     compressed = compress(bytes(buffer[HEADER_SIZE:]))
     if HEADER_SIZE + len(compressed) >= len(buffer):
         return buffer
@@ -168,7 +168,7 @@ def seal(
     *,
     transactional: bool = False,
 ) -> None:
-    """Write Kafka's producer state into a batch, and then the CRC, which covers it."""
+    """Write Kafka's producer id, epoch and base sequence into a batch, and then its CRC."""
     (attributes,) = struct.unpack_from(">h", buffer, ATTRIBUTES_AT)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
     struct.pack_into(">h", buffer, ATTRIBUTES_AT, attributes)
@@ -195,18 +195,18 @@ def _set_codec(batch: bytearray, codec: int) -> None:
 def decode_records(buffer: Buffer) -> RecordArrays:
     """Read the records of one batch, or of several in a row.
 
-    They are not copied, and no CRC is checked. Raises MalformedBatchError, also where the records
-    are compressed.
+    Records are not copied, and the CRC is not checked. Raises MalformedBatchError, also for
+    compressed records.
     """
     return decode_batches([buffer])
 
 
 def decode_batches(buffers: Sequence[Buffer]) -> RecordArrays:
-    """Read the records of several batches of one partition as if they were one.
+    """Read the records of several batches of one partition as if they were one batch.
 
-    Each buffer is what `decode_records` takes, and at least one is given: the arrays' fixed cost is
-    paid once. Buffers that share one memory, as a response's do, are read in place; others are
-    copied together. Raises MalformedBatchError.
+    So the fixed cost of the arrays is paid once. Each buffer is as for `decode_records`; there is
+    at least one. Buffers that share one memory, as those of a fetch response do, are read in place;
+    others are copied into one buffer. Raises MalformedBatchError.
     """
     parts = [memoryview(buffer) for buffer in buffers]
     sizes = np.array([len(part) for part in parts])
@@ -221,7 +221,7 @@ def decode_batches(buffers: Sequence[Buffer]) -> RecordArrays:
 
 
 def _shared(parts: Sequence[memoryview]) -> memoryview | None:
-    """The memory that all parts share; else None."""
+    """The memory that all parts share; None if they do not share one."""
     memory = parts[0].obj
     if any(part.obj is not memory for part in parts):
         return None

@@ -1,6 +1,6 @@
-"""Single records: batches of records of any size, written one by one, and header sections, read.
+"""Single records: writes batches of any records, one by one, and reads header sections.
 
-`batch.LaneEncoder` writes batches of messages at once, and far cheaper. A header section is a
+`batch.LaneEncoder` encodes batches of messages at once, at far lower cost. A header section is a
 count, then names and nullable values.
 """
 
@@ -43,10 +43,10 @@ def record_tail(
 
 
 def write_records(rows: Iterable[Row], *, log_append_time: bool = False) -> bytearray:
-    """One uncompressed batch of records of a partition, at least one.
+    """Build an uncompressed batch of a partition's records; there is at least one.
 
-    Offsets rise, gaps included. With `log_append_time` the rows have one timestamp, the broker's.
-    The batch has no producer and no CRC.
+    Offsets must ascend, and may have gaps. With `log_append_time`, all rows have the same
+    timestamp, the broker's. The batch has no producer and no CRC.
     """
     pieces: list[bytes] = [bytes(HEADER_SIZE)]
     base = first = -1
@@ -70,7 +70,7 @@ def write_records(rows: Iterable[Row], *, log_append_time: bool = False) -> byte
 
 
 def parse_headers(raw: bytes, errors: str = "replace") -> tuple[tuple[str, bytes | None], ...]:
-    """Read a record's header section. `errors` is of names that are not UTF-8.
+    """Read a record's header section. `errors` is for names that are not UTF-8.
 
     Raises MalformedBatchError.
     """

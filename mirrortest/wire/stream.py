@@ -1,7 +1,7 @@
-"""A message's producer and stream: the names in its id, and what its seq counts.
+"""Ids of producers and streams.
 
-The id on the wire is ``NAME@RUN.INCARNATION``. An id without ``@`` is a foreign producer's (the
-ancestor's): its run is empty and its incarnation 0.
+A producer's id on the wire is ``NAME@RUN.INCARNATION``. An id without ``@`` is that of a foreign
+producer (the ancestor's): its run is empty and its incarnation 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _RUN_LENGTH = 16
 RUN_PATTERN = re.compile(rf"[a-z0-9]{{1,{_RUN_LENGTH}}}")
 MAX_INCARNATION = 999_999_999
-"""The greatest incarnation of an id."""
+"""The greatest incarnation in an id."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ID = re.compile(
     rb"(?P<name>[^@;]{1,200})@(?P<run>[a-z0-9]{1,16})\.(?P<incarnation>[1-9][0-9]{0,8})"
@@ -24,7 +24,7 @@ _FOREIGN = re.compile(rb"[\x21-\x3a\x3c-\x3f\x41-\x7e]{1,200}")
 
 
 class ProducerId(NamedTuple):
-    """A producer's incarnation within a run; `run` is empty for a foreign producer's."""
+    """A producer's incarnation in a run; `run` is empty for a foreign producer."""
 
     name: str
     run: str
@@ -38,7 +38,7 @@ class ProducerId(NamedTuple):
 
     @classmethod
     def parse(cls, raw: bytes) -> ProducerId | None:
-        """Read an id; None where it is invalid."""
+        """Read an id; None if it is invalid."""
         match = _ID.fullmatch(raw)
         if match is not None:
             try:
@@ -54,10 +54,10 @@ class ProducerId(NamedTuple):
 
 
 class StreamId(NamedTuple):
-    """A stream, in which seqs are dense: (topic, run, producer, incarnation, lane).
+    """A stream: its messages have the seqs 0, 1, 2, ... without gaps.
 
-    `topic` is the source topic's name on both sides of the mirror; `lane` in decimal is the record
-    key.
+    `topic` is the source topic's name, on both sides of the mirror. The record key is `lane` in
+    decimal.
     """
 
     topic: str
@@ -68,12 +68,12 @@ class StreamId(NamedTuple):
 
 
 def is_topic(name: str) -> bool:
-    """Whether this is a valid topic name in Kafka."""
+    """Whether `name` is a valid topic name in Kafka."""
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def checked_name(name: str, *, option: str = "--id") -> str:
-    """Return a producer's or consumer's name, or raise UsageError with the valid form."""
+    """Return a valid producer's or consumer's name, or raise UsageError with the valid form."""
     if NAME_PATTERN.fullmatch(name) is None:
         raise UsageError(
             f"{option} {name!r}: a name is 1 to 64 letters, digits, '.', '_' or '-', and "
@@ -83,9 +83,9 @@ def checked_name(name: str, *, option: str = "--id") -> str:
 
 
 def checked_run(run: str, *, option: str = "--run") -> str:
-    """Return a run's id, or raise UsageError with the valid form."""
+    """Return a valid run id, or raise UsageError with the valid form."""
     if RUN_PATTERN.fullmatch(run) is None:
-        # Cut to its end, since a date is what differs between one night's run and another's.
+        # Keep the end: nightly runs often differ only in a date there.
         meant = "".join(re.findall(r"[a-z0-9]", run.lower()))[-_RUN_LENGTH:]
         raise UsageError(
             f"{option} {run!r}: a run's id is 1 to {_RUN_LENGTH} lower-case letters and digits"

@@ -1,4 +1,4 @@
-"""Zigzag varints."""
+"""Zigzag varints, as in Kafka's records."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Several processes behind one command: one progress view, one metrics endpoint, one verdict."""
+"""Several processes of one command: one progress view, one metrics endpoint, one verdict."""

@@ -1,8 +1,8 @@
-"""Several consumers behind one command.
+"""Several consumers of one command.
 
-Each judges the run by the states of all, as it would alone. The first one's verdict counts, so it
-ends last, when the others have saved their states. None ends by itself: what one of them has judged
-complete, another may still find something in.
+Each judges the run by the states of all, as a single consumer does. The first one's verdict counts,
+so it ends last, after the others have saved their states. No worker ends by itself: when one has
+judged the run complete, another may still find something.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.consume_status import merged as merged_status
 from mirrortest.consume.consumer import run as consume
 from mirrortest.consume.options import Shard
-from mirrortest.consume.statistics import merged as together
+from mirrortest.consume.statistics import merged as merged_reading
 from mirrortest.host.waiting import set_within
 from mirrortest.kafka.admin import Admin
 from mirrortest.model.findings import IN_PARTITION
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.workers.worker_pool import Worker
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 async def run(
@@ -73,12 +73,12 @@ async def run(
 async def _ended(
     pool: WorkerPool, options: ConsumeOptions, view: _View, stop: asyncio.Event
 ) -> list[ConsumeReport]:
-    """Wait until the run is over, and end the first one last; returns all reports."""
+    """Wait until the run is over, then stop the workers, the first one last; return the reports."""
     first, *others = pool.workers
     all_ended = [worker.ended for worker in pool.workers]
     over = asyncio.ensure_future(_wait_until_over(pool, options, view, stop))
     try:
-        # They end by themselves only when they fail.
+        # Workers end by themselves only when they fail.
         await asyncio.wait({over, *all_ended}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         over.cancel()
@@ -94,7 +94,7 @@ async def _ended(
 async def _wait_until_over(
     pool: WorkerPool, options: ConsumeOptions, view: _View, stop: asyncio.Event
 ) -> None:
-    """Wait for a signal, or until all together have read enough, or for long enough."""
+    """Wait for a signal, or until the workers together meet an end condition of the options."""
     started = time.monotonic()
     while not stop.is_set():
         now = time.monotonic()
@@ -107,7 +107,7 @@ async def _wait_until_over(
         statuses = [worker.progress for worker in pool.workers]
         if options.until_complete and all(status and status.settled for status in statuses):
             return
-        await set_within(stop, _LOOK_SECONDS)
+        await set_within(stop, _POLL_SECONDS)
 
 
 def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
@@ -129,8 +129,8 @@ def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
     ]
 
 
-async def useful(options: ConsumeOptions, workers: int) -> int:
-    """How many of the workers can have partitions; all where topics may still come.
+async def useful_workers(options: ConsumeOptions, workers: int) -> int:
+    """How many of the workers can get partitions; all if more topics may appear.
 
     Raises:
         ClusterError: the cluster does not answer.
@@ -141,10 +141,10 @@ async def useful(options: ConsumeOptions, workers: int) -> int:
         return workers
     if options.group is not None:
         return min(sum(counts.values()), workers)
-    # A fixed share is of partition numbers, in each topic the same.
+    # A shard is a set of partition numbers, the same in each topic.
     shard = options.shard or Shard(1, 1)
-    mine = sum(number in shard for number in range(max(counts.values())))
-    return min(max(mine, 1), workers)
+    matching = sum(number in shard for number in range(max(counts.values())))
+    return min(max(matching, 1), workers)
 
 
 def shard_of(shard: Shard | None, index: int, workers: int) -> Shard:
@@ -154,10 +154,10 @@ def shard_of(shard: Shard | None, index: int, workers: int) -> Shard:
 
 
 def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> ConsumeReport:
-    """The first one's verdict, with the latencies of all, and all that any found in what it read.
+    """The first worker's report, with the latencies of all, and the findings of all partitions.
 
-    That is in the first one's counts, too, unless a last state had not reached it. What only
-    another one can know of, and doubts, is doubted.
+    The first one's counts have these findings, too, unless another worker's last state did not
+    reach it. The doubts that each worker has about its own reading also count.
     """
     first = reports[0]
     counts = dict(first.counts)
@@ -180,8 +180,8 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         name: max(report.excused.get(name, 0) for report in reports)
         for name in {name for report in reports for name in report.excused}
     }
-    known = [report.outstanding for report in reports if report.outstanding is not None]
-    outstanding = max(known) if len(known) == len(reports) else None
+    counted = [report.outstanding for report in reports if report.outstanding is not None]
+    outstanding = max(counted) if len(counted) == len(reports) else None
     results = evaluate(
         options.thresholds,
         {**counts, "negative_latency": intended.negative},
@@ -190,8 +190,8 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         excused=excused,
         outstanding=outstanding,
     )
-    without = set(undecided(first.thresholds))
-    doubts = [doubt for doubt in first.inconclusive if doubt not in without]
+    own_undecided = set(undecided(first.thresholds))
+    doubts = [doubt for doubt in first.inconclusive if doubt not in own_undecided]
     doubts += [doubt for report in reports for doubt in report.own_doubts]
     return replace(
         first,
@@ -204,7 +204,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         thresholds=results,
         inconclusive=list(dict.fromkeys((*doubts, *undecided(results)))),
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
-        reading=together([report.reading for report in reports]),
+        reading=merged_reading([report.reading for report in reports]),
         rests_on=_rests_on(reports),
         log=common_directory([report.log for report in reports]),
         partitions=sorted({place for report in reports for place in report.partitions}),
@@ -212,7 +212,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
 
 
 def _rests_on(reports: Sequence[ConsumeReport]) -> dict[str, Basis]:
-    """The basis of each partition's verdict: its reader's, where that is one of the workers."""
+    """The basis of each partition's verdict: its reader's, if one of the workers read it."""
     found: dict[str, Basis] = {}
     for report in reports:
         for name, basis in report.rests_on.items():
@@ -221,7 +221,7 @@ def _rests_on(reports: Sequence[ConsumeReport]) -> dict[str, Basis]:
 
 
 class _View:
-    """One status of all: the first one's verdict, and the reading of all."""
+    """One status for all: the first worker's verdict, and what all have read."""
 
     def __init__(
         self, options: ConsumeOptions, on_progress: Callable[[ConsumeStatus], None]
@@ -233,7 +233,7 @@ class _View:
         self.last_message = time.monotonic()
 
     def update(self, worker: Worker) -> None:
-        """A worker has a new status; all are shown once the first has one."""
+        """Note a worker's new status; if it is the first worker's, show the status of all."""
         self._workers[worker.number] = worker
         consumed = sum(each.progress.read for each in self._workers.values())
         if consumed > self.consumed:
@@ -242,7 +242,7 @@ class _View:
             self._on_progress(status)
 
     def status(self) -> ConsumeStatus | None:
-        """The status of all; None before the first has one."""
+        """The status of all; None before the first worker has one."""
         workers = dict(self._workers)
         if 1 not in workers:
             return None

@@ -1,4 +1,4 @@
-"""Several producers behind one command."""
+"""Several producers of one command."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ async def run(
 ) -> PoolReport[ProduceReport]:
     """Produce in several processes, one for each of `split`'s parts; see `produce.producer.run`.
 
-    One that fails ends all, since the ledger of its messages stays incomplete: the report's `error`
-    is its error.
+    If one fails, all are stopped, since the ledger of its messages stays incomplete; its error is
+    the report's `error`.
 
     Raises:
         MirrortestError: no worker has a report; the error of the first.
@@ -56,7 +56,7 @@ async def run(
                 "producer": report.name,
                 "session": report.session,
                 "exit_code": report.exit_code,
-                "records": report.whole.records,
+                "records": report.overall.records,
                 "log": report.log,
             }
             for report in reports
@@ -127,7 +127,7 @@ def merged(
 
 
 class _View:
-    """One status of all workers."""
+    """One status for all workers."""
 
     def __init__(
         self, options: ProduceOptions, on_progress: Callable[[ProduceStatus], None]
@@ -137,13 +137,13 @@ class _View:
         self._workers: dict[int, Worker] = {}
 
     def update(self, worker: Worker) -> None:
-        """A worker has a new status."""
+        """Note a worker's new status, and show that of all."""
         self._workers[worker.number] = worker
         if (status := self.status()) is not None:
             self._on_progress(status)
 
     def status(self) -> ProduceStatus | None:
-        """The status of all; None before there is any."""
+        """The status of all; None before any worker has one."""
         each = [
             replace(worker.progress, ended=worker.has_ended)
             for worker in list(self._workers.values())

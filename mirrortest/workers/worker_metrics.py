@@ -20,10 +20,10 @@ LABEL = "worker"
 
 
 class PoolMetrics(Collector):
-    """The last metrics of every worker; those of a worker that hangs are left out.
+    """The latest metrics of every worker, except of one that hangs or has ended.
 
     Probes count a worker that hangs as dead, and ignore one that has ended. No metric is summed:
-    that is left to queries, as where each process has an endpoint of its own. `status` is merged.
+    queries do that, as with one endpoint for each process. `status` merges the workers' statuses.
     """
 
     def __init__(self, pool: WorkerPool, status: Callable[[], Status | None]) -> None:
@@ -38,22 +38,22 @@ class PoolMetrics(Collector):
 
     @property
     def started(self) -> bool:
-        """Whether every worker is."""
+        """Whether every worker has started."""
         return all(worker.published.started for worker in self._running())
 
     @property
     def ready(self) -> bool:
-        """Whether every worker is."""
+        """Whether every worker is ready."""
         return all(worker.published.ready for worker in self._running())
 
     @property
     def alive(self) -> bool:
-        """Whether every worker is."""
+        """Whether every worker is alive."""
         return all(worker.published.alive for worker in self._running())
 
     @property
     def status(self) -> Status | None:
-        """How all of them together stand."""
+        """The merged status of all workers."""
         return self._status()
 
     def _running(self) -> list[Worker]:
@@ -61,7 +61,7 @@ class PoolMetrics(Collector):
 
 
 def merged_families(metrics: Iterable[tuple[int, Iterable[Metric]]]) -> Iterator[Metric]:
-    """One family for each name, with the samples of all workers (number, families)."""
+    """One family for each name, with the samples of all workers; `metrics` is by worker number."""
     merged: dict[str, Metric] = {}
     for number, families in metrics:
         for family in families:
@@ -79,7 +79,7 @@ def merged_families(metrics: Iterable[tuple[int, Iterable[Metric]]]) -> Iterator
 def serving(
     pool: WorkerPool, status: Callable[[], Status | None], *, address: str, port: int
 ) -> Iterator[None]:
-    """Serve the workers' metrics if there is a port; UsageError where it cannot be used."""
+    """Serve the workers' metrics if a port is given; raises UsageError if it cannot be used."""
     metrics = PoolMetrics(pool, status)
     endpoint = serve_metrics(
         metrics,

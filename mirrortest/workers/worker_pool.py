@@ -63,7 +63,7 @@ def worker_name(name: str, index: int) -> str:
     """The name of a worker's producer or consumer; `index` from 0.
 
     Raises:
-        UsageError: it becomes too long.
+        UsageError: the name becomes too long.
     """
     return checked_name(f"{name}.{index + 1}")
 
@@ -71,8 +71,8 @@ def worker_name(name: str, index: int) -> str:
 class Worker:
     """One worker process, as the command sees it; `number` counts from 1.
 
-    `ended` is its report, or raises the error that ended it: its own, or WorkerError where it died.
-    `progress` is the last that it sent, and `published` its metrics and probes.
+    `ended` is its report, or raises the error that ended it: its own, or WorkerError if it died.
+    `progress` is the latest that it sent, and `published` its metrics and probes.
     """
 
     def __init__(self, number: int, process: SpawnProcess, connection: Connection) -> None:
@@ -111,7 +111,7 @@ class Worker:
             self._connection.send(Stop())
 
     def kill(self) -> None:
-        """End it at once, unless it has; return once it has ended."""
+        """Kill it if it still runs; return once it has ended."""
         self._process.kill()
         self._process.join()
         if self._listener is not None:
@@ -131,7 +131,7 @@ class Worker:
                     last = message
         except (EOFError, OSError):
             pass
-        except Exception:  # noqa: BLE001  # whatever it was, its end must not be waited for in vain
+        except Exception:  # noqa: BLE001  # whatever the error, `ended` must be set
             _log.exception("a worker's message cannot be read: the worker is ended")
             self._process.kill()
         self._has_ended = True
@@ -212,12 +212,12 @@ class WorkerPool:
             worker.kill()
 
     def stop(self) -> None:
-        """Ask all to drain and end."""
+        """Ask all workers to drain and end."""
         for worker in self.workers:
             worker.stop()
 
     async def ended(self, stop: asyncio.Event) -> list[Any]:
-        """Wait for all; returns the report of each, or the error that ended it.
+        """Wait for all workers; return the report of each, or the error that ended it.
 
         All are asked to end once `stop` is set, or when one has failed: without its share there is
         no verdict.
@@ -243,8 +243,8 @@ def failed(ended: asyncio.Future[Any]) -> bool:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Block SIGINT and SIGTERM, also in processes that are started meanwhile."""
-    # The start of the tracker would unblock them.
+    """Block SIGINT and SIGTERM, also in processes that are started within the context."""
+    # Starting the resource tracker would unblock them.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

@@ -1,4 +1,4 @@
-"""A worker process: it runs an application, and ends with the command's process."""
+"""A worker process: it runs an application, and ends if the command's process does."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def _run(pipe: _Pipe, job: Job, options: Any) -> None:
 
 
 class _Pipe:
-    """The worker's end of the pipe; a thread receives, so that a busy event loop delays nothing."""
+    """The worker's end of the pipe; a thread receives, so a busy event loop delays no message."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -111,7 +111,7 @@ class _Pipe:
             self._connection.send(message)
 
     def serve(self, metrics: Collector, *, address: str, port: int, health: Probed) -> None:
-        """Take the place of `metrics.server_process.serve_apart`: the command's process serves."""
+        """Replace `metrics.server_process.serve_in_child`: the command's process serves metrics."""
         del address
         if port:
             sender = SnapshotSender(metrics, health)

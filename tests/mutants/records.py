@@ -92,7 +92,7 @@ def checker(rng: Random, at: TopicPartition) -> PartitionChecker:
             case 0:
                 made.unread(lo, lo + count)
             case 1 if made.next_offset:
-                made.begin_anew()
+                made.begin_incarnation()
             case 2:
                 made.apply(SeenRow(None, 0, 0, lo, lo + count, Finding.OTHER_RUN, *[0] * 6))
             case _:

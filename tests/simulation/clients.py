@@ -275,7 +275,7 @@ class SimulatedConsumer(_Client):
                 break
             except RequestError as error:
                 missing = error.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-                if missing or not error.row.retriable or self.world.loop.time() >= deadline:
+                if missing or not error.traits.retriable or self.world.loop.time() >= deadline:
                     raise
             await asyncio.sleep(self.backoff)
         self.world.note("ends", self.process.name, *sorted(found.items()))

@@ -66,9 +66,9 @@ def _replaced() -> AbstractContextManager[None]:
             (last_incarnation, sequence_log.last_incarnation),
             (Location, Nowhere),
             # A thousand histories are no process's life: its habits would keep all garbage.
-            (interpreter.favour_the_loop, _nothing),
+            (interpreter.tune_for_event_loop, _nothing),
             (allocator.keep_large_buffers, _nothing),
-            (allocator.give_back, _nothing),
+            (allocator.release_free_memory, _nothing),
             (usage.cpu_seconds, lambda: 0.0),
             (usage.resident_bytes, _nothing),
         ]

@@ -252,7 +252,7 @@ class SimulatedProducer:
                     seconds=self.seconds,
                 )
             except RequestError as error:
-                if not error.row.retriable:
+                if not error.traits.retriable:
                     raise
                 if loop.time() - first.since > self.seconds or self.abandoned is not None:
                     raise

@@ -107,7 +107,7 @@ class Cluster(AnsweredClient[Connection]):
     def broker_metadata(self, node: int) -> object:
         return self.brokers.get(node)
 
-    def known_id(self, topic: str) -> str | None:
+    def cached_id(self, topic: str) -> str | None:
         return self.topic_id
 
     def leader(self, topic_id: str | None, partition: int) -> int | None:

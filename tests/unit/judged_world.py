@@ -67,7 +67,7 @@ class Log:
     async def update_topics(self, topics: object) -> None:
         """There are no others."""
 
-    def looked(self, at_ns: int) -> None:
+    def ends_asked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 
     def tail(self, reached: JudgedUpTo, end: int) -> None:

@@ -104,7 +104,7 @@ def all_at_once(
     arrays: RecordArrays,
 ) -> list[tuple[ProducerId | None, int, int, int, int, int, int, int, int]]:
     """What the batch decoder says."""
-    m = BatchDecoder(TOPIC, worth_it=4).decode(arrays)
+    m = BatchDecoder(TOPIC, min_group=4).decode(arrays)
     assert len(set(m.ids)) == len(m.ids)
     return [
         (None if index < 0 else m.ids[index], *rest)

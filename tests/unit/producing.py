@@ -275,7 +275,7 @@ class World:
                 numbers,
                 warmup=0,
                 clock=self.clock,
-                each=False,
+                per_message=False,
                 append=self.log.append,
                 append_arrays=self.log.append_arrays,
             )

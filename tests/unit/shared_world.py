@@ -101,7 +101,7 @@ class Cluster(Played):
     async def update_topics(self, topics: object) -> None:
         """Not looked at."""
 
-    def looked(self, at_ns: int) -> None:
+    def ends_asked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 
     def tail(self, reached: JudgedUpTo, end: int) -> None:

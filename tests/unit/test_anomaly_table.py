@@ -17,7 +17,7 @@ from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.seeded_random import Draw, Scope
 from mirrortest.faults.spec import Act
 from mirrortest.model.findings import Finding
-from mirrortest.verify.anomaly import EFFECTS, Anomaly, Effect, effect_of, together
+from mirrortest.verify.anomaly import EFFECTS, Anomaly, Effect, combined, effect_of
 from mirrortest.wire.form import Form
 from tests.unit.anomalies import CUTS, TO_ONE_RECORD, TOPICS, Id, World
 
@@ -135,8 +135,8 @@ def test_any_two_on_one_record(form: Form) -> None:
         ordered = sorted((first, second), key=lambda effect: effect.kind in HEADER_KINDS)
         hits = [world.commit(effect.kind, effect.part) for effect in ordered]
         assert hits[0] == hits[1]
-        told = together([first, second])
-        assert told == together([second, first])
+        told = combined([first, second])
+        assert told == combined([second, first])
         assert world.found() == expected(world, hits[0], *told), (first, second)
         tried += 1
     assert tried > 30
@@ -150,7 +150,7 @@ def test_dropped_overrides(kind: Anomaly, form: Form) -> None:
         world = World(form)
         world.commit(other)
         hit = world.commit(kind)
-        told = together([effect_of(other, form), effect_of(kind, form)])
+        told = combined([effect_of(other, form), effect_of(kind, form)])
         assert told == (Finding.LOST, Finding(0))
         assert world.found() == expected(world, hit, *told)
 

@@ -30,12 +30,12 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
 def test_another_java_or_other_jars_have_another_archive(java: Java) -> None:
     """One that was made for others is never found: Java would have to see it for itself."""
     places = [
-        class_archive.place(java, "lab", ["a.jar", "b.jar"]),
-        class_archive.place(java, "lab", ["b.jar", "a.jar"]),
-        class_archive.place(java, "spark", ["a.jar", "b.jar"]),
+        class_archive.archive_path(java, "lab", ["a.jar", "b.jar"]),
+        class_archive.archive_path(java, "lab", ["b.jar", "a.jar"]),
+        class_archive.archive_path(java, "spark", ["a.jar", "b.jar"]),
     ]
     os.utime(java.executable, ns=(0, 0))
-    places.append(class_archive.place(java, "lab", ["a.jar", "b.jar"]))
+    places.append(class_archive.archive_path(java, "lab", ["a.jar", "b.jar"]))
     assert len(set(places)) == len(places)
 
 

@@ -25,7 +25,7 @@ def test_our_own_clock_set_is_told_with_its_size() -> None:
     for wall, monotonic in ((HOUR, HOUR), (-HOUR + SECOND, SECOND)):
         now["wall"] += wall
         now["monotonic"] += monotonic
-        clocks.look()
+        clocks.poll()
     assert (clocks.watch.steps, clocks.watch.stepped_ns) == (1, HOUR)
     (note,) = clocks.notes
     assert "-3600.000 s" in note

@@ -199,7 +199,7 @@ async def test_what_a_new_leader_wrote_and_nobody_can_read_is_of_its_epoch() -> 
     await read(played, consumer, fetched(0, 3, 0, epoch=3))
     unreadable = replace(fetched(3, 1, 3, epoch=4), buffer=None, unread="it does not decompress")
     await read(played, consumer, unreadable)
-    assert held.place == ReadPosition(4, 4, X)
+    assert held.read_position == ReadPosition(4, 4, X)
 
 
 async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
@@ -247,7 +247,7 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 10, 0, epoch=3))
-    assert held.place == ReadPosition(10, 3, X)
+    assert held.read_position == ReadPosition(10, 3, X)
     await read(played, consumer, Diverged("a", 0, 10, 3, 6))
     assert played.order == ["left 0", "log", f"state 1 {X}", "seek 6"]
     assert played.placed[TP] == ReadPosition(6, 3, X)
@@ -256,7 +256,7 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
     assert seen(held) == [(0, 14)]
     assert not held.checker.fragments[STREAM].duplicated
     assert not held.checker.fragments[STREAM].reordered
-    assert held.place == ReadPosition(10, 4, X)
+    assert held.read_position == ReadPosition(10, 4, X)
     [note] = held.notes
     assert "a-0 was cut back after offset 10 was read" in note
 
@@ -298,7 +298,7 @@ async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt
     assert held.checker.unread_offsets
     # Killed here: its successor does not read again either what counts as unread.
     _, successor = await reading(played)
-    assert successor.place == held.place == ReadPosition(7, -1, X)
+    assert successor.read_position == held.read_position == ReadPosition(7, -1, X)
     assert successor.checker.unread_offsets
 
 
@@ -316,7 +316,7 @@ async def test_retention_forgets_which_leader_wrote_what_is_gone(
     monkeypatch.setattr(played, "beginning_offsets", begins)
     played.ended = {TP: End(60, 60, X)}
     await read(played, consumer, OutOfRange("a", 0, 3))
-    assert (held.identity, held.place) == (0, ReadPosition(50, -1, X))
+    assert (held.identity, held.read_position) == (0, ReadPosition(50, -1, X))
 
 
 async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> None:
@@ -386,8 +386,8 @@ def test_a_place_survives_its_state() -> None:
     assert (
         SavedState.read(
             json.loads(json.dumps(held.to_state())), held.at, run=held.run, policy=held.policy
-        ).place
-        == held.place
+        ).read_position
+        == held.read_position
         == ReadPosition(9, 5, X)
     )
 

@@ -55,14 +55,14 @@ async def test_an_outage_while_the_topic_is_awaited_is_sat_out(
     monkeypatch.setattr(ledger_follower, "_POLL_SECONDS", 0)
     topic = OneRecord()
     follower = _follower(False, AWAY, False, AWAY, True, topic=topic)
-    assert "does not exist" in str(follower.silence("r1"))
+    assert "does not exist" in str(follower.missing_reason("r1"))
     following = asyncio.create_task(follower.follow())
     async with asyncio.timeout(60):
         await topic.read.wait()
     following.cancel()
-    assert follower.silence("r1") is None
+    assert follower.missing_reason("r1") is None
     assert (follower.present, follower.last_record_ns) == (True, 7)
-    assert "no record of run 'r2'" in str(follower.silence("r2"))
+    assert "no record of run 'r2'" in str(follower.missing_reason("r2"))
 
 
 async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error() -> None:
@@ -103,5 +103,5 @@ async def test_a_misspelt_run_is_answered_with_the_runs_of_the_ledger() -> None:
     async with asyncio.timeout(60):
         await topic.read.wait()
     following.cancel()
-    assert "It has records of r1; did you mean --run r1?" in str(follower.silence("r11"))
-    assert follower.silence("r1") is None
+    assert "It has records of r1; did you mean --run r1?" in str(follower.missing_reason("r11"))
+    assert follower.missing_reason("r1") is None

@@ -61,7 +61,7 @@ def test_what_was_kept_can_be_given_back() -> None:
     """Large buffers that are free stay resident until then."""
     program = """
 import re
-from mirrortest.host.allocator import give_back, keep_large_buffers
+from mirrortest.host.allocator import keep_large_buffers, release_free_memory
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])
@@ -70,7 +70,7 @@ keep_large_buffers()
 large = [bytearray(b"x" * (8 << 20)) for _ in range(8)]
 del large
 kept = resident()
-give_back()
+release_free_memory()
 print(kept - resident())
 """
     done = subprocess.run(

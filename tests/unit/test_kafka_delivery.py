@@ -92,8 +92,8 @@ async def test_a_partition_that_found_a_leader_has_one_request_at_a_time(
     assert await sending.sent(1, node=2) == {A: "a1"}
     unreachable.set_result(False)
     sending.client.leaders[B] = 2
-    await sending.until(lambda: B in sending.delivery._held)
-    await sending.until(lambda: B not in sending.delivery._held)  # its pause is over
+    await sending.until(lambda: B in sending.delivery._muted)
+    await sending.until(lambda: B not in sending.delivery._muted)  # its pause is over
     sending.client.open.add(1)
     sending.client.leaders[A] = 1
     sending.queue("a3")
@@ -318,7 +318,7 @@ async def test_once_abandoned_only_what_is_underway_gets_its_answer() -> None:
     assert sending.reported == {"a2": [failed(Code.BROKE_OFF)]}
     with pytest.raises(RequestError, match="as asked"):
         sending.queue("a3")
-    answered = asyncio.ensure_future(sending.delivery.answered(60))
+    answered = asyncio.ensure_future(sending.delivery.wait_idle(60))
     await asyncio.sleep(0)
     assert not answered.done()
     sending.broker().answer(OK, Code.NOT_LEADER_OR_FOLLOWER)

@@ -254,7 +254,7 @@ class Producer:
         self._delivery.abandon(why)
 
     async def stop(self, seconds: float) -> None:
-        await self._delivery.answered(seconds)
+        await self._delivery.wait_idle(seconds)
         self._delivery.abandon("stopped")
 
 

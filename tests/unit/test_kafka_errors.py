@@ -20,7 +20,7 @@ from mirrortest.kafka.public.connection import (
     reason,
     request_error,
     request_errors,
-    stopped_in_order,
+    stop_cleanly,
 )
 from mirrortest.model.failure import MEANINGS, Failure
 
@@ -127,7 +127,7 @@ def test_the_table_retries_what_aiokafka_calls_retriable() -> None:
     classes: set[Any] = {each for each in vars(errors).values() if isinstance(each, type)}
     named = {each for each in classes if issubclass(each, errors.KafkaError)}
     for kind in named - {errors.BrokerResponseError}:
-        assert request_error(kind()).row.retriable == kind.retriable, kind
+        assert request_error(kind()).traits.retriable == kind.retriable, kind
 
 
 @pytest.mark.parametrize(
@@ -199,14 +199,14 @@ async def test_a_client_that_cannot_stop_holds_nothing_up(
     stop: Callable[..., Any], in_order: bool
 ) -> None:
     """Nor does the end of one of its own tasks pass for a cancellation of ours."""
-    assert await stopped_in_order(stop, 0.01) is in_order
+    assert await stop_cleanly(stop, 0.01) is in_order
 
 
 async def test_a_listener_that_never_answers_is_named_while_it_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Again and again; the client that starts in the end ends the messages."""
-    monkeypatch.setattr("mirrortest.kafka.connecting._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("mirrortest.kafka.connecting._FIRST_LOG_SECONDS", 0)
     monkeypatch.setattr("mirrortest.kafka.connecting._REPEAT_SECONDS", 0)
     answers = asyncio.Event()
 
@@ -237,5 +237,5 @@ def test_an_error_that_ends_sends_has_a_category() -> None:
     nameless = {code for code, row in ERRORS.items() if row.failure is Failure.OTHER}
     assert nameless == {Code.INVALID_PARTITIONS}
     assert {ERRORS[code].failure for code in ACCESS_REFUSED} == {Failure.NOT_AUTHORIZED}
-    assert RequestError(9999).row.failure is Failure.OTHER
+    assert RequestError(9999).traits.failure is Failure.OTHER
     assert set(MEANINGS) == set(Failure)

@@ -239,7 +239,7 @@ def test_a_records_section_that_does_not_decompress_is_passed_over_by_name() -> 
 @pytest.fixture
 def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Batches of 64 kB at most."""
-    monkeypatch.setattr(codec_module, "MOST_BYTES", 1 << 16)
+    monkeypatch.setattr(codec_module, "MAX_DECOMPRESSED_BYTES", 1 << 16)
     codec_module._scratch.cache_clear()
     yield
     codec_module._scratch.cache_clear()

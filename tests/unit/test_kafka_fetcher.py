@@ -94,15 +94,15 @@ def test_what_a_place_remembers_of_ends_is_bounded_and_goes_when_the_log_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The time of a later answer may stand for an earlier one, never the other way round."""
-    monkeypatch.setattr(places, "_MOST_ENDS", 2)
+    monkeypatch.setattr(places, "_MAX_ENDS", 2)
     place = places.Place(A, ReadPosition(0, 4))
     for end, at_ns in ((0, 5), (3, 10), (6, 20), (9, 30)):
         place.reaches(end, at_ns)
-    assert [place._known_ns(offset, 99) for offset in (2, 3, 5, 9)] == [10, 10, 30, 30]
+    assert [place._first_shown_ns(offset, 99) for offset in (2, 3, 5, 9)] == [10, 10, 30, 30]
     place.offset = 9
     for end, at_ns in ((20, 40), (12, 50), (20, 60)):
         place.reaches(end, at_ns)
-    assert [place._known_ns(offset, 99) for offset in (12, 20, 21)] == [50, 60, 99]
+    assert [place._first_shown_ns(offset, 99) for offset in (12, 20, 21)] == [50, 60, 99]
 
 
 async def test_who_brought_something_is_asked_for_behind_the_others(reading: Reading) -> None:

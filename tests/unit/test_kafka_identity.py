@@ -226,9 +226,9 @@ async def test_of_a_topic_that_was_recreated_most_brokers_know_the_new_id() -> N
 async def test_what_was_heard_of_a_topic_is_kept() -> None:
     """Its id, and the newest epoch of each leader; -1 of what nobody has named."""
     played = Played(Broker("X", epoch=5))
-    assert played.identity.known_id("t") is None
+    assert played.identity.cached_id("t") is None
     await played.identity.topic_id("t")
-    assert played.identity.known_id("t") == "X"
+    assert played.identity.cached_id("t") == "X"
     assert played.identity.leader_epoch("X", 0) == 5
     assert played.identity.leader_epoch("Y", 0) == played.identity.leader_epoch(None, 0) == -1
 

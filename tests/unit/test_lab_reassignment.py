@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from mirrortest.lab.reassignment import Replicas, described, is_done, without
+from mirrortest.lab.reassignment import Replicas, is_done, parse_description, plan_without
 
 PRINTED = """\
 Topic: orders\tTopicId: x\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: a=b
@@ -15,7 +15,7 @@ Topic: orders\tTopicId: x\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: a=b
 
 def test_what_kafkas_tool_prints_is_read() -> None:
     """The lines of partitions alone; one without a leader has no replica in sync."""
-    assert described(PRINTED) == [
+    assert parse_description(PRINTED) == [
         Replicas("orders", 0, (1, 3), frozenset({1, 3})),
         Replicas("orders", 1, (2,), frozenset()),
     ]
@@ -29,7 +29,7 @@ def test_another_broker_takes_the_place_of_one_that_leaves() -> None:
         Replicas("a", 2, (1, 2), frozenset({1, 2})),
         Replicas("b", 0, (3,), frozenset({3})),
     ]
-    plan = json.loads(without(3, partitions, (1, 2)))
+    plan = json.loads(plan_without(3, partitions, (1, 2)))
     assert plan["version"] == 1
     found = {(each["topic"], each["partition"]): each["replicas"] for each in plan["partitions"]}
     assert found == {("a", 0): [2, 1], ("a", 1): [1, 2], ("b", 0): [2]}

@@ -85,7 +85,7 @@ async def test_an_outage_that_is_sat_out_is_progress(monkeypatch: pytest.MonkeyP
             raise answer
         return answer
 
-    away = Outage("destination", on_answer=lambda: told.append(True))
+    away = Outage("destination", on_attempt=lambda: told.append(True))
     assert await away.until_answered(ask) == "here"
     assert len(told) == 3
 

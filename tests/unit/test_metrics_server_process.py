@@ -23,7 +23,7 @@ from mirrortest.metrics import names, server_process
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.metrics.health import Health, Probes
-from mirrortest.metrics.server_process import ServerProcess, serve_apart
+from mirrortest.metrics.server_process import ServerProcess, serve_in_child
 from mirrortest.metrics.snapshot import (
     LatestSnapshot,
     Snapshot,
@@ -208,8 +208,8 @@ def test_a_taken_port_is_a_usage_error() -> None:
     (port,) = free_ports(1)
     refused = pytest.raises(UsageError, match=f"--metrics-port {port}")
     with socket.create_server((_ADDRESS, port)), refused:
-        serve_apart(Metrics(), address=_ADDRESS, port=port, health=Health(90))
-    assert serve_apart(Metrics(), address=_ADDRESS, port=0, health=Health(90)) is None
+        serve_in_child(Metrics(), address=_ADDRESS, port=port, health=Health(90))
+    assert serve_in_child(Metrics(), address=_ADDRESS, port=0, health=Health(90)) is None
 
 
 def test_who_stands_still_is_not_well() -> None:

@@ -196,11 +196,11 @@ def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(tmp_path: P
     swappiness[0] = "1"
     processes["2"] = {"limits": {}}
     now[0] += 59
-    watch.look_if_due()
+    watch.compare_if_due()
     assert watch.found == []
     now[0] += 1
-    watch.look_if_due()
-    watch.look()
+    watch.compare_if_due()
+    watch.compare()
     (drift,) = watch.found
     assert (drift.what, drift.before, drift.after) == ("settings.vm/swappiness", '"60"', '"1"')
     (event,) = Events.read(Location.parse(tmp_path / "run=nightly" / "events.jsonl")).events
@@ -266,14 +266,14 @@ async def test_changes_of_brokers_and_topics_are_found(
     answers["brokers"] = {"1": {"num.io.threads": "4", "ssl.key.password": "geheim"}, "2": None}
     answers["topics"] = {"orders": {"retention.ms": "5"}, "new": {}}
     await clusters.ask()
-    watch.look()
+    watch.compare()
     assert clusters.left_out == {"configuration of broker 2": "refused"}
     first = clusters.first["a:1"]
     assert first["brokers"]["1"]["num.io.threads"] == "8"
     assert first["topics"] == {"orders": {"retention.ms": "1000"}, "gone": {}, "new": {}}
     answers["down"] = {}
     await clusters.ask()
-    watch.look()
+    watch.compare()
     assert clusters.left_out == {"configuration of a:1": "no broker answers"}
     assert [(each.what, each.before, each.after) for each in watch.found] == [
         ("clusters.a:1.brokers.1.num.io.threads", '"8"', '"4"'),

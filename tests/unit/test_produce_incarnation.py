@@ -324,7 +324,7 @@ async def test_a_lane_refuses_numbers_that_are_not_reserved(world: World) -> Non
     lane = lanes[0]
     beyond = np.zeros(lane.reservation.granted + 1, dtype=np.int64)
     with pytest.raises(AssertionError, match="not reserved"):
-        lane.depart(Flight(0, 0, beyond, 0, 0, 0))
+        lane.begin_send(Flight(0, 0, beyond, 0, 0, 0))
 
 
 async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
@@ -361,7 +361,7 @@ async def test_what_nobody_expected_ends_the_life_and_is_told(
         incarnation, lanes = await world.incarnation(sender)
         if not sending:
             for recorded in incarnation._recorded:
-                monkeypatch.setattr(recorded.recorder, "ended", fail)
+                monkeypatch.setattr(recorded.recorder, "record_outcome", fail)
         with pytest.raises(RuntimeError, match="a fault of ours"):
             async with asyncio.timeout(10):
                 await incarnation.run(asyncio.Event())

@@ -92,7 +92,7 @@ async def test_messages_have_the_sizes_that_are_drawn(world: World) -> None:
     await incarnation.run(asyncio.Event())
     assert [lane.end for lane in lanes] == [500, 500]
     assert batches == {0: expected[::2].tolist(), 1: expected[1::2].tolist()}
-    assert world.numbers.whole.value_bytes == expected.sum()
+    assert world.numbers.overall.value_bytes == expected.sum()
 
 
 async def test_lanes_that_wait_for_the_same_tick_share_a_timer(

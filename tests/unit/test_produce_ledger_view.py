@@ -157,7 +157,7 @@ async def test_a_number_of_which_only_a_lane_is_left_is_taken(world: World) -> N
     """Messages carry it: of two processes with one number each copy would be the other's."""
     lane = LaneRecord(StreamId("t", "r", "p", 4, 0), 8)
     await world.topic.write(lane_key(lane.stream), lane_value(lane))
-    await world.view.passed(0)
+    await world.view.wait_until_read(0)
     assert (await world.claim("a")).incarnation == 5
 
 
@@ -186,7 +186,7 @@ async def test_a_record_that_an_old_one_displaces_is_written_again(world: World)
     for record in (old, newest):
         await world.view.write(record)
     await world.topic.write(*old)
-    await world.view.passed(len(world.topic.records) - 1)
+    await world.view.wait_until_read(len(world.topic.records) - 1)
     await world.view.restore()
     assert world.topic.records[-2:] == [old, newest]
 
@@ -234,7 +234,7 @@ async def test_what_others_write_after_they_were_helped_stays(world: World) -> N
     old, newest = ((lane_key(bob), lane_value(LaneRecord(bob, mark))) for mark in (8, 16))
     await world.view.write(old)
     await world.topic.write(*newest)
-    await world.view.passed(len(world.topic.records) - 1)
+    await world.view.wait_until_read(len(world.topic.records) - 1)
     for seconds in (0, 10, 20):
         await world.view.refresh(seconds * 1_000_000_000)
     assert world.topic.records[-1] == newest

@@ -19,7 +19,7 @@ from mirrortest.produce.incarnation_setup import _encoder
 from mirrortest.produce.new_topics import NewTopics
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.topic_plan import TopicAdmin as Admin
-from mirrortest.produce.topic_plan import TopicPlan, become_compacted, plan_topics
+from mirrortest.produce.topic_plan import TopicPlan, find_compacted, plan_topics
 from mirrortest.produce.workload import _parse_percent
 from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
@@ -294,4 +294,4 @@ async def test_a_source_that_becomes_compacted_is_seen_if_anybody_answers() -> N
 
     for policy, found in (("delete", []), ("compact", ["a", "b"]), ("", [])):
         cluster.policy = policy
-        assert await become_compacted(connect, ["a", "b"]) == found
+        assert await find_compacted(connect, ["a", "b"]) == found

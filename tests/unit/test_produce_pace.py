@@ -179,7 +179,7 @@ def test_a_batch_ripens_when_its_oldest_message_has_lingered(rate: float) -> Non
     """Lingering counts from when the oldest message that waits was due."""
     pace = pace_of(rate, index=0, lanes=1)
     pace.start(100)
-    assert pace.ripe_ns(150, 500) == 600
+    assert pace.linger_end_ns(150, 500) == 600
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**9))

@@ -45,7 +45,7 @@ class Book:
             self.numbers,
             warmup=warmup,
             clock=Clock(lambda: 0, lambda: 0),
-            each=each,
+            per_message=each,
             append=self.rows.extend,
             append_arrays=self.columns.append,
         )
@@ -62,7 +62,7 @@ class Book:
         times = np.asarray(times, dtype=np.int64)
         sent = int(times[-1]) + 5 if sent is None else sent
         flight = Flight(lo, lo, times, sent, 0, 1000)
-        self.recorder.ended(flight, outcome, offset, sent + 10 if ended is None else ended)
+        self.recorder.record_outcome(flight, outcome, offset, sent + 10 if ended is None else ended)
 
 
 def test_batches_that_follow_are_one_row() -> None:
@@ -120,9 +120,9 @@ def test_rows_are_cut_at_minutes_and_at_the_warm_ups_end(steps: list[int], warmu
         assert row.seq_hi <= warmup or row.seq_lo >= warmup
     steady = max(0, len(times) - warmup)
     assert book.numbers.steady.outcomes[Outcome.ACKED] == steady
-    assert book.numbers.whole.outcomes[Outcome.ACKED] == len(times)
-    assert book.numbers.whole.from_intended.histogram.count == len(times)
-    assert book.numbers.whole.outcomes[Outcome.ACKED] == len(times)
+    assert book.numbers.overall.outcomes[Outcome.ACKED] == len(times)
+    assert book.numbers.overall.from_intended.histogram.count == len(times)
+    assert book.numbers.overall.outcomes[Outcome.ACKED] == len(times)
 
 
 def test_each_message_has_a_row_with_its_own_time() -> None:
@@ -142,7 +142,7 @@ def test_numbers_of_a_report() -> None:
     book = Book()
     second = 1_000_000_000
     book.batch(0, [0, second], 0, sent=2 * second, ended=4 * second)
-    told = book.numbers.whole.to_json()
+    told = book.numbers.overall.to_json()
     assert told["records"] == told["acked"] == 2
     assert told["seconds"] == 4
     assert told["records_per_second"] == 0.5
@@ -262,7 +262,7 @@ def test_everything_is_as_message_by_message(
     batches: list[Steps], warmup: int, portion: int
 ) -> None:
     """Rows, both tallies and the metrics, whenever they are looked at."""
-    with patch("mirrortest.produce.statistics._GATHERED", portion):
+    with patch("mirrortest.produce.statistics._PORTION", portion):
         look_at_all(batches, warmup)
 
 
@@ -293,7 +293,7 @@ def look_at_all(batches: list[Steps], warmup: int) -> None:
             messages.append(None)
         elif batch.then == "read":
             known = [each for each in messages if each is not None]
-            hold(book.numbers.whole, known)
+            hold(book.numbers.overall, known)
         elif batch.then == "publish":
             book.numbers.flush()
             known = [each for each in messages if each is not None]
@@ -304,12 +304,12 @@ def look_at_all(batches: list[Steps], warmup: int) -> None:
             assert facts(book.numbers.schedule_lag) == lags
     known = [each for each in messages if each is not None]
     # As a worker's report does, with rows that are open.
-    told = pickle.loads(pickle.dumps(book.numbers)).whole.to_json()
-    assert told == book.numbers.whole.to_json()
+    told = pickle.loads(pickle.dumps(book.numbers)).overall.to_json()
+    assert told == book.numbers.overall.to_json()
     hold(book.numbers.warm, [each for each in known if not each.steady])
     hold(book.numbers.steady, [each for each in known if each.steady])
     book.recorder.close_row()
-    hold(book.numbers.whole, known)
+    hold(book.numbers.overall, known)
     logged = [
         (
             row.seq_lo, row.seq_hi, row.offset_lo, row.offset_hi, row.outcome,
@@ -333,7 +333,7 @@ def test_what_a_broken_log_refuses_is_counted() -> None:
     book.batch(0, [0, 10, 20], 100)
     with pytest.raises(SequenceLogError):
         book.batch(3, [30, 40], 200)
-    assert book.numbers.whole.from_intended.histogram.count == 5
+    assert book.numbers.overall.from_intended.histogram.count == 5
 
 
 def test_failures_are_counted_by_category_with_their_messages() -> None:
@@ -341,9 +341,9 @@ def test_failures_are_counted_by_category_with_their_messages() -> None:
     book = Book(warmup=4)
     for lo, failure in ((0, Failure.TIMEOUT), (3, Failure.TIMEOUT), (6, Failure.TOO_LARGE)):
         flight = Flight(lo, lo, np.arange(3) + lo, 10, 0, 1000)
-        book.recorder.ended(flight, Outcome.UNKNOWN, -1, 20, failure)
+        book.recorder.record_outcome(flight, Outcome.UNKNOWN, -1, 20, failure)
     assert book.numbers.warm.failures == {Failure.TIMEOUT: 4}
     assert book.numbers.steady.failures == {Failure.TIMEOUT: 2, Failure.TOO_LARGE: 3}
-    whole = book.numbers.whole
+    whole = book.numbers.overall
     assert whole.to_json()["not_acked"] == {"timeout": 6, "too_large": 3}
     assert sum(whole.failures.values()) == whole.outcomes[Outcome.UNKNOWN]

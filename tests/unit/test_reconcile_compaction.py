@@ -51,7 +51,7 @@ def test_fewer_rows_of_holes_have_as_many_holes(
         rows.hole("t", 0, lo, lo + count, topic_identity=str(identity))
         for identity, lo, count in ranges
     ]
-    read = rows.read("t", 0, 0, 50, topic_identity="0", holed=True)
+    read = rows.read("t", 0, 0, 50, topic_identity="0", has_holes=True)
     batch = batch_of([read, *written])
     fewer = fewer_holes(merged([batch], 1, 2), most).to_pylist()
     assert [row["kind"] for row in fewer].count(Kind.READ.value) == 1
@@ -87,7 +87,7 @@ def test_a_log_that_names_its_holes_is_judged_by_them_and_one_that_does_not_by_a
     history.consumers[0] += [
         *(seen(of, lo, hi, at) for lo, hi, at in ((0, 2, 0), (3, 5, 3), (6, 7, 5))),
         *(rows.hole("t", 0, *hole, topic_identity="0") for hole in holes),
-        rows.read("t", 0, 0, 8, topic_identity="0", holed=holed),
+        rows.read("t", 0, 0, 8, topic_identity="0", has_holes=holed),
         rows.tail("t", 0, 8, topic_identity="0"),
     ]
     history.write(tmp_path)
@@ -106,7 +106,7 @@ def test_what_a_log_of_before_read_without_a_record_is_a_marker_where_nothing_is
     history.consumers[0] += [
         seen(of, 0, 1, 0),
         seen(of, 2, 3, 2),
-        rows.read("t", 0, 0, 3, topic_identity="0", holed=True),
+        rows.read("t", 0, 0, 3, topic_identity="0", has_holes=True),
         rows.tail("t", 0, 3, topic_identity="0"),
     ]
     history.write(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.coverage import ReadOffsets, Span, cover
-from mirrortest.reconcile.overlap import Cut, SeenRange, known_beside, online_cuts
+from mirrortest.reconcile.overlap import Cut, SeenRange, online_cuts, unread_but_seen
 from mirrortest.seqlog.schema import ENDLESS
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -
     """Session 0 was killed at offset 9, session 1 had gone on from 5: no verdict is on all."""
     ranges = [SeenRange("t", 0, 0, 0, 9, 0, 0, 0), SeenRange("t", 1, 0, 0, 5, 0, 0, 0)]
     gone = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
-    assert known_beside(gone, ranges) == {("t", 0)}
+    assert unread_but_seen(gone, ranges) == {("t", 0)}
 
 
 def test_nothing_is_missing_of_a_topic_that_no_producer_wrote_to() -> None:

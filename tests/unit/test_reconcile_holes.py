@@ -54,7 +54,7 @@ def judged(sessions: list[list[pa.RecordBatch]], *, known: bool) -> list[list[st
     """Every table of what was judged; partial sums have no order."""
     table = pa.Table.from_batches([batch for each in sessions for batch in each], INTERVALS)
     unpacked = StreamRows.of_table(table)
-    given = Given(known=frozenset({("p", 1, "t")}), horizons={"t": HORIZON} if known else {})
+    given = Given(complete=frozenset({("p", 1, "t")}), horizons={"t": HORIZON} if known else {})
     judgement = judge(unpacked, given)
     made = (
         result_tables.by_stream,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mirrortest.model.findings import Finding
 from mirrortest.selftest.expected import Expected, Injected, expect
 from mirrortest.selftest.sent import NO_KEY, Numbers, Sent, keys_of
-from mirrortest.verify.anomaly import OVERTAKEN, Anomaly, effect_of, together
+from mirrortest.verify.anomaly import OVERTAKEN, Anomaly, combined, effect_of
 from mirrortest.wire.form import Form
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TO_ONE_RECORD, TOPICS, Copy, Id, World
 
@@ -81,7 +81,7 @@ def as_told(
 
 
 def names_its_id(world: World, copy: Copy) -> bool:
-    told = together(effect_of(kind, world.form, part) for kind, part in copy.acts)
+    told = combined(effect_of(kind, world.form, part) for kind, part in copy.acts)
     return copy.id is not None and not told[1]
 
 

@@ -240,11 +240,13 @@ def really_produced(detail: Detail) -> list[dict[str, Any]]:
         TopicNumbers(1, 100),
         warmup=0,
         clock=Clock(lambda: START, lambda: START),
-        each=detail is Detail.MESSAGES,
+        per_message=detail is Detail.MESSAGES,
         append=lambda added: kept.append(batch_of(added)),
         append_arrays=lambda columns: kept.append(columns.batch()),
     )
-    recorder.ended(Flight(0, 0, np.arange(5) + START, START, 0, 1000), Outcome.ACKED, 0, START)
+    recorder.record_outcome(
+        Flight(0, 0, np.arange(5) + START, START, 0, 1000), Outcome.ACKED, 0, START
+    )
     recorder.close_row()
     kept.append(
         batch_of([rows.reserved(STREAM, 0, 5, partition=0), rows.end(STREAM, 5, partition=0)])

@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from mirrortest.cli.salvage import salvage as salvage_command
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.reconcile.facts import not_home
+from mirrortest.reconcile.facts import unsalvaged
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import files, rows, session_directory
 from mirrortest.seqlog.batches import batch_of
@@ -90,13 +90,13 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     directory.finish(directory.path / "000001.journal", 1)
     directory.release()
     SessionDirectory.create(target, SESSION, tmp_path / "spool").release()
-    (told,) = not_home(plan([target], "r1"))
+    (told,) = unsalvaged(plan([target], "r1"))
     assert "role=producer" in told[1]
     both = plan([target, Location.parse(tmp_path / "spool")], "r1")
-    assert not_home(both) == []
+    assert unsalvaged(both) == []
     assert max(len(found.files) for found in both.sessions) == 2
     salvage(tmp_path / "spool", target)
-    assert not_home(plan([target], "r1")) == []
+    assert unsalvaged(plan([target], "r1")) == []
     here = SessionDirectory.create(tmp_path / "here", producer, None)
     assert not here.session.spooled
     here.release()

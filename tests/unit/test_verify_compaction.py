@@ -238,7 +238,7 @@ def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
     checker = PartitionChecker("t", 0)
     for number, stream in enumerate((STREAM, OTHER) if mine_first else (OTHER, STREAM)):
         if number:
-            checker.begin_anew()
+            checker.begin_incarnation()
         offset = 3 - 3 * number
         checker.expect_markers([(0, offset)])
         checker.advance(offset)

@@ -128,9 +128,9 @@ def told(
 def test_producers_reports_become_one() -> None:
     """Counts add up, latencies are of all, and the first error is the report's."""
     whole = producers.merged(PRODUCE, [told("p.1", 2, 1000), told("p.2", 4, 5000)])
-    assert whole.whole.outcomes[Outcome.ACKED] == 6
-    assert (whole.whole.first_ns, whole.whole.last_ns) == (2, 40)
-    assert whole.whole.from_intended.histogram.mean == pytest.approx(3666, rel=0.01)
+    assert whole.overall.outcomes[Outcome.ACKED] == 6
+    assert (whole.overall.first_ns, whole.overall.last_ns) == (2, 40)
+    assert whole.overall.from_intended.histogram.mean == pytest.approx(3666, rel=0.01)
     assert (whole.name, whole.log, whole.session) == ("p", "/logs/r", "sp.1,sp.2")
     assert (whole.reasons, whole.behind_ns, whole.notes) == ({"timeout": 2}, {"t": 4}, ["the same"])
     assert whole.exit_code == 0
@@ -250,7 +250,7 @@ async def test_workers_without_partitions_are_not_started(
 
     monkeypatch.setattr(consumers, "Admin", Cluster)
     options = replace(CONSUME, **{"topics": ("a", "b"), "group": None, "shard": None} | changes)
-    assert await consumers.useful(options, 8) == found
+    assert await consumers.useful_workers(options, 8) == found
 
 
 def test_a_family_stands_once_with_all_workers_samples() -> None:

@@ -1,17 +1,17 @@
-"""The ports with aiokafka's internals, of series 0.14 (`library.SERIES`); tests check the contract.
+"""The ports with internals of aiokafka 0.14 (`library.SERIES`); tests check the contract.
 
-Only this package uses what aiokafka does not promise to keep. It replaces nothing in aiokafka's
-modules: other users of aiokafka in the same process are not affected (`rebinding`).
+Only this package uses interfaces that aiokafka does not promise to keep. It patches nothing in
+aiokafka's modules: other users of aiokafka in the same process are not affected (`rebinding`).
 
-- **Out**: batches, of messages or of single records, are delivered without aiokafka's producer
+- **Sending**: batches, of messages or of single records, are delivered without aiokafka's producer
   (`delivery`). `ReadyBatch` counts how often a batch's bytes were handed over for transmission.
-- **In**: brokers are asked without aiokafka's fetcher (`fetcher`), and their answers cut into
-  complete batches (`places`). The group is aiokafka's (`fetching`).
-- **Connection**: a produce request is written without joining its batches first, and a fetch's
-  answer is received without copying it. Two requests may time out on one connection.
+- **Fetching**: fetch requests are sent without aiokafka's fetcher (`fetcher`), and responses are
+  cut into complete batches (`places`). Group membership is aiokafka's (`fetching`).
+- **Connection**: a produce request is written without joining its batches, and a fetch response
+  is received without copying it. Two requests can time out on one connection.
 - **Metadata**: no request creates a missing topic.
 - **Identity**: a consumer's requests carry topic ids and leader epochs (`identity`), in versions
-  that aiokafka does not speak (`requests`).
+  that aiokafka does not support (`requests`).
 """
 
 from __future__ import annotations

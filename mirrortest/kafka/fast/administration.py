@@ -1,6 +1,6 @@
-"""aiokafka's admin client, which never creates a topic by asking for it."""
+"""aiokafka's admin client, with metadata requests that never create a topic."""
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class FastAdmin(PublicAdmin):
         """See `ports.AdminPort`."""
         with request_errors():
             answer = await self.client._send_request(MetadataRequest(topics, operations=True))
-        # (Brokers before Kafka 3.1 answer aiokafka's own request, which does not ask.)
+        # Brokers before Kafka 3.1 get aiokafka's own request, without operations.
         found: dict[str, int] = getattr(answer, "operations", {})
         return {
             topic: frozenset(each for each in Operation if bits >> each & 1)

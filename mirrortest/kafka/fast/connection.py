@@ -1,6 +1,6 @@
-"""aiokafka's connection without its copies of what is large, and the client that opens it."""
+"""aiokafka's connection without its copies of large data, and the client that opens it."""
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _CORRELATION = 4
 def frame_protocol(
     closed: asyncio.Future[None], reader: asyncio.StreamReader, *, loop: asyncio.AbstractEventLoop
 ) -> FrameProtocol:
-    """Create what `AIOKafkaConnection.connect` takes for an AIOKafkaProtocol."""
+    """Create the protocol that `AIOKafkaConnection.connect` uses as its AIOKafkaProtocol."""
     return FrameProtocol(_conn.AIOKafkaProtocol(closed, reader, loop=loop))
 
 
-def _answered(answer: asyncio.Future[Any], seconds: float) -> asyncio.Future[Any]:
-    """The answer to a request, which fails with a TimeoutError if it takes longer.
+def _with_timeout(answer: asyncio.Future[Any], seconds: float) -> asyncio.Future[Any]:
+    """Let the future of a response fail with a TimeoutError after `seconds`.
 
-    In place of aiokafka's `wait_for`: a timer, where that creates two coroutines and two contexts.
+    This replaces aiokafka's `wait_for`, which creates two coroutines and two contexts, by a timer.
     """
     timer = answer.get_loop().call_later(seconds, _expire, answer)
     answer.add_done_callback(lambda _: timer.cancel())
@@ -51,13 +51,13 @@ def _expire(answer: asyncio.Future[Any]) -> None:
 
 
 class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's connection, but for how large requests are written and answers are received."""
+    """aiokafka's connection, but produce requests and all responses are not copied."""
 
     connect = rebound(_conn.AIOKafkaConnection.connect, AIOKafkaProtocol=frame_protocol)
-    _send_joined = rebound(_conn.AIOKafkaConnection.send, wait_for=_answered)
+    _send_joined = rebound(_conn.AIOKafkaConnection.send, wait_for=_with_timeout)
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
-        """See `AIOKafkaConnection.send`; a produce request's batches go out as they are."""
+        """See `AIOKafkaConnection.send`; a produce request's batches are not copied."""
         if not isinstance(request, ProduceRequest) or self._writer is None:
             try:
                 return self._send_joined(request, expect_response)
@@ -73,13 +73,13 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
             return self._writer.drain()
         future = self._loop.create_future()
         self._requests.append((correlation_id, made, future))
-        return _answered(future, self._request_timeout)
+        return _with_timeout(future, self._request_timeout)
 
     def _broken(self, error: Exception) -> KafkaConnectionError:
-        """Close for good what cannot be written to, and return the error that aiokafka expects.
+        """Close a connection that cannot be written to; return the error that aiokafka expects.
 
         uvloop raises a RuntimeError for a transport that was just closed. aiokafka does not catch
-        it: it ended whatever task was sending.
+        it: it would end the task that sends.
         """
         self.close(reason=_conn.CloseReason.CONNECTION_BROKEN)
         return KafkaConnectionError(f"Connection at {self._host}:{self._port} broken: {error}")
@@ -111,27 +111,27 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
         self._requests.popleft()
 
 
-def _fetched(request: Any, frame: Frame) -> Any:
+def _decode_fetch(request: Any, frame: Frame) -> Any:
     cursor = Cursor(frame, _CORRELATION)
     if request.FLEXIBLE_VERSION:
         cursor.tags()
     return request.RESPONSE_TYPE.decode(cursor)
 
 
-def _produced(request: Any, frame: Frame) -> Any:
+def _decode_produce(request: Any, frame: Frame) -> Any:
     return produce_request.answer(request, frame.data)
 
 
-_DECODERS = {FetchRequest.API_KEY: _fetched, ProduceRequest.API_KEY: _produced}
-"""Of answers that come often, or are large."""
+_DECODERS = {FetchRequest.API_KEY: _decode_fetch, ProduceRequest.API_KEY: _decode_produce}
+"""API key -> decoder, for responses that are frequent or large."""
 
 
 create_connection = rebound(_conn.create_conn, AIOKafkaConnection=Connection)
-"""Opens a `Connection`."""
+"""Open a `Connection`."""
 
 
 class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's client, with our connections, and metadata requests that create no topic."""
+    """aiokafka's client, with our `Connection`, and metadata requests that create no topic."""
 
     bootstrap = rebound(
         AIOKafkaClient.bootstrap, create_conn=create_connection, MetadataRequest=MetadataRequest
@@ -140,18 +140,18 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is untyped
     _get_conn = rebound(AIOKafkaClient._get_conn, create_conn=create_connection)
 
     def connected(self, node_id: int) -> Connection | None:
-        """The open connection to a broker; where there is none, `ready` opens it."""
+        """The open connection to a broker, or None; `ready` opens one."""
         found = self._conns.get((node_id, ConnectionGroup.DEFAULT))
         return found if found is not None and found.connected() else None
 
     async def send(
         self, node_id: int, request: Any, *, group: Any = ConnectionGroup.DEFAULT
     ) -> Any:
-        """See `AIOKafkaClient.send`; a connection that was closed meanwhile has timed out.
+        """See `AIOKafkaClient.send`; a connection that was closed meanwhile is a timeout.
 
-        aiokafka closes a connection for the first request that times out, forgets it once somebody
-        connects anew, and looks for it for the second request. Nothing catches its KeyError, which
-        ends the fetcher or the sender.
+        When a request times out, aiokafka closes its connection, and a reconnect removes it from
+        aiokafka's table. When a second request on it times out, aiokafka looks it up there.
+        Nothing catches the KeyError, which would end the fetcher or the sender.
         """
         try:
             return await super().send(node_id, request, group=group)

@@ -1,6 +1,6 @@
-"""What this package relies on: the shape of what it uses of aiokafka."""
+"""The contract with aiokafka: the signatures of its internals that this package uses."""
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
 
 @functools.cache
 def check_contract() -> None:
-    """Refuse an aiokafka of another shape, before it does harm.
+    """Refuse an aiokafka whose internals differ, before it does harm.
 
     Raises:
-        AttributeError: what differs.
+        AttributeError: a signature, or the newest produce request, differs.
     """
     for function, expected in _SIGNATURES:
         found = " ".join(inspect.signature(function).parameters)

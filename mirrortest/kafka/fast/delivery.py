@@ -1,12 +1,12 @@
-"""Brings encoded batches to their partitions' leaders, in order, and reports how each ended.
+"""Deliver encoded batches to their partitions' leaders, in order, and report each outcome.
 
-In place of aiokafka's accumulator and sender, where a batch passes a dozen coroutines, futures and
-tasks. As there, a broker has one request at a time, with one batch of a partition at most, so that
-a batch that is sent again is not overtaken. Partitions that a request has no room for come next.
-Where sends are idempotent, a batch is sent again until it is stored.
+This replaces aiokafka's accumulator and sender, where a batch passes a dozen coroutines, futures
+and tasks. As in aiokafka, a broker has one request in flight, with at most one batch per partition,
+so no batch overtakes one that is sent again. Partitions for which a request has no room come first
+in the next. If sends are idempotent, retriable errors are retried without a time limit.
 """
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -44,34 +44,34 @@ if TYPE_CHECKING:
 
 _NO_LEADER = (None, -1)
 _STORED = (NoError.errno, DuplicateSequenceNumber.errno)
-"""Codes; a duplicate was stored by a try whose answer was lost."""
+"""Codes; a duplicate was stored by an earlier try whose response was lost."""
 _MAX_SEQUENCE = 2**31 - 1
 _REQUEST_BYTES = 16 << 20
-"""What a request has at most, unless one batch is larger: brokers end a connection on which more
-than `socket.request.max.bytes` are announced, 100 MiB by default."""
+"""Maximum size of a request, unless one batch is larger. Brokers close a connection that announces
+more than `socket.request.max.bytes`, 100 MiB by default."""
 
 
 class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
-    """A batch was to be handed over after it had been given up."""
+    """A batch was to be handed over after it was given up."""
 
 
 class ReadyBatch:
     """An encoded batch that is being sent; see `ports.Batch`.
 
-    `handed_over` counts the times the bytes were taken for transmission: whether the network took
-    them, too, cannot be seen. Once `withdrawn` they are never given out again.
+    `handed_over` counts how often the bytes were taken for transmission; whether they reached the
+    network is unknown. Once `withdrawn`, they are never taken again.
     """
 
     def __init__(self, encoded: Encoded) -> None:
         self._encoded = encoded
         self.sealed = False
-        """Whether it has its producer's state, which never changes."""
+        """Whether it has its producer id, epoch and sequence number, which then never change."""
         self.handed_over = 0
         self.withdrawn = False
         self.queued = False
         self.on_delivery: OnDelivery | None = None
         self.expires = math.inf
-        """When it has waited too long, in the event loop's seconds."""
+        """When it expires, in the event loop's time."""
 
     @property
     def count(self) -> int:
@@ -84,12 +84,12 @@ class ReadyBatch:
         return len(self._encoded.buffer)
 
     def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Write the producer's state and the CRC."""
+        """Write the producer id, epoch, base sequence and the CRC."""
         self._encoded.seal(producer_id, epoch, base_sequence)
         self.sealed = True
 
     def data(self) -> bytearray | memoryview:
-        """What is sent, from now on handed over.
+        """The bytes to send, which count as handed over from now on.
 
         Raises:
             WithdrawnError: the batch was given up.
@@ -102,9 +102,9 @@ class ReadyBatch:
         return self._encoded.buffer
 
     def end(self, offset: int | None, error: RequestError | None = None) -> None:
-        """Report how it ended."""
-        # It is forgotten by that: whoever waits for a batch refers to it, and megabytes of them
-        # would wait for the garbage collector.
+        """Report the outcome."""
+        # Drop the callback: it refers to the batch, and megabytes of such cycles would wait for
+        # the garbage collector.
         on_delivery, self.on_delivery = self.on_delivery, None
         if on_delivery is not None:
             on_delivery(offset, error)
@@ -115,25 +115,25 @@ class ReadyBatch:
 
 
 class ProducerNumbers:
-    """An idempotent producer's id and epoch, and the number of each partition's next record."""
+    """An idempotent producer's id and epoch, and each partition's next sequence number."""
 
     def __init__(self) -> None:
         self.producer_id = self.epoch = -1
         self._next: dict[TopicPartition, int] = {}
 
     def take(self, at: TopicPartition, count: int) -> int:
-        """The first of the next so many numbers; after 2^31 - 1 comes 0, as brokers expect."""
+        """Take `count` numbers and return the first; after 2^31 - 1 comes 0, as brokers expect."""
         first = self._next.get(at, 0)
         self._next[at] = (first + count) & _MAX_SEQUENCE
         return first
 
 
 class Delivery:
-    """Delivers batches by a client's connections; everything happens on the event loop.
+    """The delivery of batches over a client's connections; everything happens on the event loop.
 
-    `numbers` is given where sends are idempotent. `seconds` is how long a broker may take, and how
-    long a batch may wait for a leader, or, where sends are not idempotent, be sent again; `backoff`
-    how long it waits in between.
+    `numbers` is None unless sends are idempotent. `seconds` limits how long a broker may take, how
+    long a batch may wait for a leader, and, unless sends are idempotent, how long it is retried.
+    `backoff` is the time between two tries.
     """
 
     def __init__(
@@ -152,47 +152,47 @@ class Delivery:
         self._backoff = backoff
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[TopicPartition, deque[ReadyBatch]] = {}
-        self._held: set[TopicPartition] = set()
-        """Partitions with a batch in a request, or with one that waits for its next try."""
+        self._muted: set[TopicPartition] = set()
+        """Partitions with a batch in flight or a backoff: nothing more is sent for them."""
         self._busy: dict[int, asyncio.Future[Any]] = {}
-        """Brokers with a request underway, or that are being connected to."""
+        """Brokers with a request in flight or a connection attempt."""
         self._scheduled = False
-        self._over: str | None = None
+        self._abandoned: str | None = None
         self.stamped: set[str] = set()
-        """Topics whose records a broker stamps, by its answers."""
+        """Topics whose timestamps brokers set (LogAppendTime), as responses show."""
 
     def queue(self, batch: ReadyBatch, at: TopicPartition, on_delivery: OnDelivery) -> None:
-        """Send a batch once it is its turn.
+        """Queue a batch behind earlier batches of its partition.
 
         Raises:
-            RequestError: nothing is delivered any more.
+            RequestError: delivery was abandoned.
         """
-        if self._over is not None:
-            raise RequestError(Code.BROKE_OFF, self._over)
+        if self._abandoned is not None:
+            raise RequestError(Code.BROKE_OFF, self._abandoned)
         batch.queued, batch.on_delivery = True, on_delivery
         batch.expires = self._loop.time() + self._seconds
         self._waiting.setdefault(at, deque()).append(batch)
         self._schedule()
 
     def abandon(self, why: str) -> None:
-        """Fail what waits, and take up nothing any more; what is underway still gets its answer."""
-        self._over = self._over or why
+        """Fail waiting batches and accept no more; those in flight still get their response."""
+        self._abandoned = self._abandoned or why
         waiting, self._waiting = self._waiting, {}
         for queue in waiting.values():
             for queued in queue:
                 queued.fail(KafkaError(why))
 
-    async def answered(self, seconds: float) -> None:
-        """Wait until no request is underway, so many seconds at most."""
+    async def wait_idle(self, seconds: float) -> None:
+        """Wait until no request is in flight, for at most `seconds`."""
         deadline = self._loop.time() + seconds
-        await asyncio.sleep(0)  # until what was queued just now is underway
+        await asyncio.sleep(0)  # so that batches queued just now are sent
         while self._busy and (left := deadline - self._loop.time()) > 0:
             await asyncio.wait(self._busy.values(), timeout=left)
 
-    # -- to the broker ----------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        """Batches that come together go out together."""
+        """Send in the next loop iteration, so that batches queued together go out together."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._send)
@@ -202,7 +202,7 @@ class Delivery:
         leaders: dict[int, list[TopicPartition]] = {}
         leaderless = []
         for at in self._waiting:
-            if at in self._held:
+            if at in self._muted:
                 continue
             leader = self._client.cluster.leader_for_partition(at)
             if leader in _NO_LEADER:
@@ -222,7 +222,7 @@ class Delivery:
         queue = self._waiting.pop(at)
         queued = queue.popleft()
         if queue:
-            self._waiting[at] = queue  # behind all others
+            self._waiting[at] = queue  # behind all other partitions
         return queued
 
     def _connect(self, node: int, partitions: list[TopicPartition]) -> None:
@@ -236,10 +236,10 @@ class Delivery:
                 return
             if self._numbers is None:
                 self._fail_expired(partitions, NodeNotReadyError)
-            # Others may have got a leader that is connected, and be underway.
-            resting = [at for at in partitions if at not in self._held]
-            self._held.update(resting)
-            self._loop.call_later(self._backoff, self._release, resting)
+            # Some may have moved to a connected leader, and be in flight.
+            idle = [at for at in partitions if at not in self._muted]
+            self._muted.update(idle)
+            self._loop.call_later(self._backoff, self._unmute, idle)
 
         connecting.add_done_callback(connected)
 
@@ -247,9 +247,9 @@ class Delivery:
         unknown = [at for at in partitions if self._client.cluster.leader_for_partition(at) is None]
         self._fail_expired(unknown, NotLeaderForPartitionError)
         self._fail_expired(set(partitions).difference(unknown), LeaderNotAvailableError)
-        self._held.update(partitions)
+        self._muted.update(partitions)
         self._client.force_metadata_update().add_done_callback(
-            lambda _: self._loop.call_later(self._backoff, self._release, partitions)
+            lambda _: self._loop.call_later(self._backoff, self._unmute, partitions)
         )
 
     def _fail_expired(self, partitions: Iterable[TopicPartition], error: type[KafkaError]) -> None:
@@ -275,15 +275,15 @@ class Delivery:
                 batches[at] = queued
         if not batches:
             return
-        self._held.update(batches)
+        self._muted.update(batches)
         milliseconds = int(self._seconds * 1000)
         request = ProduceRequest(None, self._acks, milliseconds, list(topics.items()))
         try:
             answer = asyncio.ensure_future(
                 connection.send(request, expect_response=self._acks != 0)
             )
-        except Exception as error:  # noqa: BLE001  # whatever it is, the batches end with it
-            self._failed(batches, error)
+        except Exception as error:  # noqa: BLE001  # any error ends these batches
+            self._on_error(batches, error)
             if self._waiting:
                 self._schedule()
             return
@@ -296,7 +296,7 @@ class Delivery:
             batch.seal(numbers.producer_id, numbers.epoch, numbers.take(at, batch.count))
         return batch.data()
 
-    # -- its answer -------------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------
 
     def _answered(
         self,
@@ -308,21 +308,21 @@ class Delivery:
         del self._busy[node]
         error = KafkaConnectionError() if answer.cancelled() else answer.exception()
         if isinstance(error, TimeoutError):
-            # It is renewed by the next request.
+            # The next request opens a new one.
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
             error = RequestTimedOutError()
         if error is not None:
-            self._failed(batches, error)
+            self._on_error(batches, error)
         elif self._acks == 0:
-            self._held.difference_update(batches)
+            self._muted.difference_update(batches)
             for queued in batches.values():
                 queued.end(None)
         else:
-            self._stored(batches, answer.result())
+            self._take_answer(batches, answer.result())
         if self._waiting:
             self._schedule()
 
-    def _stored(self, batches: dict[TopicPartition, ReadyBatch], response: Any) -> None:
+    def _take_answer(self, batches: dict[TopicPartition, ReadyBatch], response: Any) -> None:
         refused: dict[TopicPartition, ReadyBatch] = {}
         errors: dict[TopicPartition, KafkaError] = {}
         for topic, partitions in response.topics:
@@ -332,10 +332,10 @@ class Delivery:
                 if queued is None:
                     continue
                 if code in _STORED:
-                    # To a repeated batch a broker answers with the batch's own timestamp.
+                    # The response to a duplicate has the batch's own timestamp.
                     if stamped_ms >= 0 and queued.handed_over == 1:
                         self.stamped.add(topic)
-                    self._held.discard(at)
+                    self._muted.discard(at)
                     queued.end(offset)
                     continue
                 kind = for_code(code)
@@ -345,19 +345,19 @@ class Delivery:
                     errors[at] = kind(topic) if kind is TopicAuthorizationFailedError else kind()
                 refused[at] = queued
         for at, queued in refused.items():
-            self._failed({at: queued}, errors[at])
+            self._on_error({at: queued}, errors[at])
         if batches:
-            self._failed(batches, KafkaError("the broker's answer lacks a partition"))
+            self._on_error(batches, KafkaError("the broker's answer lacks a partition"))
 
-    def _failed(self, batches: dict[TopicPartition, ReadyBatch], error: BaseException) -> None:
-        """Send batches again after a while, if that may help."""
+    def _on_error(self, batches: dict[TopicPartition, ReadyBatch], error: BaseException) -> None:
+        """Send batches again after the backoff if that may help, else fail them."""
         if getattr(error, "invalid_metadata", False):
             self._client.force_metadata_update()
         again = []
         for at, queued in batches.items():
             expired = self._numbers is None and queued.expires < self._loop.time()
-            if self._over is not None or expired or not getattr(error, "retriable", False):
-                self._held.discard(at)
+            if self._abandoned is not None or expired or not getattr(error, "retriable", False):
+                self._muted.discard(at)
                 queued.fail(error)
                 continue
             self._waiting.setdefault(at, deque()).appendleft(queued)
@@ -366,13 +366,13 @@ class Delivery:
             self._loop.call_later(self._backoff, self._try_again, again)
 
     def _try_again(self, partitions: list[TopicPartition]) -> None:
-        """Send batches again, but not to a leader that may have changed."""
+        """Send batches again, after a running metadata update: the leader may have changed."""
         update = self._client._md_update_fut
         if update is None:
-            self._release(partitions)
+            self._unmute(partitions)
         else:
-            update.add_done_callback(lambda _: self._release(partitions))
+            update.add_done_callback(lambda _: self._unmute(partitions))
 
-    def _release(self, partitions: Iterable[TopicPartition]) -> None:
-        self._held.difference_update(partitions)
+    def _unmute(self, partitions: Iterable[TopicPartition]) -> None:
+        self._muted.difference_update(partitions)
         self._schedule()

@@ -1,4 +1,4 @@
-"""Where partitions end, and whether their leaders' logs still have what was read of them."""
+"""The ends of partitions, and whether their leaders' logs still contain what was read."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _UNCOMMITTED, _COMMITTED = 0, 1
 
 
 class Ends:
-    """Asks the leaders that most brokers agree on.
+    """The ends of partitions, from the newest leaders that brokers report.
 
     Args:
         identity: of the consumer that reads the partitions.
-        committed: whether nothing is read of open transactions.
+        committed: whether that consumer reads with read_committed.
     """
 
     def __init__(self, identity: Identity, *, committed: bool = False) -> None:
@@ -53,7 +53,7 @@ class Ends:
         self, read: Mapping[TopicPartition, ReadPosition]
     ) -> dict[TopicPartition, End]:
         agreed = await self._identity.agreed({at.topic for at in read})
-        # The caller may have counted them at one broker, which is cut off.
+        # The caller may have counted partitions at a broker that is cut off: add the others.
         added = {TopicPartition(*at): ReadPosition(0) for at in agreed.leaders if at not in read}
         read = {**read, **added}
         by_leader: dict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
@@ -79,19 +79,19 @@ class Ends:
         read: Mapping[TopicPartition, ReadPosition],
         topic_ids: Mapping[str, str | None],
     ) -> dict[TopicPartition, End]:
-        """The ends that one leader reports. Raises StaleMetadata where a topic was replaced."""
+        """The ends that one leader reports. Raises StaleMetadata if a topic was recreated."""
         topics: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for at, epoch in led:
             topics[at.topic].append((at.partition, epoch))
         high = await self._list_ends(node, _UNCOMMITTED, topics)
         stable = await self._list_ends(node, _COMMITTED, topics) if self._committed else high
-        cut_back = await self._cut_back(node, led, read, topic_ids)
+        truncated = await self._truncated(node, led, read, topic_ids)
         after = await self._identity.ask(node, MetadataRequest(sorted(topics)))
         ids = after.topic_ids if after.API_VERSION >= METADATA else {}
         if any(topic_ids[topic] not in {None, ids.get(topic)} for topic in topics):
             raise errors.StaleMetadata(sorted(topics))
         return {
-            at: End(high[at], min(stable[at], high[at]), topic_ids[at.topic], at not in cut_back)
+            at: End(high[at], min(stable[at], high[at]), topic_ids[at.topic], at not in truncated)
             for at, _ in led
         }
 
@@ -106,16 +106,16 @@ class Ends:
                 found[TopicPartition(topic, number)] = int(offset)
         return found
 
-    async def _cut_back(
+    async def _truncated(
         self,
         node: int,
         led: list[tuple[TopicPartition, int]],
         read: Mapping[TopicPartition, ReadPosition],
         topic_ids: Mapping[str, str | None],
     ) -> set[TopicPartition]:
-        """The partitions of which the leader's log has lost what was read.
+        """The partitions whose leader's log no longer contains what was read.
 
-        While the leader is the one that wrote what was read last, nothing was cut back.
+        While the leader that wrote the last batch read still leads, nothing was truncated.
         """
         topics: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         for at, epoch in led:
@@ -137,7 +137,7 @@ class Ends:
 
 
 def _raise_for(code: int, topic: str, partition: int) -> None:
-    """Raise a broker's error; those that aiokafka has not are of another leader."""
+    """Raise a broker's error; those that aiokafka does not define mean another leader."""
     if code in OTHER_LEADER:
         code = Code.NOT_LEADER_OR_FOLLOWER
     if code:

@@ -1,11 +1,12 @@
-"""Asks brokers for what comes next in the partitions that are read, and keeps it until it is taken.
+"""Fetch the partitions that are read, and keep the responses until the reader takes them.
 
-In place of aiokafka's fetcher, which spends a task and some hundred calls on an answer. A broker
-has one request at a time, for all partitions that are read from it, and is asked again once all
-that it sent was taken. A seek makes a new `Place`: answers for the one before are dropped by that.
+This replaces aiokafka's fetcher, which spends a task and some hundred calls on a response. A broker
+has one request in flight, for all partitions that are read from it. It gets the next one once the
+reader has taken all that it sent. A seek creates a new `Place`, so that responses for the previous
+one are dropped.
 """
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _log = structlog.get_logger()
 
 _NO_LEADER = (None, -1)
 _WITH_REPLICA = 11
-"""The first version of Fetch whose answer names the replica to read from (KIP-392)."""
+"""The first version of Fetch whose response names the replica to read from (KIP-392)."""
 _OTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
 _LEADER_MOVED = frozenset(
     {Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION, *OTHER_LEADER}
@@ -47,11 +48,11 @@ _LEADER_MOVED = frozenset(
 
 
 class Fetcher:
-    """One consumer's; everything happens on the event loop.
+    """The fetcher of one consumer; everything happens on the event loop.
 
     Args:
         client: of the consumer.
-        subscriptions: aiokafka's, which knows what is assigned.
+        subscriptions: aiokafka's SubscriptionState, which has the assignment.
         identity: of the consumer.
         limits: of each request.
     """
@@ -66,29 +67,29 @@ class Fetcher:
         self._loop = asyncio.get_running_loop()
         self._places = Places(subscriptions)
         self._busy: set[int] = set()
-        """Brokers that are being asked or connected to, or that failed just now."""
-        self._looked_for: dict[tuple[str, str | None], list[Place]] = {}
-        """Those of a topic and id, while it is asked whether there is another of the name."""
+        """Brokers with a request in flight, a connection attempt, or a backoff after a failure."""
+        self._id_lookups: dict[tuple[str, str | None], list[Place]] = {}
+        """(topic, id) -> its places, while brokers are asked whether the name has another id."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._waiters: set[asyncio.Future[None]] = set()
         self._scheduled = False
         self._closed = False
         self._error: RequestError | None = None
-        """What the next call of `fetched` raises."""
+        """The error that the next call of `fetched` raises."""
         self.failure: str | None = None
-        """Why nothing is fetched any more."""
+        """Why fetching has ended; None while it runs."""
         self._replica_seconds = client._metadata_max_age_ms / 1000
         self.by_id = True
-        """Whether everything was fetched by topic id so far."""
+        """Whether every fetch so far was by topic id."""
 
     def start(self) -> None:
-        """Once the client is connected."""
-        # A group's critical errors end a wait.
+        """Start fetching, once the client is connected."""
+        # Fatal errors of the group end a wait.
         self._subscriptions.register_fetch_waiters(self._waiters)
         self._client.cluster.add_listener(self._schedule)
 
     def close(self) -> None:
-        """Ask nothing any more; calls of `fetched` return."""
+        """Send no more requests; waiting calls of `fetched` return."""
         self._closed = True
         for task in self._tasks:
             task.cancel()
@@ -97,22 +98,22 @@ class Fetcher:
     # -- what to read -----------------------------------------------------------------------------
 
     def seek(self, at: TopicPartition, place: ReadPosition) -> None:
-        """Read an assigned partition from here on.
+        """Set the position of an assigned partition.
 
         Raises:
-            IllegalStateError: it is not assigned.
+            IllegalStateError: the partition is not assigned.
         """
         self._renew()
         self._places.seek(at, place)
         self._schedule()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch and return nothing of these."""
+        """Stop fetching and returning these partitions."""
         self._renew()
         self._places.pause(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetch these again."""
+        """Fetch these partitions again."""
         self._renew()
         self._places.resume(partitions)
         self._schedule()
@@ -121,14 +122,14 @@ class Fetcher:
         if self._places.renew():
             self._error = None
 
-    # -- what has come ----------------------------------------------------------------------------
+    # -- fetched data -----------------------------------------------------------------------------
 
     async def fetched(self, seconds: float, portion: int) -> list[list[Fetched]]:
-        """What has come, about `portion` bytes of it, in lists of one partition each.
+        """Wait up to `seconds` for data; return about `portion` bytes, one list per partition.
 
         Raises:
             RequestError: a broker refuses.
-            KafkaError: the group's coordinator does.
+            KafkaError: the group's coordinator refuses.
         """
         if seconds > 0 and not self._is_ready():
             waiter = self._loop.create_future()
@@ -142,7 +143,7 @@ class Fetcher:
         return self._take(portion) if self._is_ready() else []
 
     def _is_ready(self) -> bool:
-        # What was asked for before a rebalance may not be ours any more.
+        # Data requested before a rebalance may belong to another member now.
         return (self._places.arrived or self._error is not None) and not (
             self._subscriptions.reassignment_in_progress
         )
@@ -160,16 +161,16 @@ class Fetcher:
         for waiter in self._waiters:
             _wake(waiter)
 
-    # -- to the brokers ---------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def _schedule(self, _: object = None) -> None:
-        """Partitions that can be asked for together are."""
+        """Send in the next loop iteration, so that partitions of a broker share a request."""
         if not (self._scheduled or self._closed):
             self._scheduled = True
             self._loop.call_soon(self._guarded, self._ask)
 
     def _guarded(self, work: Any, *arguments: Any) -> None:
-        """An unexpected error ends fetching, and is its `failure`."""
+        """Run `work`; an unexpected error ends fetching and becomes `failure`."""
         try:
             work(*arguments)
         except Exception as error:  # noqa: BLE001  # it ends the reader
@@ -200,10 +201,10 @@ class Fetcher:
             else:
                 self._request(node, connection, places)
         if leaderless:
-            self._look_for_leaders(leaderless)
+            self._refresh_leaders(leaderless)
 
     def _source(self, place: Place) -> Any:
-        """The broker to read from; None or -1 where there is none."""
+        """The broker to read from; None or -1 if there is none."""
         if place.replica is not None:
             node, until = place.replica
             if self._loop.time() < until and self._client.cluster.broker_metadata(node):
@@ -212,7 +213,7 @@ class Fetcher:
         return self._client.cluster.leader_for_partition(place.at)
 
     def _start(self, work: Coroutine[Any, Any, Any], then: Any, *arguments: Any) -> None:
-        """Call `then` with the result of a coroutine that raises nothing."""
+        """Run a coroutine that raises nothing, and call `then` with its result."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
 
@@ -251,13 +252,13 @@ class Fetcher:
     def _position(self, place: Place) -> FetchPosition:
         topic, partition = place.at
         if place.topic_id is None:
-            place.topic_id = self._identity.known_id(topic)
+            place.topic_id = self._identity.cached_id(topic)
         epoch = self._identity.leader_epoch(place.topic_id, partition)
         return FetchPosition(
             topic, place.topic_id, partition, epoch, place.offset, place.leader_epoch
         )
 
-    # -- their answers ----------------------------------------------------------------------------
+    # -- responses --------------------------------------------------------------------------------
 
     def _answered(
         self,
@@ -271,7 +272,7 @@ class Fetcher:
         if self._closed:
             return
         if isinstance(error, TimeoutError):
-            # It is renewed by the next request.
+            # The next request opens a new one.
             connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
         if isinstance(error, (errors.KafkaError, OSError)):
             self._unanswered(node, places)
@@ -291,7 +292,7 @@ class Fetcher:
     def _examine(
         self, node: int, request: FetchRequest, places: list[Place], response: Any
     ) -> None:
-        """Keep what has come for those that were not sought or asked for elsewhere since."""
+        """Keep the data of places that were not sought, or requested elsewhere, meanwhile."""
         asked = {
             (place.topic_id if request.by_id else place.at.topic, place.at.partition): place
             for place in places
@@ -308,7 +309,7 @@ class Fetcher:
                     self._refused(node, place, code, end)
                 else:
                     self._keep(place, response.API_VERSION, rest)
-        # A request that is refused as a whole is answered with an error and no partitions.
+        # If a broker refuses an entire request, its response has an error and no partitions.
         code = getattr(response, "error_code", Code.NONE) or Code.UNKNOWN
         for place in asked.values():
             self._refused(node, place, code, None)
@@ -320,7 +321,7 @@ class Fetcher:
         if self._limits.rack and version >= _WITH_REPLICA and rest[-2] >= 0:
             place.replica = rest[-2], self._loop.time() + self._replica_seconds
             if self._client.cluster.broker_metadata(rest[-2]) is None:
-                self._look_for_leaders([place])  # the metadata does not name this broker yet
+                self._refresh_leaders([place])  # the metadata does not list this broker yet
         records = rest[-1]
         if not isinstance(records, Section):
             records = Section(memoryview(records or b""), time.time_ns())
@@ -341,26 +342,26 @@ class Fetcher:
             if leader is None:
                 leader = self._client.cluster.leader_for_partition(place.at)
             if leader != node:
-                # A follower may only lag behind: the leader decides.
-                self._look_for_leaders([place])
+                # Perhaps this follower only lags behind: ask the leader.
+                self._refresh_leaders([place])
             elif end is None:
-                self._lost(place, OutOfRange(topic, partition, place.offset))
+                self._report_lost(place, OutOfRange(topic, partition, place.offset))
             else:
-                self._lost(place, Diverged(topic, partition, place.offset, *end))
+                self._report_lost(place, Diverged(topic, partition, place.offset, *end))
         elif code in _OTHER_TOPIC:
             place.waits += 1
             key = topic, place.topic_id
-            self._looked_for.setdefault(key, []).append(place)
-            if len(self._looked_for[key]) == 1:  # all its partitions are refused together
-                self._start(self._identity.other_id(*key), self._looked_up, key)
+            self._id_lookups.setdefault(key, []).append(place)
+            if len(self._id_lookups[key]) == 1:  # its partitions share one lookup
+                self._start(self._identity.other_id(*key), self._end_lookup, key)
         else:
-            # After a disk failed, its broker refuses even once there is another leader.
-            self._look_for_leaders([place])
+            # After a disk failure, its broker refuses even when there is another leader.
+            self._refresh_leaders([place])
             if code not in _LEADER_MOVED:
                 self._report(place, code)
 
     def _report(self, place: Place, code: int) -> None:
-        """Raise that a topic may not be read; log other errors, each once."""
+        """Raise a missing permission to read a topic; log other errors, each once."""
         kind = errors.for_code(code)
         if kind is errors.TopicAuthorizationFailedError:
             self._error = request_error(kind(place.at.topic))
@@ -373,36 +374,38 @@ class Fetcher:
                 why=str(request_error(kind())),
             )
 
-    def _looked_up(self, key: tuple[str, str | None], now: str | None) -> None:
-        places = self._looked_for.pop(key)
+    def _end_lookup(self, key: tuple[str, str | None], now: str | None) -> None:
+        places = self._id_lookups.pop(key)
         for place in places:
             place.waits -= 1
             if now is not None and place in self._places:
-                self._lost(place, Recreated(*place.at, place.offset, now))
+                self._report_lost(place, Recreated(*place.at, place.offset, now))
         if now is None:
-            self._look_for_leaders(places)
+            self._refresh_leaders(places)
         self._wake()
 
-    def _lost(self, place: Place, why: OutOfRange) -> None:
-        """Its position does not exist; until it is sought it is asked for again and again."""
-        self._hold([place])
+    def _report_lost(self, place: Place, why: OutOfRange) -> None:
+        """Report that a position does not exist; fetch it again and again until it is sought."""
+        self._back_off([place])
         self._places.add(place, iter((why,)))
 
-    def _look_for_leaders(self, places: list[Place]) -> None:
+    def _refresh_leaders(self, places: list[Place]) -> None:
         for place in places:
             place.waits += 1
-        self._client.force_metadata_update().add_done_callback(lambda _: self._let_go(places))
+        self._client.force_metadata_update().add_done_callback(
+            lambda _: self._end_wait_later(places)
+        )
 
-    def _hold(self, places: list[Place]) -> None:
-        """Ask for them again, after a while."""
+    def _back_off(self, places: list[Place]) -> None:
+        """Fetch these places again after the backoff."""
         for place in places:
             place.waits += 1
-        self._let_go(places)
+        self._end_wait_later(places)
 
-    def _let_go(self, places: list[Place]) -> None:
-        self._loop.call_later(self._identity.backoff, self._go_on, places)
+    def _end_wait_later(self, places: list[Place]) -> None:
+        self._loop.call_later(self._identity.backoff, self._end_wait, places)
 
-    def _go_on(self, places: list[Place]) -> None:
+    def _end_wait(self, places: list[Place]) -> None:
         for place in places:
             place.waits -= 1
         self._schedule()

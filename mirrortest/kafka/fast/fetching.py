@@ -1,6 +1,6 @@
 """A consumer of complete batches: aiokafka's group and metadata, and a fetcher of our own."""
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mirrortest.kafka.fast.fetcher import Fetcher
 from mirrortest.kafka.fast.identity import Identity
 from mirrortest.kafka.fast.rebinding import rebound
 from mirrortest.kafka.fast.requests import FetchLimits
-from mirrortest.kafka.public.connection import request_error, request_errors, stopped_in_order
+from mirrortest.kafka.public.connection import request_error, request_errors, stop_cleanly
 from mirrortest.kafka.public.fetching import PublicConsumer
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Offsets(fetcher.Fetcher):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's fetcher, which is only asked where partitions begin and end."""
+    """aiokafka's fetcher, used only to request beginning and end offsets."""
 
     async def _fetch_requests_routine(self) -> None:
         pass
@@ -78,10 +78,10 @@ class FastConsumer(PublicConsumer):
         """See `ports.ConsumerPort`."""
         return self._fetcher.by_id
 
-    def seek(self, partition: TopicPartition, place: ReadPosition) -> None:
+    def seek(self, partition: TopicPartition, read_position: ReadPosition) -> None:
         """See `ports.ConsumerPort`."""
         with request_errors():
-            self._fetcher.seek(partition, place)
+            self._fetcher.seek(partition, read_position)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """See `ports.ConsumerPort`."""
@@ -115,7 +115,7 @@ class FastConsumer(PublicConsumer):
         except (errors.KafkaError, OSError) as error:
             raise request_error(error) from error
         finally:
-            # A member that fetches nothing for long (max.poll.interval.ms) leaves its group.
+            # Mark a fetch: a member without one for max.poll.interval.ms leaves its group.
             with self.client._subscription.fetch_context():
                 pass
 
@@ -126,5 +126,5 @@ class FastConsumer(PublicConsumer):
     async def stop(self, seconds: float) -> None:
         """See `ports.ClientPort`."""
         self._fetcher.close()
-        if not await stopped_in_order(self.client.stop, seconds):
+        if not await stop_cleanly(self.client.stop, seconds):
             await self.client._client.close()

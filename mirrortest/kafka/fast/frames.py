@@ -1,8 +1,8 @@
-"""A broker's answers, cut out of the connection without a copy.
+"""A broker's responses, cut out of the byte stream without a copy.
 
-Kafka's answers come one after the other, each behind its length in four bytes. asyncio's streams
-would copy their bytes three times; here a large answer is received straight into memory of its
-own, and is stamped when its last byte arrives, not when somebody gets around to it.
+Kafka sends responses one after the other, each preceded by its length in four bytes. asyncio's
+streams would copy the bytes three times. Here a large response is received directly into its own
+buffer. Its timestamp is taken when its last byte arrives, not when a task processes it.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ import numpy as np
 
 _LENGTH = 4
 _SCRATCH = 16 << 10
-"""Bytes read at once before the next answer's length has come."""
-_LONG = 4 << 10
-"""Bytes from which a part of an answer is not copied any more."""
-_TOO_EARLY = "a broker's answer ends too early"
-_MORE, _MOST_BITS = 0x80, 28
-"""What a byte of a number is at least where another one follows; of 32 bits it has five bytes."""
+"""Bytes read at once while the next response's length is unknown."""
+_LARGE = 4 << 10
+"""Bytes from which a part of a response is returned as a view, not as a copy."""
+_TRUNCATED = "a broker's answer ends too early"
+_CONTINUES, _MAX_SHIFT = 0x80, 28
+"""The bit of a varint byte that another byte follows; the last shift of a 32-bit number."""
 
 
 class Frame(NamedTuple):
-    """One answer: its bytes, never to be written to, and the wall time when it was complete."""
+    """One response: its bytes, read-only, and the wall time when it was complete."""
 
     data: memoryview
     arrived_ns: int
 
 
 class Section(NamedTuple):
-    """A long part of an answer, as a view."""
+    """A long part of a response, as a view."""
 
     data: memoryview
     arrived_ns: int
@@ -43,9 +43,9 @@ class Section(NamedTuple):
 
 
 class Cursor:
-    """Reads a frame from a byte on, as if it were a file; its long parts come uncopied.
+    """A file-like reader of a frame, from a byte on; it returns long parts as views.
 
-    All but `read` raise ValueError where the frame ends too early.
+    All methods but `read` raise ValueError if the frame ends too early.
     """
 
     def __init__(self, frame: Frame, at: int = 0) -> None:
@@ -53,18 +53,18 @@ class Cursor:
         self._at = at
 
     def read(self, size: int) -> bytes | Section:
-        """The next `size` bytes, or what is left of them; many as a `Section`."""
+        """The next `size` bytes, or what is left of them; a `Section` if `size` is large."""
         piece = self._frame.data[self._at : self._at + size]
         self._at += len(piece)
-        if size >= _LONG:
+        if size >= _LARGE:
             return Section(piece, self._frame.arrived_ns)
         return piece.tobytes()
 
     def section(self, size: int) -> Section:
-        """The next `size` bytes, uncopied."""
+        """The next `size` bytes, as a view."""
         piece = self._frame.data[self._at : self._at + size]
         if len(piece) != size:
-            raise ValueError(_TOO_EARLY)
+            raise ValueError(_TRUNCATED)
         self._at += size
         return Section(piece, self._frame.arrived_ns)
 
@@ -73,28 +73,28 @@ class Cursor:
         try:
             values = layout.unpack_from(self._frame.data, self._at)
         except struct.error:
-            raise ValueError(_TOO_EARLY) from None
+            raise ValueError(_TRUNCATED) from None
         self._at += layout.size
         return values
 
     def varint(self) -> int:
-        """The next unsigned number of variable length."""
+        """The next unsigned varint."""
         value = shift = 0
         try:
             while True:
                 byte = self._frame.data[self._at]
                 self._at += 1
                 value |= (byte & 0x7F) << shift
-                if byte < _MORE:
+                if byte < _CONTINUES:
                     return value
                 shift += 7
-                if shift > _MOST_BITS:
+                if shift > _MAX_SHIFT:
                     raise ValueError("a number in a broker's answer is too long")
         except IndexError:
-            raise ValueError(_TOO_EARLY) from None
+            raise ValueError(_TRUNCATED) from None
 
     def tags(self) -> dict[int, bytes]:
-        """The next tagged fields (KIP-482), of which there are mostly none."""
+        """The next tagged fields (KIP-482); mostly there are none."""
         found = {}
         for _ in range(self.varint()):
             tag, size = self.varint(), self.varint()
@@ -103,41 +103,41 @@ class Cursor:
 
 
 class FrameCutter:
-    """Cuts a byte stream into frames; bytes are received into `room()`, then counted."""
+    """A cutter of a byte stream into frames: receive into `room()`, then call `received`."""
 
     def __init__(self) -> None:
         self._scratch = memoryview(bytearray(_SCRATCH))
-        self._held = 0
-        """Bytes in the scratch that belong to no frame yet."""
+        self._scratch_used = 0
+        """Bytes in the scratch buffer that belong to no frame yet."""
         self._frame: memoryview | None = None
         self._filled = 0
         self.frames: deque[Frame] = deque()
-        """Those that are complete and not taken."""
+        """Complete frames that were not taken yet."""
 
     def room(self) -> memoryview:
-        """Where the next bytes are to be received."""
+        """The buffer for the next bytes."""
         if self._frame is not None:
             return self._frame[self._filled :]
-        return self._scratch[self._held :]
+        return self._scratch[self._scratch_used :]
 
     def received(self, count: int) -> None:
-        """So many bytes have come into `room()`.
+        """Process `count` bytes that were received into `room()`.
 
         Raises:
-            ValueError: a length is negative, so that this is no Kafka broker.
+            ValueError: a length is negative, so the peer is not a Kafka broker.
         """
         if self._frame is not None:
             self._filled += count
             self._complete()
             return
-        end, at = self._held + count, 0
+        end, at = self._scratch_used + count, 0
         while end - at >= _LENGTH:
             size = int.from_bytes(self._scratch[at : at + _LENGTH], "big", signed=True)
             if size < 0:
                 raise ValueError(f"a broker's answer cannot have {size} bytes")
             at += _LENGTH
             taken = min(size, end - at)
-            # Never filled with zeros: every byte of it will be received.
+            # Not filled with zeros: every byte of it will be received.
             self._frame = np.empty(size, np.uint8).data
             self._frame[:taken] = self._scratch[at : at + taken]
             self._filled = taken
@@ -145,8 +145,8 @@ class FrameCutter:
             if not self._complete():
                 break
         rest = bytes(self._scratch[at:end])
-        self._held = len(rest)
-        self._scratch[: self._held] = rest
+        self._scratch_used = len(rest)
+        self._scratch[: self._scratch_used] = rest
 
     def _complete(self) -> bool:
         frame = self._frame
@@ -158,9 +158,9 @@ class FrameCutter:
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """The receiving end of a connection: frames for `next_frame`.
+    """The receiving side of a connection: frames for `next_frame`.
 
-    What concerns sending and the connection's life is left to `streams`, an
+    Sending and the connection's events are delegated to `streams`, an
     `asyncio.StreamReaderProtocol` that never gets a byte.
     """
 
@@ -168,19 +168,19 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._streams = streams
         self._cutter = FrameCutter()
         self._waiter: asyncio.Future[None] | None = None
-        self._over: Exception | None = None
+        self._error: Exception | None = None
 
     async def next_frame(self) -> Frame:
-        """The next answer, in their order.
+        """The next response, in order of arrival.
 
         Raises:
             EOFError: the broker has closed the connection.
             OSError: the connection broke.
-            ValueError: what came is no answer of a Kafka broker.
+            ValueError: the bytes are not a response of a Kafka broker.
         """
         while not self._cutter.frames:
-            if self._over is not None:
-                raise self._over
+            if self._error is not None:
+                raise self._error
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -224,11 +224,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._streams.resume_writing()
 
     def __getattr__(self, name: str) -> object:
-        # What asyncio.StreamWriter asks of its protocol besides.
+        # asyncio.StreamWriter uses more attributes of its protocol.
         return getattr(self._streams, name)
 
     def _end(self, why: Exception) -> None:
-        self._over = self._over or why
+        self._error = self._error or why
         self._wake()
 
     def _wake(self) -> None:

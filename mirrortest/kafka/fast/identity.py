@@ -1,11 +1,11 @@
-"""Which topics there are, by their ids, and who leads their partitions since which epoch.
+"""The ids of topics, and the leaders and leader epochs of their partitions.
 
-Every fetch names the topic by id, the epoch of the leader that is asked, and the epoch of the
-leader that wrote the last batch before the position. Where one of them is wrong, a broker answers
-with an error and without records (`fetcher`).
+Every fetch carries the topic id, the epoch of the leader that is asked, and the epoch of the leader
+that wrote the last batch before the position. If one of them is wrong, the broker returns an error
+and no records (`fetcher`).
 """
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ OTHER_LEADER = frozenset(
 )
 
 _METADATA_GROUP = "metadata"
-"""The group of connections of all that is no fetch."""
-_MOST_ASKED = 5
-"""So many brokers are asked at most for leaders: of any two of them one is not cut off."""
+"""The connection group of metadata and offset requests, apart from fetches."""
+_MAX_ASKED = 5
+"""How many brokers are asked for leaders at most: of any two, one is assumed not cut off."""
 _ANSWER_SECONDS = 2.0
-"""How long brokers are waited for once half of them have answered."""
+"""How long to wait for more brokers once half of them have answered."""
 
 
 class Agreed(NamedTuple):
-    """What most brokers report of topics, and the newest leader that any of them reports."""
+    """The topic ids that most brokers report, and the newest leaders that any of them reports."""
 
     topic_ids: dict[str, str | None]
-    """None where brokers have no ids. A topic is left out while they do not agree about it."""
+    """Topic -> id; None if brokers have no ids. A topic without a majority is left out."""
     leaders: dict[tuple[str, int], tuple[int, int]]
     """(topic, partition) -> (leader epoch, leader's node)"""
 
 
 class Identity:
-    """What one consumer's AIOKafkaClient has heard of topics and leaders."""
+    """The topic ids and leaders that brokers reported to one consumer's AIOKafkaClient."""
 
     def __init__(self, client: AIOKafkaClient) -> None:
         self._client = client
@@ -56,22 +56,22 @@ class Identity:
         """Seconds between two tries."""
         self.patience = client._request_timeout_ms / 1000
         """Seconds for all tries."""
-        self._plain_update = self._client.cluster.update_metadata
+        self._original_update = self._client.cluster.update_metadata
         self._client.cluster.update_metadata = self._update
         self._ids: dict[str, str] = {}
         self._leaders: dict[tuple[str, int], tuple[int, int]] = {}
         """(topic id, partition) -> the newest leader epoch of any broker, and its leader"""
 
-    def known_id(self, topic: str) -> str | None:
-        """A topic's id, as it was last reported."""
+    def cached_id(self, topic: str) -> str | None:
+        """A topic's id, as it was last reported; None if it was not."""
         return self._ids.get(topic)
 
     def leader_epoch(self, topic_id: str | None, partition: int) -> int:
-        """The newest that any broker has reported; -1 where none has."""
+        """The newest leader epoch that any broker has reported; -1 if none has."""
         return self._leaders.get((topic_id or "", partition), (-1, -1))[0]
 
     def leader(self, topic_id: str | None, partition: int) -> int | None:
-        """The leader of that epoch; None where no broker has reported one."""
+        """The leader of the newest epoch; None if no broker has reported one."""
         kept = self._leaders.get((topic_id or "", partition))
         return None if kept is None else kept[1]
 
@@ -88,17 +88,17 @@ class Identity:
         return self._ids.get(topic)
 
     async def ask(self, node: int, request: Any) -> Any:
-        """Ask a broker on another connection: on that of the fetches an answer waits for theirs."""
+        """Ask a broker on a separate connection: here responses do not wait for fetches."""
         return await self._client.send(node, request, group=_METADATA_GROUP)
 
     # -- metadata ---------------------------------------------------------------------------------
 
     def _update(self, metadata: Any) -> None:
         self._learn(metadata)
-        self._plain_update(metadata)
+        self._original_update(metadata)
 
     def _learn(self, metadata: Any) -> None:
-        """Keep ids and leaders; a leader that is older than a kept one is replaced by that one."""
+        """Keep ids and leaders; replace leaders in `metadata` that are older than kept ones."""
         if metadata.API_VERSION < METADATA:
             return
         for topic, topic_id in metadata.topic_ids.items():
@@ -112,7 +112,7 @@ class Identity:
                     partitions[index] = (code, number, newest[1], *rest)
 
     def _newer(self, at: tuple[str, int], reported: tuple[int, int]) -> tuple[int, int]:
-        """The newer of two leaders of a partition, which is kept."""
+        """The newer of the kept and the reported leader of a partition; keep that one."""
         kept = self._leaders.get(at)
         if at[0] and (kept is None or reported[0] >= kept[0]):
             self._leaders[at] = kept = reported
@@ -122,15 +122,15 @@ class Identity:
         """Ask several brokers for these topics.
 
         Raises:
-            UnknownTopicOrPartitionError: no broker that answers has one of the topics.
-            KafkaError: fewer than half of them answer. Brokers that are away are not named by
-                those that have noticed; a client that reaches only a few may ask one that is cut
-                off.
+            UnknownTopicOrPartitionError: one of the topics is missing in every response.
+            KafkaError: fewer than half of them answer. Metadata does not list brokers that are
+                known to have failed, so a client that reaches only a few may be asking one that
+                is cut off.
         """
         topics = set(topics)
         nodes = [broker.nodeId for broker in self._client.cluster.brokers()]
-        if len(nodes) > _MOST_ASKED:
-            nodes = random.sample(nodes, _MOST_ASKED)
+        if len(nodes) > _MAX_ASKED:
+            nodes = random.sample(nodes, _MAX_ASKED)
         request = MetadataRequest(sorted(topics))
         asked: list[asyncio.Future[Any]] = [
             asyncio.ensure_future(self.ask(node, request)) for node in nodes
@@ -149,13 +149,13 @@ class Identity:
             raise errors.UnknownTopicOrPartitionError(", ".join(sorted(missing)))
         if any(answer.API_VERSION < METADATA for answer in answers):
             return _by_name(answers)
-        named: dict[str, Counter[str]] = defaultdict(Counter)
+        id_votes: dict[str, Counter[str]] = defaultdict(Counter)
         for answer in answers:
             for topic, topic_id in answer.topic_ids.items():
-                named[topic][topic_id] += 1
+                id_votes[topic][topic_id] += 1
         ids: dict[str, str | None] = {}
         leaders = {}
-        for topic, votes in named.items():
+        for topic, votes in id_votes.items():
             topic_id, count = votes.most_common(1)[0]
             if count * 2 > len(answers):
                 ids[topic] = self._ids[topic] = topic_id
@@ -186,7 +186,7 @@ class Identity:
         ]
 
     async def other_id(self, topic: str, topic_id: str | None) -> str | None:
-        """The id that most brokers report for a topic, where it is not this one."""
+        """The id that most brokers report for a topic if it differs from `topic_id`, else None."""
         try:
             now = (await self.agreed([topic])).topic_ids.get(topic)
         except (errors.KafkaError, OSError):
@@ -195,7 +195,7 @@ class Identity:
 
 
 def _by_name(answers: list[Any]) -> Agreed:
-    """Of brokers without topic ids: what the oldest version of them reports."""
+    """For brokers without topic ids: the response of the oldest version among them."""
     first = min(answers, key=lambda answer: answer.API_VERSION)
     topics = {topic: parts for code, topic, _, parts in first.topics if not code}
     leaders = {

@@ -1,6 +1,6 @@
 """Metadata with topic ids (KIP-516), leader epochs and authorized operations.
 
-It is aiokafka's own request where the broker supports too little.
+With brokers that do not support this version, it is aiokafka's own request.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 METADATA = 12
-"""The version of Metadata that brokers have which have that Fetch."""
+"""The version of Metadata that brokers with `requests.FETCH` support; since Kafka 3.1."""
 
 _NOT_ASKED = -(1 << 31)
-"""The authorized operations of a topic for which they were not asked."""
+"""The authorized operations of a topic if the request did not ask for them."""
 _PARTITION = struct.Struct(">hiii")  # error, partition, leader, leader's epoch
 
 
 class MetadataResponse(Response):  # type: ignore[misc]  # untyped
-    """Version 12 in the shape of version 5, which aiokafka reads.
+    """Version 12 with the fields of version 5, which aiokafka reads.
 
     Attributes:
-        topic_ids: by topic, of those that have one.
+        topic_ids: topic -> id, for topics that have one.
         leaders: (topic, partition) -> (leader epoch, leader's node).
-        operations: by topic, a bit for each operation that we may do, where that was asked for.
+        operations: topic -> a bit for each operation that we may do, if the request asked for it.
     """
 
     API_KEY = 3
@@ -52,7 +52,7 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
 
     @classmethod
     def decode(cls, data: Any) -> MetadataResponse:
-        """Read one; raises ValueError where its bytes end too early."""
+        """Decode a response; raises ValueError if its bytes end too early."""
         throttle = Int32.decode(data)
         brokers = []
         for _ in range(length(data)):
@@ -87,7 +87,7 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
 
 
 class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
-    """By name, and never creating a topic."""
+    """Version 12, by topic name."""
 
     API_KEY = 3
     API_VERSION = METADATA
@@ -107,7 +107,7 @@ class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801  #
 
 
 class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's, but for topic ids and leader epochs; it never has a missing topic created."""
+    """aiokafka's request with topic ids and leader epochs; by default it creates no topic."""
 
     def __init__(
         self,

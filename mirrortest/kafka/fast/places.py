@@ -1,4 +1,4 @@
-"""Where the assigned partitions are read, and what has come for them and is not yet taken."""
+"""The read positions of the assigned partitions, and fetched data that was not taken yet."""
 
 from __future__ import annotations
 
@@ -19,49 +19,49 @@ if TYPE_CHECKING:
     from mirrortest.model.topic_partition import TopicPartition
 
 _TORN_READS = 3
-_MOST_ENDS = 10_000
-"""That a place remembers: of a reader that is far behind, the last one stands for those after."""
+_MAX_ENDS = 10_000
+"""How many a place keeps: if a reader is far behind, a new end replaces the last one."""
 
 
 class Place:
-    """Where a partition is read, from one seek to the next."""
+    """The read position of a partition, from one seek to the next."""
 
     __slots__ = (
         "_ends", "at", "leader_epoch", "node", "offset", "refused", "replica", "request",
         "topic_id", "torn", "waits",
     )  # fmt: skip
 
-    def __init__(self, at: TopicPartition, place: ReadPosition) -> None:
+    def __init__(self, at: TopicPartition, start: ReadPosition) -> None:
         self.at = at
-        self.offset, self.leader_epoch, self.topic_id = place
-        """The next offset; the epoch of the batch before it, or -1; the topic that is read."""
+        self.offset, self.leader_epoch, self.topic_id = start
+        """The next offset; the leader epoch of the batch before it, or -1; the topic's id."""
         self.request: FetchRequest | None = None
-        """The last one for it: what answers an earlier one is dropped."""
+        """The last request for it: responses to earlier ones are dropped."""
         self.node = -1
         """The broker that was asked last."""
         self.waits = 0
-        """For how many reasons it is not to be asked for, for a while."""
+        """How many reasons currently defer the next request for it."""
         self.torn = 0
-        """How often in a row the batch at the offset was read torn."""
+        """How often in a row the batch at the offset could not be read."""
         self.refused: int = Code.NONE
-        """With which error it was refused last, so that each is logged once."""
+        """The last error with which a broker refused it, so that each error is logged once."""
         self.replica: tuple[int, float] | None = None
-        """The broker that the leader sends us to, and until when, in the event loop's seconds."""
+        """The follower to read from, by the leader's order, and until when, in the loop's time."""
         self._ends: deque[tuple[int, int]] = deque()
-        """Ends beyond what is read, ascending, each with the wall time of the first answer that
-        shows it."""
+        """Ends above the position, ascending, each with the wall time of the first response
+        that showed it."""
 
     def reaches(self, end: int, at_ns: int) -> None:
-        """An answer shows that there are records up to an offset."""
+        """Note that a response of `at_ns` shows records up to `end`."""
         if self._ends and end < self._ends[-1][0]:
-            self._ends.clear()  # cut back, or another leader
+            self._ends.clear()  # truncated, or another leader
         if end > self.offset and (not self._ends or end > self._ends[-1][0]):
-            if len(self._ends) == _MOST_ENDS:
+            if len(self._ends) == _MAX_ENDS:
                 self._ends.pop()
             self._ends.append((end, at_ns))
 
-    def _known_ns(self, offset: int, now_ns: int) -> int:
-        """Since when it is known that there are records up to an offset, which comes now."""
+    def _first_shown_ns(self, offset: int, now_ns: int) -> int:
+        """When a response first showed records up to `offset`; `now_ns` at the latest."""
         while self._ends and self._ends[0][0] < offset:
             self._ends.popleft()
         return min(self._ends[0][1], now_ns) if self._ends else now_ns
@@ -69,9 +69,9 @@ class Place:
     def readable(
         self, records: Section, aborted: Sequence[tuple[int, int]] | None
     ) -> Iterator[Fetched]:
-        """The batches of an answer; a torn one ends it, so that it is fetched again.
+        """Yield a response's batches; stop before a torn one, so that it is fetched again.
 
-        `aborted` is as in `fetched.batches`.
+        `aborted` is as in `fetched.batches`. After some tries, a torn batch is yielded, too.
         """
         topic, partition = self.at
         if not has_complete_batch(records.data):
@@ -88,28 +88,28 @@ class Place:
         ):
             self.torn = self.torn + 1 if isinstance(item, Unreadable) else 0
             if isinstance(item, FetchedBatches):
-                item.arrived_ns = self._known_ns(item.next_offset, item.arrived_ns)
+                item.arrived_ns = self._first_shown_ns(item.next_offset, item.arrived_ns)
             if not isinstance(item, Unreadable) or not item.torn or self.torn >= _TORN_READS:
                 yield item
 
 
 class Places:
-    """One consumer's, of its present assignment.
+    """The places of one consumer's current assignment.
 
     Args:
-        subscriptions: aiokafka's, which knows what is assigned.
+        subscriptions: aiokafka's SubscriptionState, which has the assignment.
     """
 
     def __init__(self, subscriptions: Any) -> None:
         self._subscriptions = subscriptions
         self._assignment: Any = None
         self._places: dict[TopicPartition, Place] = {}
-        """Those that brought something last come last."""
+        """In the order of requests: those that brought data last come last."""
         self._paused: set[TopicPartition] = set()
         self._arrived: deque[tuple[Place, Iterator[Fetched]]] = deque()
 
     def __contains__(self, place: Place) -> bool:
-        """Whether the partition is still read from this seek on."""
+        """Whether this place is current: no later seek or assignment has replaced it."""
         return self._places.get(place.at) is place
 
     def __iter__(self) -> Iterator[Place]:
@@ -117,11 +117,11 @@ class Places:
 
     @property
     def arrived(self) -> bool:
-        """Whether something has come."""
+        """Whether there is fetched data to take."""
         return bool(self._arrived)
 
     def renew(self) -> bool:
-        """Begin anew if there is another assignment; whether there is."""
+        """Start from scratch if the assignment was replaced; return whether it was."""
         subscription = self._subscriptions.subscription
         assignment = None if subscription is None else subscription.assignment
         if assignment is not None and not assignment.active:
@@ -130,26 +130,26 @@ class Places:
             return False
         self._assignment = assignment
         self._places, self._paused = {}, set()
-        # Until it is taken, or dropped, its brokers would not be asked.
+        # While data waits, its brokers are not asked.
         self._arrived.clear()
         return True
 
     def seek(self, at: TopicPartition, position: ReadPosition) -> None:
-        """Read a partition from here on; raises IllegalStateError where it is not assigned."""
+        """Set a partition's position; raises IllegalStateError if it is not assigned."""
         if self._assignment is None or at not in self._assignment.tps:
             raise IllegalStateError(f"No current assignment for partition {at}")
         self._places[at] = Place(at, position)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ask for, and return, nothing of these."""
+        """Stop fetching and returning these partitions."""
         self._paused.update(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Ask for these again."""
+        """Fetch these partitions again."""
         self._paused.difference_update(partitions)
 
     def wanted(self) -> tuple[list[Place], set[int]]:
-        """What is to be asked for, and the brokers of which something is still to be taken."""
+        """The places to fetch, and the brokers whose data was not taken yet."""
         arrived = {place for place, _ in self._arrived}
         places = [
             place
@@ -159,11 +159,11 @@ class Places:
         return places, {place.node for place in arrived}
 
     def add(self, place: Place, found: Iterator[Fetched]) -> None:
-        """Something has come for a place."""
+        """Add data that was fetched for a place."""
         self._arrived.append((place, found))
 
     def take(self, portion: int) -> list[list[Fetched]]:
-        """About `portion` bytes of what has come, in lists of one partition each."""
+        """Take about `portion` bytes of fetched data, as one list per partition."""
         taken: list[list[Fetched]] = []
         left = portion
         while self._arrived and left > 0:
@@ -181,7 +181,7 @@ class Places:
                         break
             else:
                 self._arrived.popleft()
-                # Next time others come first: what a broker returns at once is limited.
+                # Request the others first next time: the size of a response is limited.
                 self._places[place.at] = self._places.pop(place.at)
             if items:
                 taken.append(items)

@@ -1,6 +1,7 @@
-"""Produce requests whose batches go out uncopied, and their answers, without aiokafka's schemas.
+"""Produce requests, whose batches are not copied, and their responses.
 
-A request for each tick of a producer: field by field, by schemas, it costs as much as its batches.
+A producer sends a request at each tick. With aiokafka's schemas, field by field, a request would
+cost as much as its batches.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 _OLDEST = ProduceRequest_v3.API_VERSION
-"""The first version with record batches of today's format; since Kafka 0.11."""
+"""The first version with record batches of format v2; since Kafka 0.11."""
 NEWEST = 7
-"""The last version whose answers are read here: the next one has errors of single records."""
+"""The last version whose responses are decoded here: the next has errors of single records."""
 _HEADER = struct.Struct(">hhi")  # API key, version, correlation id
 _RULES = struct.Struct(">hi")  # acks, timeout
 _CORRELATION = 4
@@ -30,14 +31,14 @@ _COUNT = struct.Struct(">i")
 _BATCH = struct.Struct(">ii")  # partition, bytes
 _NAME = struct.Struct(">h")
 _STORED = struct.Struct(">ihqq")  # partition, error, offset, timestamp
-_STORED_FROM = struct.Struct(">ihqqq")  # and the log's first offset
+_STORED_FROM = struct.Struct(">ihqqq")  # and the log start offset
 
 
 def prepared(request: ProduceRequest, versions: Mapping[int, tuple[int, int]]) -> Any:
     """The request in the newest version that the broker supports.
 
     Raises:
-        IncompatibleBrokerVersion: the broker is older than record batches of today's format.
+        IncompatibleBrokerVersion: the broker does not support record batches of format v2.
     """
     made = request.prepare(versions)
     if made.API_VERSION < _OLDEST:
@@ -46,7 +47,7 @@ def prepared(request: ProduceRequest, versions: Mapping[int, tuple[int, int]]) -
 
 
 def pieces(request: Any, correlation_id: int, client_id: str) -> list[bytes]:
-    """What goes out for a prepared request; its batches are pieces as they are."""
+    """The buffers to send for a prepared request; its batches are not copied."""
     text = String("utf-8").encode
     head = [
         _HEADER.pack(request.API_KEY, request.API_VERSION, correlation_id),
@@ -68,10 +69,10 @@ def pieces(request: Any, correlation_id: int, client_id: str) -> list[bytes]:
 
 
 def answer(request: Any, data: memoryview) -> Any:
-    """The response to a prepared request; its header is the correlation id.
+    """Decode the response to a prepared request; its header is the correlation id.
 
     Raises:
-        ValueError: it is cut off.
+        ValueError: the response is cut off.
     """
     kind = request.RESPONSE_TYPE
     stored = _STORED_FROM if kind.API_VERSION >= ProduceResponse_v5.API_VERSION else _STORED

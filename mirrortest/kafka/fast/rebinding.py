@@ -1,8 +1,8 @@
-"""How a function of aiokafka's is made to use a class of ours.
+"""Copies of aiokafka's functions that use our classes.
 
-aiokafka's classes create each other by names of their modules, and take no classes as arguments.
-Replacing those names would change aiokafka for the entire process; repeating the functions
-would be a few hundred lines. `rebound` copies a function and changes what the copy finds by a name.
+aiokafka's classes create each other by global names of their modules, and take no classes as
+arguments. Patching those names would change aiokafka for the entire process. Repeating the source
+would take a few hundred lines. `rebound` copies a function and changes the globals of the copy.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 
 def rebound(function: Any, **names: Any) -> Any:
-    """A copy of a function that finds these objects by these of its module's names.
+    """Copy a function; in the copy, these global names refer to these objects.
 
     Raises:
-        AttributeError: the function uses no such name.
+        AttributeError: the function does not use one of the names.
     """
     for name in names:
         if name not in function.__code__.co_names:

@@ -1,7 +1,7 @@
 """Fetch, ListOffsets and OffsetForLeaderEpoch with topic ids (KIP-516) and leader epochs (KIP-320).
 
-Each picks its version by what the broker supports, and is aiokafka's own request where that is too
-little. Responses have the shape that aiokafka reads, and besides it what it does not ask for.
+With brokers that do not support these versions, Fetch and ListOffsets are aiokafka's own requests.
+Responses have the fields that aiokafka reads, and those that it does not request.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LATEST = -1
 
 _CONSUMER = -1
 _NO_START = -1
-"""A consumer has no log that starts anywhere."""
+"""The log start offset in a consumer's fetch: it has no log."""
 _DIVERGING_EPOCH_TAG = 0
 
 _REQUEST_HEAD = struct.Struct(">hhih")  # API key, version, correlation id, bytes of client id
@@ -60,7 +60,7 @@ _NO_TAGS, _NO_TOPICS = b"\0", b"\1"
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader's log ends that was written up to a leader epoch."""
+    """The offset at which a leader epoch ends in a leader's log."""
 
     leader_epoch: int
     end_offset: int
@@ -70,20 +70,20 @@ class EpochEnd(NamedTuple):
 
 
 class FetchLimits(NamedTuple):
-    """How much a fetch brings, and when."""
+    """The limits and options of a fetch."""
 
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
     partition_bytes: int
     committed: bool
-    """Whether nothing is read of open transactions."""
+    """Whether the consumer reads with read_committed."""
     rack: str
-    """Empty for none."""
+    """`client.rack`; empty for none."""
 
 
 class FetchPosition(NamedTuple):
-    """What is fetched of a partition, as the broker is to check it; -1 and None are unknown."""
+    """A partition's position, with what the broker checks; -1 and None mean unknown."""
 
     topic: str
     topic_id: str | None
@@ -94,10 +94,11 @@ class FetchPosition(NamedTuple):
 
 
 class FetchResponse(Response):  # type: ignore[misc]  # untyped
-    """Version 13 in the shape of version 11, but with topic ids where that has names.
+    """Version 13 with the fields of version 11, but topic ids in place of names.
 
     Attributes:
-        diverging: (topic id, partition) -> up to where the leader's log may be what was read.
+        diverging: (topic id, partition) -> the last epoch, and its end, that the leader's log can
+            have in common with what was read.
     """
 
     API_KEY = 1
@@ -108,7 +109,7 @@ class FetchResponse(Response):  # type: ignore[misc]  # untyped
 
     @classmethod
     def decode(cls, data: Cursor) -> FetchResponse:
-        """Read one; record sections stay views (`frames.Section`)."""
+        """Decode a response; record sections stay views (`frames.Section`)."""
         throttle, error, session = data.unpack(_RESPONSE_HEAD)
         diverging: dict[tuple[str, int], EpochEnd] = {}
         topics = []
@@ -137,7 +138,7 @@ class FetchResponse(Response):  # type: ignore[misc]  # untyped
 
 
 class _Header(NamedTuple):
-    """A flexible request's header without tags, as aiokafka asks for one."""
+    """A flexible request's header without tags, with the method that aiokafka calls."""
 
     api_key: int
     api_version: int
@@ -151,7 +152,7 @@ class _Header(NamedTuple):
 
 
 class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
-    """By topic id, without a fetch session."""
+    """Version 13: by topic id, without a fetch session."""
 
     API_KEY = 1
     API_VERSION = FETCH
@@ -194,7 +195,7 @@ class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as
         return _Header(self.API_KEY, self.API_VERSION, correlation_id, client_id)
 
     def encode(self) -> bytes:
-        """What the schema encodes, in a fifth of its time: a request for each answer."""
+        """Encode like the schema in a fifth of its time: there is a request for each response."""
         pieces = [
             _FETCH_HEAD.pack(
                 *(self.replica_id, self.max_wait_time, self.min_bytes, self.max_bytes),
@@ -211,7 +212,7 @@ class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as
 
 
 class FetchRequest(Request[FetchRequest_v13]):  # type: ignore[misc]  # untyped
-    """By topic id where the broker takes that and all ids are known, else aiokafka's, by name."""
+    """A fetch by topic id if the broker supports it and all ids are there, else by name."""
 
     API_KEY = 1
 
@@ -219,12 +220,12 @@ class FetchRequest(Request[FetchRequest_v13]):  # type: ignore[misc]  # untyped
         self._limits = limits
         self._positions = positions
         self.by_id = False
-        """Set once it is prepared for a broker."""
+        """Whether the fetch is by topic id; set by `prepare`."""
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         """See aiokafka's `Request`."""
-        known = all(at.topic_id is not None for at in self._positions)
-        self.by_id = known and supported(versions, self.API_KEY, FETCH)
+        all_known = all(at.topic_id is not None for at in self._positions)
+        self.by_id = all_known and supported(versions, self.API_KEY, FETCH)
         return self.build(FetchRequest_v13) if self.by_id else self._by_name().prepare(versions)
 
     def build(self, request_struct_class: type[FetchRequest_v13]) -> FetchRequest_v13:
@@ -257,7 +258,7 @@ class FetchRequest(Request[FetchRequest_v13]):  # type: ignore[misc]  # untyped
 
 
 class ListOffsetsRequest_v4(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
-    """With the epoch of the leader that is asked."""
+    """Version 4: with the epoch of the leader that is asked."""
 
     API_KEY = 2
     API_VERSION = LIST_OFFSETS
@@ -283,7 +284,7 @@ class ListOffsetsRequest_v4(RequestStruct):  # type: ignore[misc]  # noqa: N801 
 
 
 class EndsRequest(_offset.OffsetRequest):  # type: ignore[misc]  # aiokafka is untyped
-    """Where partitions end; `topics` maps a name to (partition, leader's epoch) pairs."""
+    """A request for end offsets; `topics` maps a name to (partition, leader epoch) pairs."""
 
     def __init__(self, isolation_level: int, topics: Mapping[str, list[tuple[int, int]]]) -> None:
         original = [(topic, [(n, LATEST) for n, _ in asked]) for topic, asked in topics.items()]
@@ -325,7 +326,7 @@ class LeaderEpochResponse(Response):  # type: ignore[misc]  # untyped
 
 
 class LeaderEpochRequest_v3(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
-    """OffsetForLeaderEpoch, as consumers send it."""
+    """Version 3 of OffsetForLeaderEpoch, as consumers send it."""
 
     API_KEY = 23
     API_VERSION = LEADER_EPOCH
@@ -350,9 +351,9 @@ class LeaderEpochRequest_v3(RequestStruct):  # type: ignore[misc]  # noqa: N801 
 
 
 class LeaderEpochRequest(Request[LeaderEpochRequest_v3]):  # type: ignore[misc]  # untyped
-    """Up to where a leader's log was written up to an epoch.
+    """A request for the offset at which an epoch ends in a leader's log.
 
-    `topics` maps a name to (partition, leader's current epoch, the epoch that is asked for).
+    `topics` maps a name to (partition, leader's current epoch, requested epoch).
     """
 
     API_KEY = 23

@@ -1,6 +1,6 @@
-"""A producer of batches that are encoded already, and of single records."""
+"""A producer of encoded batches, and of single records."""
 
-# ruff: noqa: SLF001  # private members are this package's business, and no other's
+# ruff: noqa: SLF001  # only this package may use aiokafka's private members
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiokafka.protocol.transaction import InitProducerIdRequest
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fast.connection import Client
 from mirrortest.kafka.fast.delivery import Delivery, ProducerNumbers, ReadyBatch
-from mirrortest.kafka.public.connection import arguments, request_errors, stopped_in_order
+from mirrortest.kafka.public.connection import arguments, request_errors, stop_cleanly
 from mirrortest.kafka.public.sending import no_partition
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire import record_batch
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from mirrortest.kafka.ports import Encoded, OnDelivery
     from mirrortest.wire.single_records import Row
 
-_ENDLESS = 1 << 62
+_UNLIMITED = 1 << 62
 _NO_TRANSACTIONS = (None, 2**31 - 1)
-"""The transactional id, and how long a transaction may take, ms."""
+"""The transactional id and the transaction timeout in ms."""
 _FRAMING = 32
-"""Bytes of a record besides its key and value, at most: there are no headers."""
+"""Maximum bytes of a record in addition to key and value: there are no headers."""
 
 
 class GatheredRecords:
-    """Records that share a batch; more may join until it is sealed or given up.
+    """Records that share a batch; more can join until it is sealed or given up.
 
     See `ports.Encoded`.
     """
@@ -52,11 +52,11 @@ class GatheredRecords:
         return len(self._rows)
 
     def has_room(self, size: int, most: int) -> bool:
-        """Whether a record of this size may join, in a batch of so many bytes at most."""
+        """Whether a record of this size can join, if the batch may have `most` bytes."""
         return self._open and self._size + size <= most
 
     def add(self, key: bytes, value: bytes | None, size: int) -> asyncio.Future[int | None]:
-        """Add a record; the future of its offset."""
+        """Add a record; return the future of its offset."""
         written: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._rows.append((len(self._rows), time.time_ns() // 1_000_000, key, value, ()))
         self._written.append(written)
@@ -64,17 +64,17 @@ class GatheredRecords:
         return written
 
     def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Encode the batch: nothing joins any more."""
+        """Encode the batch; no more records can join."""
         self._open = False
         self.buffer = write_records(self._rows)
         record_batch.seal(self.buffer, producer_id, epoch, base_sequence)
 
     def end(self, offset: int | None, error: RequestError | None) -> None:
-        """The batch has its outcome: so have those who wait for its records."""
+        """Resolve the futures of all records with the batch's outcome."""
         self._open = False
         for index, written in enumerate(self._written):
             if written.done():
-                continue  # nobody waits for it any more
+                continue  # cancelled: its writer no longer waits
             if error is not None:
                 written.set_exception(error)
             else:
@@ -98,24 +98,24 @@ class FastProducer:
         self._batch_bytes = batch_bytes or 0
         self._max_request_size = config.max_request_size
         self._gathered: dict[TopicPartition, GatheredRecords] = {}
-        """By partition, the newest ones."""
-        self._unfound: dict[TopicPartition, list[tuple[ReadyBatch, OnDelivery]]] = {}
+        """Partition -> its newest batch of records."""
+        self._without_metadata: dict[TopicPartition, list[tuple[ReadyBatch, OnDelivery]]] = {}
         """Batches of partitions that are not in the metadata yet."""
-        self._finding: set[asyncio.Task[None]] = set()
+        self._lookups: set[asyncio.Task[None]] = set()
         self._abandoned = "the producer was stopped"
-        """Why what is queued is not delivered."""
+        """Why queued batches are not delivered."""
 
     async def start(self) -> None:
         """See `ports.ClientPort`."""
         with request_errors():
             await self._client.bootstrap()
             if self._numbers is not None:
-                while not await self._identified(self._numbers):
+                while not await self._get_producer_id(self._numbers):
                     await asyncio.sleep(self._backoff)
                     await self._client.force_metadata_update()
 
-    async def _identified(self, numbers: ProducerNumbers) -> bool:
-        """Ask any broker for a producer id; False where another try may help."""
+    async def _get_producer_id(self, numbers: ProducerNumbers) -> bool:
+        """Request a producer id from any broker; return False if another try may help."""
         request = InitProducerIdRequest(*_NO_TRANSACTIONS)
         try:
             answer = await self._client.send(self._client.get_random_node(), request)
@@ -135,13 +135,13 @@ class FastProducer:
     def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         """See `ports.ProducerPort`."""
         at = TopicPartition(topic, partition)
-        if at in self._unfound:
-            self._unfound[at].append((batch, on_delivery))
+        if at in self._without_metadata:
+            self._without_metadata[at].append((batch, on_delivery))
         elif self._client.cluster.leader_for_partition(at) is None:
-            self._unfound[at] = [(batch, on_delivery)]
-            finding = asyncio.create_task(self._find(at))
-            self._finding.add(finding)
-            finding.add_done_callback(self._finding.discard)
+            self._without_metadata[at] = [(batch, on_delivery)]
+            finding = asyncio.create_task(self._queue_later(at))
+            self._lookups.add(finding)
+            finding.add_done_callback(self._lookups.discard)
         else:
             self._queue(batch, at, on_delivery)
 
@@ -151,15 +151,15 @@ class FastProducer:
         except RequestError as error:
             on_delivery(None, error)
 
-    async def _find(self, at: TopicPartition) -> None:
-        """Queue what waits for a partition's metadata, once they have come."""
+    async def _queue_later(self, at: TopicPartition) -> None:
+        """Queue the batches that wait for a partition's metadata, once it has arrived."""
         try:
-            await self._found(at)
+            await self._wait_for_metadata(at)
         except RequestError as error:
-            for _, on_delivery in self._unfound.pop(at):
+            for _, on_delivery in self._without_metadata.pop(at):
                 on_delivery(None, error)
         else:
-            for batch, on_delivery in self._unfound.pop(at):
+            for batch, on_delivery in self._without_metadata.pop(at):
                 self._queue(batch, at, on_delivery)
 
     async def write(
@@ -167,7 +167,7 @@ class FastProducer:
     ) -> int | None:
         """See `ports.ProducerPort`; records that wait for the same request share a batch."""
         at = TopicPartition(topic, partition)
-        await self._found(at)
+        await self._wait_for_metadata(at)
         size = len(key) + len(value or b"") + _FRAMING
         if size + HEADER_SIZE > self._max_request_size:
             why = f"the record takes {size} bytes, more than max.request.size permits"
@@ -179,7 +179,7 @@ class FastProducer:
             self._gathered[at] = records
         return await records.add(key, value, size)
 
-    async def _found(self, at: TopicPartition) -> None:
+    async def _wait_for_metadata(self, at: TopicPartition) -> None:
         """Wait until a partition is in the metadata."""
         if self._client.cluster.leader_for_partition(at) is None:
             with request_errors():
@@ -195,12 +195,12 @@ class FastProducer:
         """See `ports.ProducerPort`."""
         return topic in self._delivery.stamped
 
-    def numbers_left(self, topic: str, partition: int) -> int:  # noqa: ARG002  # they begin anew
+    def numbers_left(self, topic: str, partition: int) -> int:  # noqa: ARG002  # they wrap around
         """See `ports.ProducerPort`."""
-        return _ENDLESS
+        return _UNLIMITED
 
     def failure(self) -> str | None:
-        """See `ports.ProducerPort`: it ends only when it is asked to."""
+        """See `ports.ProducerPort`; delivery never ends by itself."""
         return None
 
     def abandon(self, why: str) -> None:
@@ -209,12 +209,12 @@ class FastProducer:
         self._delivery.abandon(why)
 
     async def stop(self, seconds: float) -> None:
-        """See `ports.ClientPort`; answers are waited for as long as that, too."""
-        for finding in self._finding:
+        """See `ports.ClientPort`; it first waits for responses, also up to `seconds`."""
+        for finding in self._lookups:
             finding.cancel()
-        await self._delivery.answered(seconds)
-        await stopped_in_order(self._client.close, seconds)
+        await self._delivery.wait_idle(seconds)
+        await stop_cleanly(self._client.close, seconds)
         self._delivery.abandon(self._abandoned)
 
     async def wait_closed(self) -> None:
-        """Nothing is sent once it was abandoned."""
+        """Return at once: an abandoned producer sends nothing more."""

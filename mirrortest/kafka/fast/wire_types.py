@@ -1,4 +1,4 @@
-"""Kafka's wire types as requests newer than aiokafka's need them."""
+"""Wire types of Kafka requests that are newer than aiokafka's."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _NO_ID = bytes(_UUID)
 
 
 class Uuid:
-    """A topic's id on the wire; in Kafka's spelling (URL-safe base64, 22 letters) otherwise."""
+    """A topic id: 16 bytes on the wire, here in Kafka's spelling (URL-safe base64, 22 letters)."""
 
     @classmethod
     def encode(cls, value: str) -> bytes:
-        """16 bytes; zeros for the empty string."""
+        """The 16 bytes; zeros for the empty string."""
         return _raw(value)
 
     @classmethod
     def decode(cls, data: Any) -> str:
-        """Empty where a broker has no id for the topic."""
+        """The id; empty if a broker has none for the topic."""
         return _spelled(bytes(exactly(data, _UUID)))
 
     @classmethod
@@ -46,13 +46,13 @@ def _spelled(raw: bytes) -> str:
 
 
 def supported(versions: Mapping[int, tuple[int, int]], api: int, version: int) -> bool:
-    """Whether a broker has a version of a request (`api` is its key)."""
+    """Whether a broker supports a version of a request (`api` is the API key)."""
     lowest, highest = versions.get(api, (0, -1))
     return lowest <= version <= highest
 
 
 def exactly(data: Any, size: int) -> Any:
-    """So many bytes; raises ValueError where there are fewer."""
+    """Read `size` bytes; raises ValueError if there are fewer."""
     piece = data.read(size)
     if len(piece) != size:
         raise ValueError(f"a broker's answer ends {size - len(piece)} bytes too early")
@@ -60,7 +60,7 @@ def exactly(data: Any, size: int) -> Any:
 
 
 def length(data: Any) -> int:
-    """The length of what is compact: -1 for null."""
+    """The length of a compact type; -1 for null."""
     return int(UnsignedVarInt32.decode(data)) - 1
 
 
@@ -71,6 +71,6 @@ def string(data: Any) -> str | None:
 
 
 def nodes(data: Any) -> list[int]:
-    """A compact array of brokers' ids."""
+    """A compact array of broker ids."""
     count = max(length(data), 0)
     return list(struct.unpack(f">{count}i", exactly(data, 4 * count)))

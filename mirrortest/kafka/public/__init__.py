@@ -1,8 +1,8 @@
-"""The ports by aiokafka's public calls alone (`--portable`): slower, with the same verdict.
+"""The ports with aiokafka's public API alone (`--portable`): slower, with the same verdict.
 
-For any version of aiokafka. Its metadata request for a missing topic may create it: so all topics
-are asked for, and only one that is deleted while it is written or read may come back. That a
-password is refused is only written to aiokafka's log.
+They work with any version of aiokafka. Its metadata request for a missing topic can create the
+topic. So metadata of all topics is requested, and only a topic that is deleted while it is written
+or read can come back. aiokafka reports a refused password only in its log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ producer, consumer, admin = PublicProducer, PublicConsumer, PublicAdmin
 
 
 async def try_connection(config: ClientConfig) -> None:
-    """See `ports.Library`; it goes as far as TLS."""
+    """See `ports.Library`; it connects and does the TLS handshake, but no SASL."""
     host, _, port = config.bootstrap_servers[0].rpartition(":")
     tls = tls_context(config) if config.uses_tls else None
     async with asyncio.timeout(config.request_timeout_ms / 1000):

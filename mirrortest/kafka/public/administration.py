@@ -1,4 +1,4 @@
-"""Topics, configurations and cluster metadata by aiokafka's public calls."""
+"""Topics, configurations and cluster metadata with aiokafka's public API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mirrortest.kafka.public.connection import (
     arguments,
     broker_error,
     request_errors,
-    stopped_in_order,
+    stop_cleanly,
 )
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class PublicAdmin:
 
     async def stop(self, seconds: float) -> None:
         """See `ports.ClientPort`."""
-        await stopped_in_order(self.client.close, seconds)
+        await stop_cleanly(self.client.close, seconds)
 
     async def describe_cluster(self) -> tuple[str, int]:
         """See `ports.AdminPort`."""
@@ -78,9 +78,9 @@ class PublicAdmin:
             NewTopic(name, count, 1, topic_configs=dict(configs)) for name, count in topics.items()
         ]
         for topic in request:
-            # Set afterwards, for NewTopic refuses the -1 that brokers since 2.4 understand.
+            # Set afterwards, since NewTopic refuses the -1 that brokers accept since 2.4.
             topic.replication_factor = replication_factor
-        response = await _by_controller(self.client.create_topics(request))
+        response = await _controller_response(self.client.create_topics(request))
         created = set()
         for name, code, *message in response.topic_errors:
             if code == Code.TOPIC_ALREADY_EXISTS:
@@ -93,11 +93,11 @@ class PublicAdmin:
     async def create_partitions(self, topic: str, total: int) -> None:
         """See `ports.AdminPort`."""
         request = {topic: NewPartitions(total)}
-        await _by_controller(self.client.create_partitions(request))
+        await _controller_response(self.client.create_partitions(request))
 
     async def delete_topic(self, topic: str) -> None:
         """See `ports.AdminPort`."""
-        response = await _by_controller(self.client.delete_topics([topic]))
+        response = await _controller_response(self.client.delete_topics([topic]))
         for _, code, *_ in response.topic_error_codes:
             if error := broker_error(code, topic):
                 raise error
@@ -151,13 +151,13 @@ class PublicAdmin:
         return {}
 
 
-async def _by_controller(request: Awaitable[T]) -> T:
-    """What a cluster's controller answers; a retriable error while there is none."""
+async def _controller_response(request: Awaitable[T]) -> T:
+    """The controller's response; raises a retriable error while there is no controller."""
     try:
         with request_errors():
             return await request
     except AttributeError as error:
-        # So aiokafka trips where brokers that have just come back report no controller.
+        # aiokafka raises this if brokers that have just restarted report no controller.
         raise RequestError(
             Code.NOT_CONTROLLER, "NOT_CONTROLLER the cluster has no controller now"
         ) from error

@@ -1,4 +1,4 @@
-"""What all clients of aiokafka share: arguments, errors, and how they stop."""
+"""Parts that all aiokafka clients share: arguments, errors, stopping."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _CODES = {
     errors.NoOffsetForPartitionError: Code.NO_OFFSET,
     errors.ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
 }
-"""aiokafka's errors that have no broker's code, and do not only ask for another try."""
+"""aiokafka's errors that have no broker code and are not merely retriable."""
 
 _stopping: set[asyncio.Future[None]] = set()
-"""Clients that are being stopped and that nobody waits for any more."""
+"""Stops of clients that no caller waits for any more: kept here until they end."""
 
 
 def arguments(config: ClientConfig) -> dict[str, Any]:
-    """What all of aiokafka's clients are created with.
+    """The arguments with which all aiokafka clients are created.
 
     Raises:
         UsageError: a certificate, key or password cannot be used.
@@ -63,10 +63,10 @@ def arguments(config: ClientConfig) -> dict[str, Any]:
 
 
 def tls_context(config: ClientConfig) -> ssl.SSLContext:
-    """The TLS settings of a cluster: the system's authorities where no trust store is given.
+    """The TLS context for a cluster; without a trust store it trusts the system's authorities.
 
     Raises:
-        UsageError: a store cannot be read, or a key does not fit its certificate or password.
+        UsageError: a store cannot be read, or a key does not match its certificate or password.
     """
     try:
         context = ssl.create_default_context(
@@ -94,7 +94,7 @@ def tls_context(config: ClientConfig) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _key_file(config: ClientConfig) -> Iterator[str | None]:
-    """Yield the path of a PEM file with key and certificates: OpenSSL takes nothing but files."""
+    """Yield the path of a PEM file with key and certificates: OpenSSL reads only files."""
     if config.ssl_keystore_location is not None or config.ssl_keystore_key is None:
         yield config.ssl_keystore_location
         return
@@ -112,7 +112,7 @@ def _key_file(config: ClientConfig) -> Iterator[str | None]:
 
 @contextlib.contextmanager
 def request_errors() -> Iterator[None]:
-    """Turn what aiokafka raises inside into a RequestError."""
+    """Convert errors of aiokafka and of the system into a RequestError."""
     try:
         yield
     except (errors.KafkaError, OSError) as error:
@@ -120,7 +120,7 @@ def request_errors() -> Iterator[None]:
 
 
 def request_error(error: BaseException) -> RequestError:
-    """The table's error for one of aiokafka's or of the system."""
+    """The RequestError for an error of aiokafka or of the system."""
     if isinstance(error, OSError):
         code: int = Code.NO_ANSWER if isinstance(error, TimeoutError) else Code.NOT_CONNECTED
     elif isinstance(error, errors.BrokerResponseError):
@@ -133,9 +133,9 @@ def request_error(error: BaseException) -> RequestError:
 
 
 def reason(error: BaseException) -> str:
-    """An error's text on one line; its kind where it has none."""
+    """An error's text on one line; its class name if it has no text."""
     if isinstance(error, errors.BrokerResponseError):
-        # aiokafka's connections put themselves into their errors.
+        # aiokafka's connections add their own repr to their errors.
         texts = [text for text in map(str, error.args) if not text.startswith("<")]
         return " ".join([str(error.message), *texts]).strip()
     return error_table.reason(error)
@@ -150,7 +150,7 @@ def broker_error(code: int, about: str | None) -> RequestError | None:
 
 
 async def stop(client: Any, seconds: float) -> asyncio.Future[None]:
-    """Stop a client, waiting for it so many seconds at most; the stopping goes on by itself."""
+    """Stop a client; wait at most `seconds`, then let the stop continue in the background."""
     stopping: asyncio.Future[None] = asyncio.ensure_future(client.stop())
     _stopping.add(stopping)
     stopping.add_done_callback(_stopped)
@@ -161,13 +161,13 @@ async def stop(client: Any, seconds: float) -> asyncio.Future[None]:
 def _stopped(stopping: asyncio.Future[None]) -> None:
     _stopping.discard(stopping)
     if not stopping.cancelled():
-        stopping.exception()  # without a broker it may be anything
+        stopping.exception()  # mark it as retrieved; without a broker it can be any error
 
 
-async def stopped_in_order(stop: Callable[[], Awaitable[None]], seconds: float) -> bool:
-    """Stop a client; whether it stopped in order and in time. Raises nothing.
+async def stop_cleanly(stop: Callable[[], Awaitable[None]], seconds: float) -> bool:
+    """Stop a client; return whether it stopped in time and without an error. Raises nothing.
 
-    Without a broker its `stop` may never return, or raise the cancellation of a task of its own.
+    Without a broker, `stop` may never return, or may raise the cancellation of its own task.
     """
     stopping = asyncio.ensure_future(stop())
     try:

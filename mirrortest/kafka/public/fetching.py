@@ -1,9 +1,9 @@
-"""A consumer by aiokafka's public calls.
+"""A consumer with aiokafka's public API.
 
-Records come as objects, and are put together to record batches again. They arrive when they are
-returned. How a batch was compressed is not reported. A record whose header has a name that is no
-UTF-8 cannot be read. Neither topic ids nor leader epochs are asked for: a topic that was re-created
-behind the reader, or a log that was cut back, is only noticed where the last record read differs.
+aiokafka returns records as objects, which are encoded as record batches again. Their arrival time
+is when aiokafka returns them. A batch's compression is not reported. A record with a header name
+that is not UTF-8 cannot be read. Fetches carry no topic ids and no leader epochs: a recreated topic
+or a truncated log is only noticed if the last record that was read differs.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from mirrortest.kafka.ports import RebalanceListener
 
 _RECORD_BYTES = 1 << 20
-"""What a record is taken to have before one was seen."""
+"""The assumed size of a record before one was seen."""
 _RECORD_COST = 200
-"""Bytes in memory for a record besides its content, at least."""
-_MOST_RECORDS = 4_000
-"""Returned at once: each is made of several objects, while nothing else runs."""
+"""Minimum bytes in memory for a record in addition to its content."""
+_MAX_RECORDS = 4_000
+"""Records returned at once: each consists of several objects, created while nothing else runs."""
 _LOG_APPEND_TIME = 1
 _NO_TIME = -1
 _TORN_READS = 3
 _PATIENCE = 3
-"""So many times the time that a request may take."""
+"""How many request timeouts to wait for a response to a fetch."""
 _GROUP_METADATA_MS = 10_000
 """A group's reader looks for new topics and partitions at least this often."""
 
@@ -54,16 +54,16 @@ class PublicConsumer:
     def __init__(self, config: ClientConfig, group: str | None = None) -> None:
         self.client = self.client_type(**(arguments(config) | _options(config, group)))
         self._patience = _PATIENCE * config.request_timeout_ms / 1000
-        """Seconds without an answer to a fetch, after which it is asked whether there are any."""
+        """Seconds without a response to a fetch, after which brokers are asked for end offsets."""
         self._largest = _RECORD_BYTES
-        """Bytes of the largest record in the last answer."""
+        """Bytes of the largest record in the last fetch."""
         self._torn: dict[str, int] = {}
-        """In aiokafka's words what could not be read -> how often."""
+        """aiokafka's text of a read error -> how often it occurred."""
         self._polled = 0
-        """When a broker last answered a fetch, ms of wall time; 0: never."""
+        """When a broker last answered a fetch, in ms of wall time; 0 if never."""
         self._polled_since = time.monotonic()
         self._suspect = False
-        """Whether no fetch was answered for long, and another question was."""
+        """Whether no fetch was answered for long, but another request was."""
 
     async def start(self) -> None:
         """See `ports.ClientPort`."""
@@ -96,22 +96,22 @@ class PublicConsumer:
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """See `ports.ConsumerPort`."""
-        self.client.assign(_theirs(partitions))
+        self.client.assign(_to_aiokafka(partitions))
 
-    def seek(self, partition: TopicPartition, place: ReadPosition) -> None:
+    def seek(self, partition: TopicPartition, read_position: ReadPosition) -> None:
         """See `ports.ConsumerPort`; no public call takes more than the offset."""
         with request_errors():
-            self.client.seek(KafkaPartition(*partition), place.offset)
+            self.client.seek(KafkaPartition(*partition), read_position.offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """See `ports.ConsumerPort`."""
         with request_errors():
-            self.client.pause(*_theirs(partitions))
+            self.client.pause(*_to_aiokafka(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """See `ports.ConsumerPort`."""
         with request_errors():
-            self.client.resume(*_theirs(partitions))
+            self.client.resume(*_to_aiokafka(partitions))
 
     # -- offsets --------------------------------------------------------------------------------
 
@@ -125,12 +125,12 @@ class PublicConsumer:
     ) -> dict[TopicPartition, int]:
         """See `ports.ConsumerPort`."""
         with request_errors():
-            return _ours(await self.client.beginning_offsets(_theirs(partitions)))
+            return _from_aiokafka(await self.client.beginning_offsets(_to_aiokafka(partitions)))
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """See `ports.ConsumerPort`."""
         with request_errors():
-            return _ours(await self.client.end_offsets(_theirs(partitions)))
+            return _from_aiokafka(await self.client.end_offsets(_to_aiokafka(partitions)))
 
     async def topic_id(self, topic: str) -> str | None:  # noqa: ARG002  # a port's method
         """See `ports.ConsumerPort`; no public call returns one."""
@@ -156,15 +156,15 @@ class PublicConsumer:
         """See `ports.ConsumerPort`.
 
         Raises:
-            ClusterError: a record cannot be read, and reading it again did not help; or nothing
-                is fetched any more.
+            ClusterError: a record cannot be read, even by repeated reads; or aiokafka's fetching
+                has ended.
         """
-        most = min(max(1, portion // self._largest), _MOST_RECORDS)
+        most = min(max(1, portion // self._largest), _MAX_RECORDS)
         try:
             fetched = await self.client.getmany(timeout_ms=timeout_ms, max_records=most)
         except (errors.CorruptRecordException, errors.UnsupportedCodecError, ValueError) as error:
             await self._rewind(reached)
-            self._unreadable(error)
+            self._count_unreadable(error)
             return []
         except errors.OffsetOutOfRangeError as error:
             return [
@@ -190,35 +190,35 @@ class PublicConsumer:
                 found.append([_gap(at, begin, position, arrived_ns)])
         self._largest = largest or self._largest
         if not found:
-            await self._still_fetches()
+            await self._check_fetching()
         return found
 
     def failure(self) -> str | None:
-        """No public call reports it; see `_still_fetches`."""
+        """Return None: no public call reports it; see `_check_fetching`."""
         return None
 
     def _high_watermark(self, partition: TopicPartition, end: int) -> int:
-        """That of a log that may be read up to `end`: an open transaction hides more."""
+        """The high watermark of a log readable up to `end`; open transactions hide the rest."""
         at = KafkaPartition(*partition)
         if at not in self.client.assignment():
             return end
         stable, high = self.client.last_stable_offset(at), self.client.highwater(at)
-        # Both are of the last fetch. An end before them is another topic's.
+        # Both are from the last fetch. An end below them belongs to another topic.
         if stable is None or high is None or not 0 <= stable < high or end < stable:
             return end
         return max(end, int(high))
 
     async def _rewind(self, reached: Mapping[TopicPartition, int]) -> None:
-        """Go back where an answer was lost: aiokafka has moved on in other partitions, too."""
+        """Seek back after a lost response: aiokafka has advanced other partitions, too."""
         for at in self.client.assignment():
             begin = reached.get(at)
             if begin is not None and await self.client.position(at) != begin:
                 self.client.seek(at, begin)
 
-    async def _still_fetches(self) -> None:
-        """Raise where no fetch was answered for long though the brokers answer other questions.
+    async def _check_fetching(self) -> None:
+        """Raise if no fetch was answered for long although brokers answer other requests.
 
-        aiokafka's fetching may end by an error of its own, which no public call reports.
+        aiokafka's fetching can end with an error that no public call reports.
         """
         wanted = self.client.assignment() - self.client.paused()
         polled = max((self.client.last_poll_timestamp(at) or 0 for at in wanted), default=0)
@@ -234,9 +234,9 @@ class PublicConsumer:
                     f"nothing was fetched for {self._patience:g} s though the brokers answer: "
                     "aiokafka has broken off; start again, to go on where the state is"
                 )
-            self._suspect = True  # they may only just have come back
+            self._suspect = True  # the brokers may just have come back
 
-    def _unreadable(self, error: Exception) -> None:
+    def _count_unreadable(self, error: Exception) -> None:
         what = str(error)
         self._torn[what] = times = self._torn.get(what, 0) + 1
         if times >= _TORN_READS:
@@ -244,7 +244,7 @@ class PublicConsumer:
 
 
 class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
-    """Passes aiokafka's calls on, with our own partitions."""
+    """A listener that forwards aiokafka's calls, with our own partition type."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
@@ -258,11 +258,11 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is
         await self._listener.on_partitions_assigned([TopicPartition(*at) for at in assigned])
 
 
-def _theirs(partitions: Iterable[TopicPartition]) -> list[KafkaPartition]:
+def _to_aiokafka(partitions: Iterable[TopicPartition]) -> list[KafkaPartition]:
     return [KafkaPartition(*at) for at in partitions]
 
 
-def _ours(offsets: Mapping[KafkaPartition, int]) -> dict[TopicPartition, int]:
+def _from_aiokafka(offsets: Mapping[KafkaPartition, int]) -> dict[TopicPartition, int]:
     return {TopicPartition(*at): int(offset) for at, offset in offsets.items()}
 
 
@@ -285,7 +285,7 @@ def _options(config: ClientConfig, group: str | None) -> dict[str, Any]:
             "session_timeout_ms": config.session_timeout_ms,
             "heartbeat_interval_ms": config.heartbeat_interval_ms,
             "max_poll_interval_ms": config.max_poll_interval_ms,
-            # As in Kafka's own consumer: a member that is slow to revoke is waited for that long.
+            # As in Kafka's own consumer: how long a rebalance waits for a member to revoke.
             "rebalance_timeout_ms": config.max_poll_interval_ms,
             "metadata_max_age_ms": min(config.metadata_max_age_ms, _GROUP_METADATA_MS),
         }
@@ -293,7 +293,7 @@ def _options(config: ClientConfig, group: str | None) -> dict[str, Any]:
 
 
 def _assignors(config: ClientConfig) -> tuple[type, ...]:
-    # The sticky one keeps its memory in its class: each reader gets a class of its own.
+    # The sticky assignor keeps its state in its class: each reader gets its own class.
     classes = {
         "range": RangePartitionAssignor,
         "roundrobin": RoundRobinPartitionAssignor,
@@ -305,7 +305,7 @@ def _assignors(config: ClientConfig) -> tuple[type, ...]:
 def _batches(
     at: Any, records: list[Any], begin: int, position: int, arrived_ns: int
 ) -> Iterator[FetchedBatches]:
-    """A partition's records as batches, each of one kind of time."""
+    """A partition's records as batches, each with one append time or with producers' times."""
     runs = [(stamp, list(run)) for stamp, run in groupby(records, _append_stamp)]
     for index, (stamp, run) in enumerate(runs):
         last = run[-1].offset + 1
@@ -324,7 +324,7 @@ def _batches(
 
 
 def _gap(at: Any, begin: int, position: int, arrived_ns: int) -> FetchedBatches:
-    """Where there is nothing to be read: markers, aborted and compacted records."""
+    """Offsets with nothing to read: markers, aborted and compacted records."""
     return FetchedBatches(
         topic=at.topic,
         partition=at.partition,
@@ -337,7 +337,7 @@ def _gap(at: Any, begin: int, position: int, arrived_ns: int) -> FetchedBatches:
 
 
 def _append_stamp(record: Any) -> int | None:
-    """The broker's timestamp, which all records of its batch have; None for the producer's."""
+    """The LogAppendTime, which all records of a batch share; None for a producer's timestamp."""
     return int(record.timestamp) if record.timestamp_type == _LOG_APPEND_TIME else None
 
 

@@ -1,8 +1,8 @@
-"""A producer by aiokafka's public calls.
+"""A producer with aiokafka's public API.
 
-Each record is given to a batch builder, and aiokafka numbers and compresses the batch. Nothing
-reports when or how often its bytes are handed over: what was queued and not acknowledged is
-unknown. A producer that is given up cannot be stopped from sending.
+Each record is added to a batch builder; aiokafka numbers and compresses the batch. It does not
+report when or how often it hands over the bytes: a batch that was queued and not acknowledged is
+unknown. A producer that was given up cannot be prevented from sending.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import Encoded, OnDelivery
 
-_PERHAPS = 1 << 30
-"""How often a batch may have been handed over, once it was queued."""
-_LARGEST_BATCH = 1 << 30
-"""Bytes: what comes here is small enough already."""
-_NUMBERS = 1 << 31
-"""A partition's sequence numbers, which aiokafka does not let begin anew as brokers expect."""
+_UNKNOWN_COUNT = 1 << 30
+"""`handed_over` of a queued batch: the true count is unknown."""
+_MAX_BATCH_BYTES = 1 << 30
+"""Bytes; batches that come here are small enough already."""
+_SEQUENCE_NUMBERS = 1 << 31
+"""Sequence numbers of a partition: aiokafka does not wrap them around as brokers expect."""
 _NO_HEADERS = 1
-"""Bytes of a header section that counts no header."""
+"""Bytes of a header section with a count of 0."""
 
 
 class BuiltBatch:
@@ -65,7 +65,7 @@ class PublicProducer:
         if batch_bytes is None:
             codec = str(config.compression_type)
             options |= {
-                "max_batch_size": _LARGEST_BATCH,
+                "max_batch_size": _MAX_BATCH_BYTES,
                 "compression_type": None if codec == "none" else codec,
             }
         else:
@@ -76,7 +76,7 @@ class PublicProducer:
         self.client = self.client_type(**options)
         self._numbered: dict[tuple[str, int], int] = {}
         self._waiting: dict[TopicPartition, deque[tuple[Any, OnDelivery]]] = {}
-        """Batches behind one for which aiokafka has no room yet, or no metadata."""
+        """Batches behind one for which aiokafka has no room or no metadata yet."""
         self._sending: set[asyncio.Task[None]] = set()
         self._failure: str | None = None
         self._stopping: asyncio.Future[None] | None = None
@@ -90,7 +90,7 @@ class PublicProducer:
         """See `ports.ProducerPort`.
 
         Raises:
-            ClusterError: this aiokafka's builder does not take records as they are.
+            ClusterError: this aiokafka's builder refuses or changes a record.
         """
         builder = self.client.create_batch()
         for stamp, key, value, headers in _records(encoded.buffer):
@@ -122,27 +122,27 @@ class PublicProducer:
         del self._waiting[at]
 
     async def _send(self, batch: Any, at: TopicPartition, on_delivery: OnDelivery) -> None:
-        batch.handed_over = _PERHAPS
+        batch.handed_over = _UNKNOWN_COUNT
         try:
             delivered = await self._queue(batch.builder, *at)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the batch was not queued
+        except Exception as error:  # noqa: BLE001  # after any error the batch was not queued
             batch.handed_over = 0
             self._numbered[at] -= batch.count
             refusal = error if isinstance(error, RequestError) else request_error(error)
-            self._note(refusal)
+            self._note_failure(refusal)
             on_delivery(None, refusal)
             return
 
         def report(future: asyncio.Future[Any]) -> None:
             offset, error = delivery(future)
-            self._note(error)
+            self._note_failure(error)
             on_delivery(offset, error)
 
         batch.queued = True
         delivered.add_done_callback(report)
 
     async def _queue(self, builder: Any, topic: str, partition: int) -> asyncio.Future[Any]:
-        """Queue a builder with aiokafka; the future of its metadata."""
+        """Queue a builder with aiokafka; return the future of its metadata."""
         try:
             future: asyncio.Future[Any] = await self.client.send_batch(
                 builder, topic, partition=partition
@@ -171,19 +171,19 @@ class PublicProducer:
         return len(self.client.client.cluster.partitions_for_topic(topic) or ())
 
     def stamps(self, topic: str) -> bool:  # noqa: ARG002  # a port's method
-        """See `ports.ProducerPort`; a repeated batch's answer cannot be told from the first's."""
+        """See `ports.ProducerPort`; a duplicate's response looks like the first one's."""
         return False
 
     def numbers_left(self, topic: str, partition: int) -> int:
         """See `ports.ProducerPort`."""
-        return _NUMBERS - self._numbered.get((topic, partition), 0)
+        return _SEQUENCE_NUMBERS - self._numbered.get((topic, partition), 0)
 
     def failure(self) -> str | None:
         """See `ports.ProducerPort`."""
         return self._failure
 
     def abandon(self, why: str) -> None:
-        """No public call does it."""
+        """Do nothing: no public call ends sending."""
 
     async def stop(self, seconds: float) -> None:
         """See `ports.ClientPort`."""
@@ -196,14 +196,14 @@ class PublicProducer:
         if self._stopping is not None:
             await asyncio.wait({self._stopping})
 
-    def _note(self, error: Exception | None) -> None:
-        # With this error aiokafka fails all batches when its delivery ends by itself.
+    def _note_failure(self, error: Exception | None) -> None:
+        # aiokafka fails all batches with this error when its sending ends by itself.
         if isinstance(error, RequestError) and error.code == Code.BROKE_OFF:
             self._failure = str(error)
 
 
 def delivery(future: asyncio.Future[Any]) -> tuple[int | None, RequestError | None]:
-    """How a batch ended, as `ports.OnDelivery` is called with it."""
+    """The outcome of a batch, as the arguments of `ports.OnDelivery`."""
     if future.cancelled():
         return None, RequestError(Code.UNKNOWN, "the delivery was cancelled")
     error = future.exception()
@@ -214,7 +214,7 @@ def delivery(future: asyncio.Future[Any]) -> tuple[int | None, RequestError | No
 
 
 def no_partition() -> RequestError:
-    """The error of a send to a partition that a topic does not have."""
+    """The error of a send to a partition that does not exist."""
     return RequestError(Code.NO_PARTITION, "the partition does not exist")
 
 

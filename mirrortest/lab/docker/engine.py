@@ -1,7 +1,7 @@
 """The Docker Engine as the lab uses it: one network for each lab, and a label on everything.
 
 A lab's containers, networks and volumes carry the labels `mirrortest.lab` and `mirrortest.owner`,
-so that `remove` finds them, also after a crash.
+so that `remove` finds them even after a crash.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 LABEL, _OWNER = "mirrortest.lab", "mirrortest.owner"
 KAFKA_IMAGE = "apache/kafka:4.3.1"
-"""The lab's own version of Kafka, as Apache publishes it."""
+"""Apache's image of the Kafka version that the lab uses elsewhere."""
 
 
 @contextlib.contextmanager
@@ -57,7 +57,7 @@ def client() -> Any:
 
 
 def engine_answers() -> bool:
-    """Whether an engine answers, and its SDK is installed."""
+    """Whether Docker's SDK is installed and an engine answers."""
     try:
         client().close()
     except LabError:
@@ -68,7 +68,7 @@ def engine_answers() -> bool:
 def remove(lab: str | None = None) -> list[str]:
     """Remove the containers, networks and volumes of one lab; returns their names.
 
-    Without a name: of all labs whose owner ran on this machine and has ended.
+    Without `lab`, of all labs whose owner ran on this machine and has ended.
 
     Raises:
         LabError: no engine answers, or it refuses.
@@ -103,7 +103,7 @@ class Engine:
 
     Attributes:
         lab: the value of the label `mirrortest.lab`.
-        image: of Kafka, with the layout of Apache's own.
+        image: the Kafka image, with the layout of Apache's.
     """
 
     def __init__(self, image: str = KAFKA_IMAGE) -> None:
@@ -160,7 +160,7 @@ class Engine:
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
             )
-            # The SDK's `create` gives no alias on the network.
+            # The SDK's `create` sets no alias on the network.
             self._network.disconnect(container)
             self._network.connect(container, aliases=[host_name(part)])
         return container
@@ -182,5 +182,5 @@ class Engine:
 
 
 def host_name(part: str) -> str:
-    """A part's name on the lab's network."""
+    """The host name of a part on the lab's network."""
     return part.lower()

@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_PAUSES, _FOLLOWS = 3, 5
-"""How often it is tried in a row."""
+_PAUSE_TRIES, _FOLLOW_TRIES = 3, 5
+"""How many times in a row pausing, and following a log, is tried."""
 _RETRY_SECONDS = 1.0
 _LOG_SECONDS = 10.0
-"""How long a dead container's last lines may take to arrive."""
+"""The longest time in which a dead container's last lines arrive."""
 
 
 class Container(Program):
     """A program that runs as the first process of a container; each start creates a new one.
 
     `port` is published on this machine's loopback interface. `mounts` maps directories of this
-    machine to paths in the container. `volume` is where a volume is mounted that outlives the
-    containers.
+    machine to paths in the container. `volume` is the path at which a volume is mounted, which
+    outlives the containers.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Container(Program):
 
     @property
     def state(self) -> PartState:
-        """RUNNING, STOPPED (also while it is paused), or DOWN where it does not run."""
+        """RUNNING, STOPPED (also while it is paused), or DOWN if it does not run."""
         status = self._state().get("Status")
         if status == "paused" or (status == "running" and self._stopped):
             return PartState.STOPPED
@@ -92,7 +92,7 @@ class Container(Program):
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended; its last lines are in the log then."""
+        """The exit code; first waits until the container's last lines are in the log."""
         if self._follower is not None:
             self._follower.join(_LOG_SECONDS)
         return self._state().get("ExitCode")
@@ -110,7 +110,7 @@ class Container(Program):
         self._stopped = True
 
     def end(self, number: signal.Signals, timeout: float) -> None:
-        """End it by SIGKILL, or as `docker stop` does; its container is removed."""
+        """End it by SIGKILL, or as `docker stop` does, and remove its container."""
         status = self._state().get("Status")
         if status in {"running", "paused"}:
             with docker_errors(f"end {self._name}"):
@@ -129,16 +129,16 @@ class Container(Program):
         self._stopped = False
 
     def pause(self) -> None:
-        """Freeze the container by the kernel's freezer: no process in it receives a signal.
+        """Freeze the container with the kernel's freezer; its processes receive no signal.
 
-        On a busy machine the freezer may not be done in time: then it is tried again.
+        On a busy machine the freezer can fail to finish in time: then it is tried again.
         """
-        for attempt in range(1, _PAUSES + 1):
+        for attempt in range(1, _PAUSE_TRIES + 1):
             try:
                 with docker_errors(f"pause {self._name}"):
                     self._running().pause()
             except LabError as error:
-                if "freeze" not in str(error) or attempt == _PAUSES:
+                if "freeze" not in str(error) or attempt == _PAUSE_TRIES:
                     raise
                 _log.warning("a container was not paused, trying again", reason=str(error))
                 time.sleep(_RETRY_SECONDS)
@@ -151,7 +151,7 @@ class Container(Program):
             self._running().unpause()
 
     def disconnect(self) -> None:
-        """Cut its network: it runs on, but cannot reach others or be reached."""
+        """Disconnect its network: it keeps running, but cannot reach others or be reached."""
         self._engine.disconnect(self._running())
 
     def connect(self) -> None:
@@ -192,7 +192,7 @@ def _follow(container: Any, log: Path, part: str) -> None:
     import docker  # noqa: PLC0415  # an extra
 
     copied = tries = 0
-    while tries < _FOLLOWS:
+    while tries < _FOLLOW_TRIES:
         had = copied
         try:
             with log.open("ab", buffering=0) as file:
@@ -204,9 +204,9 @@ def _follow(container: Any, log: Path, part: str) -> None:
                     copied += len(new)
         except docker.errors.NotFound:
             return
-        except Exception as error:  # noqa: BLE001  # whatever it is, the log must not end silently
+        except Exception as error:  # noqa: BLE001  # any failure: the log must not end silently
             tries = 1 if copied > had else tries + 1
-            again = "trying again" if tries < _FOLLOWS else "giving up"
+            again = "trying again" if tries < _FOLLOW_TRIES else "giving up"
             _log.warning(f"a part's output cannot be read, {again}", part=part, reason=str(error))
             time.sleep(_RETRY_SECONDS)
         else:

@@ -32,10 +32,10 @@ class ContainerRuntime(Runtime):
     """Containers of one image.
 
     Attributes:
-        engine: where they run.
+        engine: where the containers run.
         heap: the largest heap of each, as -Xmx takes it.
         options: further options of Java.
-        keeps_data: data is kept in the lab's directory; else in volumes.
+        keeps_data: whether data is kept, in the lab's directory; else it is in volumes.
     """
 
     engine: Engine
@@ -46,7 +46,7 @@ class ContainerRuntime(Runtime):
     def broker(
         self, name: str, properties_file: Path, *, data: Path, port: int, cluster_id: str
     ) -> Launch:
-        """How a broker is started: its data is formatted by the same container, if it is new."""
+        """The launch of a broker, whose container formats its data first, if it is new."""
         config = _inside(properties_file)
         format_data = [
             f"{_BIN}/kafka-storage.sh",
@@ -64,7 +64,7 @@ class ContainerRuntime(Runtime):
         )
 
     def mirror_maker(self, name: str, properties_file: Path, *arguments: str) -> Launch:
-        """How MirrorMaker 2 is started."""
+        """The launch of MirrorMaker 2."""
         return Launch(
             (f"{_BIN}/connect-mirror-maker.sh", _inside(properties_file), *arguments),
             self._environment,
@@ -72,21 +72,21 @@ class ContainerRuntime(Runtime):
         )
 
     def format(self, properties_file: Path, data: Path, cluster_id: str) -> None:
-        """Let the image's user write to a directory that is kept."""
+        """Let the image's user write to a kept directory; the container itself formats it."""
         del properties_file, cluster_id
         if self.keeps_data:
             data.mkdir(parents=True, exist_ok=True)
             data.chmod(0o777)
 
     def log_dirs(self, data: Path) -> str:
-        """The data's path in the container."""
+        """The path of the data in the container."""
         del data
         return _DATA
 
     def listeners(
         self, brokers: Sequence[str], number: int, ports: Sequence[int]
     ) -> dict[str, str]:
-        """One listener for clients on this machine, one for the other containers."""
+        """Listeners for clients on this machine, for other containers, and for controllers."""
         port, here = ports[2 * number - 2], host_name(brokers[number - 1])
         voters = (f"{n}@{host_name(broker)}:{_CONTROLLER}" for n, broker in enumerate(brokers, 1))
         return {
@@ -104,15 +104,15 @@ class ContainerRuntime(Runtime):
         }
 
     def bootstrap_servers(self, brokers: Mapping[str, str]) -> str:
-        """The brokers' names on the lab's network."""
+        """The brokers' addresses on the lab's network."""
         return ",".join(f"{host_name(name)}:{_INSIDE}" for name in brokers)
 
     @property
     def _environment(self) -> dict[str, str]:
-        """As Kafka's own scripts read it."""
+        """The variables that Kafka's own scripts read."""
         return {"KAFKA_HEAP_OPTS": f"-Xmx{self.heap}", "KAFKA_OPTS": shlex.join(self.options)}
 
 
 def _inside(properties_file: Path) -> str:
-    """A file of the lab's configuration as containers see it."""
+    """The path in containers of a file of the lab's configuration."""
     return f"{_CONFIG}/{properties_file.name}"

@@ -1,1 +1,1 @@
-"""Programs in the pods of a Kubernetes."""
+"""Programs in pods of a Kubernetes cluster."""

@@ -1,11 +1,11 @@
-"""What runs next to a client in its pod: it keeps the volume, so that files can be fetched.
+"""A client's sidecar in its pod: it keeps the volumes, so that files can be fetched.
 
-``keeper hold FILE...`` prints a line of JSON, the file and its text, whenever one of these files is
-replaced. It ends by SIGKILL alone: a pod that is to end keeps its files until they are fetched.
+``keeper hold FILE...`` prints a line of JSON, the file and its text, whenever the text of one of
+these files has changed. Only SIGKILL ends it: the pod's files stay until they are fetched.
 ``keeper signal NUMBER FILE`` sends a signal to the client, which has this file as an argument.
-After SIGSTOP it waits until no thread of the client runs any more.
+After SIGSTOP it waits until all threads of the client are stopped.
 
-The two containers share their process ids; the standard library is all that it needs.
+The two containers share a process namespace. This module needs only the standard library.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _PAUSE = 1.0
 _STOP_SECONDS = 10.0
 
 
-def _hold(files: list[str]) -> None:
-    """Print files as they are replaced, for ever."""
+def _print_changes(files: list[str]) -> None:
+    """Print each file whenever its text has changed, forever."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     printed: dict[str, str] = {}
     while True:
@@ -38,7 +38,7 @@ def _hold(files: list[str]) -> None:
 
 
 def _client(argument: str) -> int:
-    """The process id of the client: it has the argument, and its parent is outside the pod."""
+    """The client's process id: it has the argument, and its parent is outside the pod."""
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")
@@ -72,10 +72,10 @@ def _is_stopped(pid: int) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    """Hold, or signal; see the module's text."""
+    """Run `hold` or `signal`; see the module's docstring."""
     verb, *words = arguments
     if verb == "hold":
-        _hold(words)
+        _print_changes(words)
     else:
         _signal(int(words[0]), words[1])
 

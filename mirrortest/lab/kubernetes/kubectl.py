@@ -1,4 +1,4 @@
-"""kubectl, as users have it: one context and namespace, with errors that say why."""
+"""The user's kubectl, in one context and namespace; errors end with kubectl's reason."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _SECONDS = 60
-"""How long one call may take, but for those that copy files."""
+"""The longest time of a call; those that copy files have `_FETCH_SECONDS`."""
 _FETCH_SECONDS = 600
 _PREFIX = re.compile(r'^(error: |Error from server( \(\w+\))?: )?(error when creating "STDIN": )?')
 _END_OF_ARCHIVE = bytes(1024)
 
 
 class Kubectl:
-    """Calls kubectl; without a context or a namespace, it takes those of kubeconfig."""
+    """Calls kubectl; without a context or a namespace, kubectl takes those of kubeconfig."""
 
     def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
         self._options = [
@@ -37,10 +37,11 @@ class Kubectl:
         self._context = context
 
     def check(self) -> None:
-        """Refuse what cannot work, without asking the cluster.
+        """Check what can be checked without asking the cluster.
 
         Raises:
-            UsageError: there is no kubectl, or no such context.
+            UsageError: kubectl is not installed, or has no such context.
+            LabError: kubectl failed.
         """
         if shutil.which("kubectl") is None:
             raise UsageError("there is no kubectl: install it; pods are created by it")
@@ -52,10 +53,10 @@ class Kubectl:
             raise UsageError(f"kubectl has no context {self._context!r}: {valid}")
 
     def __call__(self, *arguments: str, given: str | None = None) -> str:
-        """What it prints; `given` is its input.
+        """Run kubectl with `given` as its input; returns its output.
 
         Raises:
-            LabError: it failed; the text ends with its reason.
+            LabError: kubectl failed; the text ends with its reason.
         """
         done = self._run(
             arguments,
@@ -66,22 +67,22 @@ class Kubectl:
         return done.stdout.decode(errors="replace")
 
     def create(self, manifest: dict[str, Any]) -> str:
-        """Create an object; its name. Raises LabError."""
+        """Create an object; returns its name. Raises LabError."""
         printed = self("create", "--filename=-", "--output=name", given=json.dumps(manifest))
         return printed.strip().rpartition("/")[2]
 
     def delete(self, kinds: str, *which: str, wait: bool) -> None:
-        """Delete objects by name or selector, with a second to end. Raises LabError."""
+        """Delete objects by name or selector, with a grace period of 1 s. Raises LabError."""
         how = ("--ignore-not-found", "--grace-period=1", f"--wait={str(wait).lower()}")
         self("delete", kinds, *which, *how, f"--timeout={_SECONDS - 5}s")
 
     def fetch(
         self, pod: str, container: str, directory: str, names: Sequence[str], into: Path
     ) -> None:
-        """Copy what is in a container's `directory` by these names, in their order, by its tar.
+        """Copy `names` from a container's `directory`, in this order, with the container's tar.
 
         Raises:
-            LabError: it failed, or not all of it came.
+            LabError: the copy failed, or is incomplete.
         """
         arguments = [
             *("exec", pod, f"--container={container}", "--"),
@@ -102,14 +103,14 @@ class Kubectl:
     def _run(
         self, arguments: Sequence[str], seconds: int, **streams: Any
     ) -> subprocess.CompletedProcess[bytes]:
-        """Call it with these streams, for so many seconds at most. Raises LabError."""
+        """Run kubectl with these streams, for at most `seconds`. Raises LabError."""
         try:
             done = subprocess.run(
                 ["kubectl", *self._options, *arguments],
                 stderr=subprocess.PIPE,
                 timeout=seconds,
                 check=False,
-                process_group=0,  # Ctrl-C is for us
+                process_group=0,  # Ctrl-C must not end it
                 **streams,
             )
         except subprocess.TimeoutExpired:
@@ -122,7 +123,7 @@ class Kubectl:
         return done
 
 
-def _reason(said: str) -> str:
-    """The last line of what kubectl said, without how it begins."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _reason(output: str) -> str:
+    """The last line of kubectl's errors, without the prefix."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     return _PREFIX.sub("", lines[-1]) if lines else ""

@@ -1,4 +1,4 @@
-"""The objects that are created for clients in pods, as data."""
+"""The manifests of the objects that are created for clients in pods."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 IMAGE = f"mirrortest/mirrortest:{__version__}"
-"""What the chart's pods have by default."""
+"""The default image of the chart's pods."""
 CLIENT, KEEPER = "client", "keeper"
-"""The containers of a pod: the client's, and the one that keeps its files."""
+"""The containers of a pod: the client's, and the sidecar that keeps its files."""
 RUN, OWNER = "mirrortest.run", "mirrortest.output"
 """Labels: the run, and a hash of the output directory that it writes to."""
 POINT = "/point"
-"""Where clients write, in directories that are volumes."""
+"""The directory below which clients write; each directory in it is a volume."""
 HOME = "/scenario"
-"""Where the scenario's files are, and clients run."""
+"""The directory of the scenario's files, in which clients run."""
 _TMP = "/tmp"  # noqa: S108  # a volume of the pod's own
 MOST_FILES_BYTES = 1 << 20
-"""What a Secret can hold."""
+"""The maximum size of a Secret."""
 _CONTAINER_SECURITY = {
     "allowPrivilegeEscalation": False,
     "readOnlyRootFilesystem": True,
@@ -38,21 +38,22 @@ _POD_SECURITY = {
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""As the chart's: what the Pod Security Standard "restricted" asks for."""
+"""The same as the chart's: what the Pod Security Standard "restricted" requires."""
 
 
 @dataclass(frozen=True)
 class PodSettings:
-    """What the pods of a run have in common.
+    """The settings that the pods of a run have in common.
 
     Attributes:
-        labels: of all objects.
-        directories: that clients write to, below POINT.
-        seconds: after which Kubernetes itself ends a pod.
-        pull_policy: when the image is pulled; None: as Kubernetes has it.
-        secret: the name of the Secret with the scenario's files; None without any.
-        files: their paths, as the Secret's keys number them.
-        overlay: fields of a pod's spec that are put over those here.
+        labels: the labels of all objects.
+        directories: the directories below POINT to which clients write.
+        seconds: the time after which Kubernetes itself ends a pod.
+        image: the image of both containers.
+        pull_policy: when the image is pulled; None: Kubernetes' default.
+        secret: the name of the Secret with the scenario's files; None: there are no files.
+        files: the paths of these files, in the order of the Secret's numbered keys.
+        overlay: fields of a pod's spec that override those set here.
     """
 
     labels: Mapping[str, str]
@@ -72,9 +73,9 @@ def client_pod(
     environment: Mapping[str, str],
     keeper: Sequence[str],
 ) -> dict[str, Any]:
-    """The pod of one client, whose name begins with the run's and the client's.
+    """The manifest of one client's pod, whose name contains the run's and the client's.
 
-    It is never restarted by itself: what ended is to be seen, and its files fetched.
+    Kubernetes never restarts it: its end must be seen, and its files fetched.
     """
     volumes: list[dict[str, Any]] = [
         {"name": each, "emptyDir": {}} for each in (*settings.directories, "tmp")
@@ -138,7 +139,7 @@ def client_pod(
             "kubectl.kubernetes.io/default-container": CLIENT,
         },
     }
-    overlaid = _overlaid(spec, dict(settings.overlay))
+    overlaid = _override(spec, dict(settings.overlay))
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": overlaid}
 
 
@@ -150,19 +151,19 @@ def files_secret(name: str, labels: Mapping[str, str], files: Sequence[bytes]) -
 
 
 def _name_part(name: str) -> str:
-    """A client's id as a part of a pod's name."""
+    """A client's name in the form that a pod's name can contain."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower())[:20].strip("-") or "client"
 
 
-def _overlaid(base: Any, over: Any) -> Any:
-    """One value over another: tables by key, lists of what has a name by its name."""
+def _override(base: Any, over: Any) -> Any:
+    """Override a value: mappings are merged by key, lists of named items by name."""
     if isinstance(base, dict) and isinstance(over, dict):
-        changed = {key: _overlaid(base.get(key), value) for key, value in over.items()}
+        changed = {key: _override(base.get(key), value) for key, value in over.items()}
         return {**base, **changed}
     if isinstance(base, list) and isinstance(over, list) and all(map(_has_name, (*base, *over))):
         named = {each["name"]: each for each in base}
         for each in over:
-            named[each["name"]] = _overlaid(named.get(each["name"], {}), each)
+            named[each["name"]] = _override(named.get(each["name"], {}), each)
         return list(named.values())
     return over
 

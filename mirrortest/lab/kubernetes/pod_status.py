@@ -1,4 +1,4 @@
-"""How a client's pod is, of what Kubernetes answers."""
+"""The status of a client's pod, from Kubernetes' answer."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _HOPELESS = {
     "CreateContainerError",
     "RunContainerError",
 }
-"""Reasons for which a container waits that end only if somebody does something."""
+"""Reasons of a waiting container that do not pass by themselves."""
 
 
 @dataclass(frozen=True)
 class PodStatus:
-    """How a pod is.
+    """The status of a client's pod.
 
     Attributes:
-        started: the client's container runs, or did.
-        exit_code: of the client's container; None before its end.
-        reason: why that container ended, or why the pod did, or why it does not start yet.
+        started: the client's container runs or has ended.
+        exit_code: the exit code of the client's container; None before its end.
+        reason: why that container or the pod ended, or why it does not start yet.
         hopeless: it will not start, or its files cannot be fetched.
     """
 
@@ -37,7 +37,7 @@ class PodStatus:
 
     @classmethod
     def of(cls, pod: dict[str, Any]) -> Self:
-        """Read a pod as the API has it."""
+        """Read a pod's object of the API."""
         status = pod.get("status", {})
         states = {
             each["name"]: each.get("state", {}) for each in status.get("containerStatuses", ())
@@ -73,5 +73,5 @@ class PodStatus:
 
 
 def _text(of: dict[str, Any]) -> str:
-    """A reason with its message, where there is one."""
+    """A reason with its message, if it has one."""
     return ": ".join(filter(None, (of.get("reason", ""), of.get("message", ""))))

@@ -1,4 +1,4 @@
-"""The pods of a run: created, watched by two calls of kubectl at a time, removed at its end."""
+"""The pods of a run: created, polled with two calls of kubectl, and removed at its end."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ _log = structlog.get_logger()
 T = TypeVar("T")
 
 PAUSE = 1.0
-"""Seconds between two looks at all pods."""
+"""Seconds between two polls of all pods."""
 _SHOWN = 80
-"""Characters of an answer that an error has."""
+"""Maximum length of an answer in an error."""
 _MARGIN = 3.0
-"""Seconds of logs that are asked for twice: a call may find what was written while it ran."""
+"""Seconds by which two requests for logs overlap: lines can appear while a call runs."""
 _LINE = re.compile(r"\[pod/(?P<pod>[^/\]]+)/(?P<container>[^\]]+)\] (?P<time>\S+) ?(?P<text>.*)")
 
 
 class LogLine(NamedTuple):
-    """A line that a container printed, with the node's time of it."""
+    """A line that a container printed, with the node's timestamp."""
 
     container: str
     time: str
@@ -45,17 +45,16 @@ class LogLine(NamedTuple):
 
 
 Update: TypeAlias = "Callable[[str, PodStatus | None, Sequence[LogLine]], None]"
-"""Takes a pod's name, its status, None where there is no such pod, and what it printed up to then.
-"""
+"""Takes a pod's name, its status (None if there is no such pod), and its new log lines."""
 
 
 class Pods:
     """Creates, watches and removes the pods of one run; a context manager.
 
-    Its start removes what a killed run with the same output directory left.
+    On entry it removes what a killed run with the same output directory left.
 
     Attributes:
-        trouble: why the cluster cannot be asked at present; empty while it answers.
+        trouble: why the pods cannot be watched at present; empty while they can.
     """
 
     def __init__(self, kubectl: Kubectl, settings: PodSettings, files: Sequence[bytes]) -> None:
@@ -83,7 +82,7 @@ class Pods:
         try:
             self._remove(RUN)
         except LabError:
-            if kind is None:  # else that is what the user is to see; the next run removes them
+            if kind is None:  # else the first error counts; the next run removes the pods
                 raise
 
     def create(
@@ -94,29 +93,29 @@ class Pods:
         keeper: Sequence[str],
         update: Update,
     ) -> str:
-        """Create a client's pod, which is watched from now on; its name. Raises LabError."""
+        """Create a client's pod and watch it; returns its name. Raises LabError."""
         manifest = client_pod(self._settings, name, command, environment, keeper)
         pod = self._kubectl.create(manifest)
         self._watched[pod] = update
         return pod
 
     def status(self, pod: str) -> PodStatus:
-        """How a pod is now. Raises LabError."""
-        return self._asked(PodStatus.of, "pod", pod)
+        """The current status of a pod. Raises LabError."""
+        return self._get(PodStatus.of, "pod", pod)
 
     def delete(self, pod: str) -> None:
-        """Delete a pod, which is watched no more. Raises LabError."""
+        """Delete a pod, and stop watching it. Raises LabError."""
         self._watched.pop(pod, None)
         self._kubectl.delete("pod", pod, wait=False)
 
     def execute(self, pod: str, container: str, *command: str) -> str:
-        """Run a command in a container; what it prints. Raises LabError."""
+        """Run a command in a container; returns its output. Raises LabError."""
         return self._kubectl("exec", pod, f"--container={container}", "--", *command)
 
     def fetch(
         self, pod: str, container: str, directory: str, names: Sequence[str], into: Path
     ) -> None:
-        """As `Kubectl.fetch`."""
+        """Copy files from a container; see `Kubectl.fetch`."""
         self._kubectl.fetch(pod, container, directory, names, into)
 
     def _remove(self, label: str) -> None:
@@ -132,8 +131,8 @@ class Pods:
                 continue
             began = time.monotonic()
             try:
-                # In this order: all that a container printed is there once it was seen to end.
-                statuses = self._asked(_statuses, "pods", self._selector)
+                # In this order: once a container was seen to end, its logs are complete.
+                statuses = self._get(_statuses, "pods", self._selector)
                 lines = self._lines(began - since + _MARGIN)
             except LabError as error:
                 self._note_trouble(str(error))
@@ -155,18 +154,18 @@ class Pods:
     ) -> None:
         try:
             update(pod, status, lines)
-        except Exception:  # noqa: BLE001  # whatever it was, the other pods are watched on
+        except Exception:  # noqa: BLE001  # any failure: other pods are still watched
             _log.exception("what a pod did could not be taken in", pod=pod)
 
     @property
     def _selector(self) -> str:
         return f"--selector={RUN}={self._settings.labels[RUN]}"
 
-    def _asked(self, read: Callable[[Any], T], *which: str) -> T:
-        """What kubectl has of these objects, as `read` has it.
+    def _get(self, read: Callable[[Any], T], *which: str) -> T:
+        """Get these objects from kubectl, and parse them with `read`.
 
         Raises:
-            LabError: it failed, or its answer has another form.
+            LabError: kubectl failed, or its answer has an unexpected form.
         """
         answer = self._kubectl("get", *which, "--output=json")
         try:
@@ -176,10 +175,10 @@ class Pods:
             raise LabError(f"kubectl get: its answer has an unexpected form: {shown!r}") from None
 
     def _lines(self, seconds: float) -> dict[str, list[LogLine]]:
-        """What was printed in the last seconds, but for what was there the last time."""
+        """The log lines of the last `seconds`, by pod, without those of the previous call."""
         printed = self._kubectl(
             *("logs", self._selector, "--all-containers", "--prefix", "--timestamps"),
-            # Containers that have not started are an error, which is to be ignored.
+            # A container that has not started is an error, which must be ignored.
             *("--tail=-1", f"--since={round(seconds)}s", "--ignore-errors"),
         )
         found: dict[str, list[LogLine]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""A program in a pod of its own, whose files come back at its end."""
+"""A program in its own pod, whose files are fetched at its end."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
     from mirrortest.lab.kubernetes.pods import LogLine, Pods
 
 _START_SECONDS = 300.0
-"""How long a pod may wait for a node, its image or a volume."""
+"""The longest time that a pod waits for a node, its image or a volume."""
 _FETCHES = 3
 _FETCH_PAUSE = 2.0
 _LATENCY = 20.0
-"""Seconds for a container's end to be seen, besides the time that its files take."""
+"""Seconds until a container's end is seen; fetching its files takes longer."""
 
 
 class PodProgram(Program):
     """A program that is the client's container of a pod; each start creates a new pod.
 
-    Its state is DOWN once what it recorded is on this machine, and its pod is deleted.
+    Its state is DOWN once its files are on this machine and its pod is deleted.
 
-    `followed` maps files of the pod that are copied whenever they change to files here;
-    `directories` are those below POINT that are copied into `directory` at the end. The last of
-    them come last: what is in it shows that all others came.
+    `followed` maps files in the pod, which are copied whenever they change, to files on this
+    machine. `directories` are those below POINT that are copied into `directory` at the end. They
+    are copied in this order: the content of the last one shows that all others are there.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class PodProgram(Program):
         self._stopped = False
         self._lock = threading.Lock()
         self._ending = False
-        """Its end was seen, or is not waited for any more."""
+        """Whether its end was seen, or waiting for it was given up."""
         self._ended = threading.Event()
         self._exit_code: int | None = None
         self._failure = ""
@@ -80,7 +80,7 @@ class PodProgram(Program):
 
     @property
     def state(self) -> PartState:
-        """RUNNING, also before its container does; STOPPED, or DOWN where it does not run."""
+        """RUNNING (also before its container runs), STOPPED, or DOWN if it does not run."""
         if self._pod is None or self._ended.is_set():
             return PartState.DOWN
         return PartState.STOPPED if self._stopped else PartState.RUNNING
@@ -92,12 +92,12 @@ class PodProgram(Program):
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended: the container's exit code."""
+        """The exit code of the client's container."""
         return self._exit_code
 
     @property
     def awaited(self) -> str:
-        """Why its container does not run yet, as Kubernetes has it."""
+        """Kubernetes' reason why its container does not run yet."""
         if self._status is None:
             return self._pods.trouble
         return "" if self._status.started else self._status.reason
@@ -116,12 +116,12 @@ class PodProgram(Program):
             self._stopped = False
 
     def stop(self) -> None:
-        """Freeze it; no thread of it runs any more when this returns. Raises LabError."""
+        """Freeze it; all its threads are stopped when this returns. Raises LabError."""
         self.send(signal.SIGSTOP)
         self._stopped = True
 
     def end(self, number: signal.Signals, timeout: float) -> None:
-        """End it by a signal, by SIGKILL after `timeout` seconds; its files are here then.
+        """End it by a signal, and by SIGKILL after `timeout` seconds; fetches its files.
 
         Raises:
             LabError: its files could not be fetched.
@@ -138,7 +138,7 @@ class PodProgram(Program):
             raise LabError(failure)
 
     def update(self, pod: str, status: PodStatus | None, lines: Sequence[LogLine]) -> None:
-        """Take how its pod is, and what was printed."""
+        """Process the status of its pod, and its new log lines."""
         if self._ending or pod != self._pod:
             return
         self._take(lines)
@@ -161,26 +161,26 @@ class PodProgram(Program):
         return self._status is not None and self._status.started
 
     def _begins_to_end(self) -> bool:
-        """Whether the caller is the one to end it: the watch and a fault may both want to."""
+        """Claim its end; True for the first caller, as the watch and a fault can both end it."""
         with self._lock:
             first, self._ending = not self._ending, True
         return first
 
     def _ask_to_end(self, number: signal.Signals) -> None:
         if not self._is_up and self._pod is not None:
-            # It may have started since the last look: then there is something to fetch.
+            # It may have started since the last poll: then there are files to fetch.
             with contextlib.suppress(LabError):
                 self._status = self._pods.status(self._pod)
         if not self._is_up:
             self._give_up("")
             return
-        # A frozen process does not see SIGTERM.
+        # A frozen process does not handle SIGTERM.
         for each in (number, signal.SIGCONT) if self._stopped else (number,):
             with contextlib.suppress(LabError):  # it has ended already
                 self.send(each)
 
     def _wait(self, seconds: float) -> bool:
-        """Wait for its end; for its files, once it has ended, as long as they take."""
+        """Wait for its end; once that was seen, wait for its files as long as they take."""
         if not self._ended.wait(seconds) and self._ending:
             self._ended.wait()
         return self._ended.is_set()
@@ -195,14 +195,14 @@ class PodProgram(Program):
         self._write(printed)
 
     def _take_file(self, text: str) -> None:
-        """Replace a followed file; anything else that the keeper prints belongs into the log."""
+        """Replace a followed file; all other output of the keeper goes to the log."""
         try:
             found = json.loads(text)
             path, content = self._followed[found["file"]], str(found["text"])
         except (ValueError, KeyError, TypeError):
             self._write([text])
             return
-        with contextlib.suppress(OSError):  # what cannot be written here fails when it is fetched
+        with contextlib.suppress(OSError):  # a file that cannot be written fails when it is fetched
             replace_text(path, content)
 
     def _write(self, lines: Sequence[str]) -> None:
@@ -211,7 +211,7 @@ class PodProgram(Program):
                 log.writelines(f"{line}\n" for line in lines)
 
     def _give_up(self, why: str) -> None:
-        """Its end without its files: nothing of it can be fetched, or nothing is there yet."""
+        """End it without its files: they cannot be fetched, or do not exist yet."""
         if not self._begins_to_end():
             return
         if why:
@@ -224,7 +224,7 @@ class PodProgram(Program):
             self._write([f"its container ended: {status.reason}"])
         try:
             self._fetch(pod)
-        except Exception as error:  # noqa: BLE001  # whatever it is, its end is waited for
+        except Exception as error:  # noqa: BLE001  # any failure: `_wait` waits for `_end`
             why = f"what it recorded cannot be fetched from pod {pod}: {error}"
             self._failure = f"{self._name}: {why}"
             self._write([why])

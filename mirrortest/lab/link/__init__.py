@@ -1,1 +1,1 @@
-"""A link of the lab: a relay between the mirror and a cluster, as bad as a network can be."""
+"""A link of the lab: a relay between the mirror and a cluster that simulates a bad network."""

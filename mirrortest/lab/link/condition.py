@@ -1,4 +1,4 @@
-"""How good a link is at the moment."""
+"""The condition of a link: the faults that it simulates."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NO_LINKS = (
 )
 HEAL = "heal"
 FAULTS = ("delay", "rate", "cut", "reset")
-"""What can be wrong with a link, each apart from the others; `HEAL` ends it."""
+"""The faults of a link, independent of each other; `HEAL` ends them."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """How a link treats what passes it; the default one is a good network.
+    """The condition of a link; the default is a good network.
 
     Attributes:
         delay: seconds, in each direction.
@@ -42,7 +42,7 @@ class Condition:
     reset: bool = False
 
     def without(self, fault: str) -> Condition:
-        """The same without one of `FAULTS`."""
+        """This condition without one of `FAULTS`."""
         good: dict[str, Any] = {fault: getattr(Condition(), fault)}
         if fault == "delay":
             good["jitter"] = 0.0
@@ -57,21 +57,21 @@ class Condition:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """As `to_json` wrote it."""
+        """Read what `to_json` wrote."""
         return cls(**json.loads(text))
 
     def to_json(self) -> str:
-        """As one line."""
+        """The condition as one line of JSON."""
         return json.dumps(asdict(self))
 
 
-def holds(number: int) -> str:
-    """How the line of a link's log begins that says that a condition holds."""
+def applied_prefix(number: int) -> str:
+    """The beginning of the line that a link logs once a condition is applied."""
     return f"condition {number}: "
 
 
 def detail(fault: str, values: Mapping[str, Any]) -> str:
-    """How bad a fault is: ``200 ms``, ``1,000,000 B/s``; of `HEAL` which one; empty if nothing."""
+    """The size of a fault: ``200 ms``, ``1,000,000 B/s``; for `HEAL` the fault; else empty."""
     if fault == HEAL:
         return str(values.get("fault") or "")
     if fault == "rate":

@@ -1,4 +1,4 @@
-"""A link as a part of the lab: its relay, and what can be wrong with it."""
+"""A link as a part of the lab: its relay, and its faults."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.errors import LabError
-from mirrortest.host.interpreter import AS_PROGRAM
+from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.host.user_files import replace_text
-from mirrortest.lab.link.condition import Condition, holds
+from mirrortest.lab.link.condition import Condition, applied_prefix
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
 
@@ -22,44 +22,46 @@ TIMEOUT = 60.0
 
 
 class Link(Part):
-    """The network between the mirror and one cluster: a good one until a fault.
+    """The network between the mirror and one cluster; it is good until a fault.
 
-    Each fault lasts until `heal`, apart from the others; also over a restart of the link.
+    Faults are independent of each other. Each lasts until `heal`, also over a restart of the link.
 
     Args:
-        routes: port -> the broker's own port for what comes over the link.
+        routes: the link's port -> the broker's port for connections over the link.
     """
 
     def __init__(self, name: str, directory: Path, routes: Mapping[int, int]) -> None:
         self.condition = Condition()
         self._file = directory / "config" / f"{name}.condition"
         self._number = 0
-        self._changing = threading.Lock()  # faults of a scenario come from a thread each
+        self._changing = threading.Lock()  # each fault of a scenario has its own thread
         pairs = (f"{port}={target}" for port, target in routes.items())
-        command = (*AS_PROGRAM, "mirrortest.lab.link.relay", str(self._file), *pairs)
+        command = (*RUN_MODULE, "mirrortest.lab.link.relay", str(self._file), *pairs)
         super().__init__(name, command, directory / "logs" / f"{name}.log")
 
     def spawn(self) -> None:
-        """Start it under the condition that it had, and return at once."""
+        """Start it with its current condition, and return at once."""
         self._write()
         super().spawn()
 
     def wait_ready(self, timeout: float = TIMEOUT) -> None:
-        """Wait until its condition holds.
+        """Wait until its condition is applied.
 
         Raises:
             LabError: it died, or `timeout` seconds have passed.
         """
         self.wait_until(
-            lambda: holds(self._number) in self.log_since_start(), timeout, lambda: "did not answer"
+            lambda: applied_prefix(self._number) in self.log_since_start(),
+            timeout,
+            lambda: "did not answer",
         )
 
     def delay(self, delay: float, jitter: float = 0.0) -> None:
-        """Delay all bytes by so many seconds in each direction. Raises LabError."""
+        """Delay all bytes by `delay` ± `jitter` seconds in each direction. Raises LabError."""
         self._change(delay=delay, jitter=jitter)
 
     def rate(self, rate: float) -> None:
-        """Let so many bytes/s pass in each direction, of all connections. Raises LabError."""
+        """Limit all connections together to `rate` bytes/s per direction. Raises LabError."""
         self._change(rate=round(rate))
 
     def cut(self) -> None:
@@ -78,7 +80,7 @@ class Link(Part):
         self._apply(lambda now: replace(now, **values))
 
     def _apply(self, change: Callable[[Condition], Condition]) -> None:
-        """Change the condition; returns once the new one holds."""
+        """Change the condition; returns once the new one is applied."""
         with self._changing:
             if self.state is not PartState.RUNNING:
                 raise LabError(f"{self.name} is {self.state}: start or continue it first")

@@ -1,8 +1,8 @@
 """The program of a link: relays TCP connections to a cluster's brokers, under a condition.
 
-``python -m mirrortest.lab.link.relay FILE PORT=TARGET...``: what comes in at a port goes on to its
-target, on the loopback interface. `FILE` has the condition; it is read again at SIGHUP, and a line
-of the log says once it holds. A connection itself is established at once; all bytes are delayed.
+``python -m mirrortest.lab.link.relay FILE PORT=TARGET...`` relays connections to a port to its
+target, on the loopback interface. `FILE` has the condition; the relay reads it again at SIGHUP, and
+logs a line once it is applied. Connections are established without delay; their bytes are delayed.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import TYPE_CHECKING, cast
 import uvloop
 
 from mirrortest.lab.free_ports import ADDRESS
-from mirrortest.lab.link.condition import Condition, holds
+from mirrortest.lab.link.condition import Condition, applied_prefix
 from mirrortest.timing.passage import Line, Passage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
 _CHUNK = 1 << 16
-_MOST = 1 << 22
-"""Bytes underway of one connection in one direction; TCP then slows its sender down."""
+_MAX_PENDING = 1 << 22
+"""Bytes pending in one direction of a connection; at this limit TCP slows its sender down."""
 _QUEUE_SECONDS = 0.1
-"""How long bytes may queue up before a limited rate, as in a router."""
+"""The length of the queue before a limited rate, in seconds, as in a router."""
 _RESET = struct.pack("ii", 1, 0)
 
 
@@ -46,7 +46,7 @@ class Relay:
     def __init__(self, routes: Mapping[int, int]) -> None:
         self.condition = Condition()
         self.lines = (Line(), Line())
-        self.halves = set[_Half]()
+        self.directions = set[_Direction]()
         self.healed = asyncio.Event()
         self._routes = routes
         self._servers: list[asyncio.Server] = []
@@ -54,14 +54,14 @@ class Relay:
         self._random = random.Random()
 
     async def apply(self, condition: Condition) -> None:
-        """Treat what passes by another condition from now on."""
+        """Apply another condition from now on."""
         self.condition = condition
         now_ns = time.monotonic_ns()
         for line in self.lines:
             line.change(now_ns, condition.rate, is_cut=condition.cut)
-        for half in self.halves:
-            half.passage.change(now_ns + round(condition.delay * 1e9))
-            half.wake()
+        for direction in self.directions:
+            direction.passage.change(now_ns + round(condition.delay * 1e9))
+            direction.wake()
         (self.healed.clear if condition.cut else self.healed.set)()
         if condition.reset:
             await self._reset()
@@ -72,19 +72,19 @@ class Relay:
             ]
 
     def due_ns(self) -> int:
-        """When what enters now may pass."""
+        """The earliest time at which bytes that are received now can pass."""
         condition = self.condition
         delay = condition.delay + self._random.uniform(-condition.jitter, condition.jitter)
         return time.monotonic_ns() + round(max(0.0, delay) * 1e9)
 
     @property
-    def most(self) -> int:
-        """How many bytes of a connection may be underway in one direction."""
+    def max_pending(self) -> int:
+        """The maximum number of bytes pending in one direction of a connection."""
         condition = self.condition
         if condition.rate is None:
-            return _MOST
+            return _MAX_PENDING
         queue = round(condition.rate * (condition.delay + condition.jitter + _QUEUE_SECONDS))
-        return min(_MOST, max(_CHUNK, queue))
+        return min(_MAX_PENDING, max(_CHUNK, queue))
 
     async def _reset(self) -> None:
         for server in self._servers:
@@ -113,32 +113,32 @@ class Relay:
     ) -> None:
         """Relay one connection until both of its directions have ended."""
         writers = [writer]
-        halves: list[_Half] = []
+        directions: list[_Direction] = []
         try:
             await self.healed.wait()
             far_reader, far_writer = await asyncio.open_connection(ADDRESS, target, limit=_CHUNK)
             writers.append(far_writer)
             forth, back = self.lines
-            halves += [
-                _Half(self, forth, reader, far_writer),
-                _Half(self, back, far_reader, writer),
+            directions += [
+                _Direction(self, forth, reader, far_writer),
+                _Direction(self, back, far_reader, writer),
             ]
-            self.halves.update(halves)
+            self.directions.update(directions)
             async with asyncio.TaskGroup() as group:
-                for half in halves:
-                    group.create_task(half.read())
-                    group.create_task(half.write())
+                for direction in directions:
+                    group.create_task(direction.read())
+                    group.create_task(direction.write())
         except BaseException:
             for each in writers:
                 _break(each)
             raise
         finally:
-            self.halves.difference_update(halves)
+            self.directions.difference_update(directions)
             for each in writers:
                 each.close()
 
 
-class _Half:
+class _Direction:
     """One direction of a connection."""
 
     def __init__(
@@ -152,15 +152,15 @@ class _Half:
         self._has_room = asyncio.Event()
 
     def wake(self) -> None:
-        """The condition was changed."""
+        """Wake both tasks, since the condition has changed."""
         self._changed.set()
         self._has_room.set()
 
     async def read(self) -> None:
-        """Take in what comes, to its end; a broken connection ends, too."""
+        """Read to the end of the stream; a broken connection counts as its end."""
         data = b"more"
         while data:
-            while self.passage.size >= self._relay.most:
+            while self.passage.size >= self._relay.max_pending:
                 self._has_room.clear()
                 await self._has_room.wait()
             try:
@@ -171,7 +171,7 @@ class _Half:
             self._changed.set()
 
     async def write(self) -> None:
-        """Let pass what is due, to its end.
+        """Write the bytes that are due, to the end of the stream.
 
         Raises:
             OSError: the connection is broken.
@@ -185,7 +185,7 @@ class _Half:
                 if at_ns is None:
                     await self._changed.wait()
                     continue
-                # uvloop rounds to milliseconds: rounded up, or it wakes too early, and then again.
+                # uvloop rounds to milliseconds: round up, or it wakes too early, and then again.
                 wait = math.ceil((at_ns - now_ns) / 1e6) / 1e3
                 timer = loop.call_later(wait, self._changed.set)
                 try:
@@ -205,7 +205,7 @@ class _Half:
 
 
 def _break(writer: asyncio.StreamWriter) -> None:
-    """End a connection by RST."""
+    """Reset a connection (RST)."""
     if not writer.is_closing():
         with contextlib.suppress(OSError):
             writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
@@ -222,7 +222,7 @@ async def _main(file: Path, routes: Mapping[int, int]) -> None:
         changed.clear()
         number, condition = _read(file)
         await relay.apply(condition)
-        sys.stdout.write(f"{holds(number)}{condition}\n")
+        sys.stdout.write(f"{applied_prefix(number)}{condition}\n")
         sys.stdout.flush()
 
 

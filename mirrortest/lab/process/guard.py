@@ -1,16 +1,16 @@
 r"""Runs one program, and ends it with its owner.
 
-A script of its own, with the standard library alone, so that it starts in milliseconds:
+A separate script that needs only the standard library, so it starts in milliseconds:
 ``python guard.py OWNER_PID PROGRAM ARGUMENT...``, with a pipe from the owner as stdin and one to it
 as stdout. The program leads a process group of its own.
 
 - It writes ``<pid of the program>\n`` to stdout, and exits as the program does: with its code, or
-  128 + the signal that ended it. What the program started and left behind is killed first.
+  128 + the signal that ended it. It kills first what the program left behind in its group.
 - A line ``<number>\n`` on stdin sends that signal to the program. The guard is the program's
-  parent, so the signal can never hit another process that got the same pid. SIGSTOP is answered
-  by a line ``stopped\n`` on stdout, once no thread of the program runs any more.
+  parent, so the signal can never hit another process that got the same pid. After SIGSTOP it
+  writes ``stopped\n`` to stdout, once all threads of the program are stopped.
 - End of file on stdin, or the owner's end (watched separately, since a fork of the owner may keep
-  the pipe open), kills the process group. Neither is missed, however the owner ended.
+  the pipe open), kills the process group. The guard misses neither, however the owner ended.
 - If the guard itself is killed, the kernel kills the program: PR_SET_PDEATHSIG works by parent
   thread, and the guard has only one.
 """
@@ -29,15 +29,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _tie_to_parent(guard_pid: int) -> None:
-    """In the program, before exec: ask the kernel for SIGKILL at the guard's end."""
+    """Ask the kernel for SIGKILL at the guard's end; runs in the program, before exec."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard_pid:  # it ended before the call
+    if os.getppid() != guard_pid:  # the guard ended before the call
         os._exit(128 + signal.SIGKILL)
 
 
 def _owner_watch(owner: int) -> int | None:
-    """A descriptor that becomes readable when the owner ends; None where the system lacks it."""
+    """A descriptor that becomes readable when the owner ends; None if the system has none."""
     try:
         return os.pidfd_open(owner)
     except (AttributeError, OSError):
@@ -55,16 +55,16 @@ def _kill_group(leader: int) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether all threads of the program are stopped: only its parent can see that."""
+    """Whether all threads of the program are stopped, which only its parent can see."""
     return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def main() -> int:
-    """Run the program until it ends; see the module's text."""
+    """Run the program until it ends; see the module's docstring."""
     owner, command = int(sys.argv[1]), sys.argv[2:]
     # First: the owner may end at any time once the program runs.
     owner_watch = _owner_watch(owner)
-    if os.getppid() != owner:  # it ended before the watch began, and its pid may be reused
+    if os.getppid() != owner:  # it ended before the watch began; its pid may be reused
         return 128 + signal.SIGKILL
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)

@@ -1,4 +1,4 @@
-"""A program as a process under a guard, which ends it with the process that started it."""
+"""A program as a process under a guard, which ends the program when this process ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GUARD = Path(__file__).with_name("guard.py")
 class GuardedProcess(Program):
     """A process that leads a process group of its own, started and signalled by its guard.
 
-    It runs in `directory`; by default where this process runs.
+    It runs in `directory`, by default the current one.
     """
 
     def __init__(self, name: str, directory: Path | None = None) -> None:
@@ -34,10 +34,10 @@ class GuardedProcess(Program):
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         """Start it and return at once; its output is appended to `log`. Raises LabError."""
-        self._close_pipes()  # of one that ended by itself
+        self._close_pipes()  # of a program that ended by itself
         self._stopped = False
         with log.open("ab") as output:
-            # With -S -E the interpreter loads the standard library alone: it starts sooner.
+            # With -S -E the interpreter loads only the standard library: it starts faster.
             self._guard = subprocess.Popen(
                 [sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), *command],
                 stdin=subprocess.PIPE,
@@ -56,7 +56,7 @@ class GuardedProcess(Program):
 
     @property
     def state(self) -> PartState:
-        """RUNNING, STOPPED, or DOWN where it does not run."""
+        """RUNNING, STOPPED, or DOWN if it does not run."""
         if self._guard is None or self._guard.poll() is not None:
             return PartState.DOWN
         return PartState.STOPPED if self._stopped else PartState.RUNNING
@@ -68,7 +68,7 @@ class GuardedProcess(Program):
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended: its own code, or 128 + the signal that ended it."""
+        """Its exit code, or 128 + the signal that ended it."""
         return self._guard.returncode if self._guard else None
 
     def send(self, number: signal.Signals) -> None:
@@ -83,7 +83,7 @@ class GuardedProcess(Program):
             self._stopped = False
 
     def stop(self) -> None:
-        """Freeze it; no thread of it runs any more when this returns. Raises LabError."""
+        """Freeze it; all its threads are stopped when this returns. Raises LabError."""
         self.send(signal.SIGSTOP)
         if not self._answer():
             raise LabError(f"{self._name} is not running")
@@ -94,7 +94,7 @@ class GuardedProcess(Program):
         guard = self._guard
         if guard is None:
             return
-        # A frozen process does not see SIGTERM.
+        # A frozen process does not handle SIGTERM.
         for each in (number, signal.SIGCONT) if self._stopped else (number,):
             with contextlib.suppress(LabError):  # it has ended already
                 self.send(each)

@@ -1,4 +1,4 @@
-"""Kafka's own programs as processes of this machine: Java, its class path, and its flags."""
+"""Kafka's own programs as processes on this machine: Java, its class path, and its flags."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from mirrortest.host.java import Java
 
-# On two cores two brokers and the mirror are ready soonest with the quick compiler alone, and
-# without verification of classes, which come from jars of known checksums.
+# On two cores two brokers and the mirror are ready soonest with the C1 compiler only, and without
+# bytecode verification: all classes come from jars with known checksums.
 _FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -38,7 +38,7 @@ def lab_java() -> Java:
     """The Java runtime for the lab's parts.
 
     Raises:
-        JavaMissingError: there is none of Java 17 or newer.
+        JavaMissingError: there is no Java 17 or newer.
     """
     return find_java("the lab", "'mirrortest[lab]'")
 
@@ -52,8 +52,8 @@ class Jvm(Runtime):
         class_path: of all jars in the lock.
         heap: the largest heap of each process, as -Xmx takes it.
         options: further options of the user; they come last, so they win.
-        agent: the jar of the JMX exporter, where parts serve their metrics.
-        metrics_ports: part -> the port where it serves them.
+        agent: the jar of the JMX exporter; None: parts serve no metrics.
+        metrics_ports: part -> the port of its metrics.
         gc_logs: the directory where parts log their garbage collections; None: they do not.
     """
 
@@ -77,12 +77,12 @@ class Jvm(Runtime):
 
     @property
     def archive(self) -> Path:
-        """Where Java looks for the archive that `mirrortest.lab.archive` writes."""
-        return class_archive.place(self.java, "lab", self.class_path.split(os.pathsep))
+        """The path of the CDS archive that `mirrortest.lab.archive` writes."""
+        return class_archive.archive_path(self.java, "lab", self.class_path.split(os.pathsep))
 
     @property
     def environment(self) -> dict[str, str]:
-        """The class path, which is too long for a command line in `ps`."""
+        """The class path, which would make the command line too long for `ps`."""
         return {"CLASSPATH": self.class_path}
 
     def command(self, main: str, *arguments: str, part: str | None = None) -> list[str]:
@@ -92,7 +92,7 @@ class Jvm(Runtime):
             str(self.java.executable),
             f"-Xmx{self.heap}",
             *_FLAGS,
-            *class_archive.reading(self.archive),
+            *class_archive.java_options(self.archive),
             *(["--enable-native-access=ALL-UNNAMED"] if self.java.major >= 22 else []),
             f"-Dlog4j2.configurationFile={log}",
             *self._agent(part),
@@ -105,17 +105,17 @@ class Jvm(Runtime):
     def broker(
         self, name: str, properties_file: Path, *, data: Path, port: int, cluster_id: str
     ) -> Launch:
-        """How a broker is started."""
+        """The launch of a broker."""
         del data, port, cluster_id
         return self._launch(name, "kafka.Kafka", str(properties_file))
 
     def mirror_maker(self, name: str, properties_file: Path, *arguments: str) -> Launch:
-        """How MirrorMaker 2 is started."""
+        """The launch of MirrorMaker 2."""
         main = "org.apache.kafka.connect.mirror.MirrorMaker"
         return self._launch(name, main, str(properties_file), *arguments)
 
     def format(self, properties_file: Path, data: Path, cluster_id: str) -> None:
-        """Format a broker's data directory, unless it is. Raises LabError."""
+        """Format a broker's data directory, unless it is formatted. Raises LabError."""
         if not (data / "meta.properties").exists():
             self.run(
                 "kafka.tools.StorageTool",
@@ -140,13 +140,13 @@ class Jvm(Runtime):
         return done.stdout
 
     def log_dirs(self, data: Path) -> str:
-        """The directory itself."""
+        """The data directory itself."""
         return str(data)
 
     def listeners(
         self, brokers: Sequence[str], number: int, ports: Sequence[int]
     ) -> dict[str, str]:
-        """On the loopback interface alone."""
+        """Listeners on the loopback interface only."""
         port, controller = ports[2 * number - 2 : 2 * number]
         voters = (f"{n}@{ADDRESS}:{ports[2 * n - 1]}" for n in range(1, len(brokers) + 1))
         return {
@@ -164,14 +164,14 @@ class Jvm(Runtime):
         return Launch(command, self.environment, GuardedProcess(part))
 
     def _agent(self, part: str | None) -> list[str]:
-        """The option by which a part serves its JMX metrics."""
+        """The Java option with which a part serves its JMX metrics, if it does."""
         if self.agent is None or part is None or part not in self.metrics_ports:
             return []
         config = importlib.resources.files("mirrortest.lab").joinpath("jmx_exporter.yaml")
         return [f"-javaagent:{self.agent}={ADDRESS}:{self.metrics_ports[part]}:{config}"]
 
     def _gc_log(self, part: str | None) -> list[str]:
-        """The option by which a part logs its garbage collections."""
+        """The Java option with which a part logs its garbage collections, if it does."""
         if self.gc_logs is None or part is None:
             return []
         self.gc_logs.mkdir(parents=True, exist_ok=True)
@@ -179,5 +179,5 @@ class Jvm(Runtime):
 
 
 def gc_log(directory: Path, part: str) -> Path:
-    """Where a part logs its garbage collections."""
+    """The path of a part's garbage collection log."""
     return directory / f"{part}-gc.log"

@@ -1,4 +1,4 @@
-"""The scenarios that come with mirrortest, and how any scenario is found and read."""
+"""Find and read scenarios: those that come with mirrortest, and users' own."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _FILES = {
 
 
 def shipped() -> Iterator[Document]:
-    """The scenarios that come with it, by name."""
+    """The scenarios that come with mirrortest, by name."""
     for name in sorted(_FILES):
         yield Document(name, name, Path(), parse_table(text(name), name))
 
 
 def text(name: str) -> str:
-    """The file of one that comes with it; raises UsageError where there is none."""
+    """The file of a scenario that comes with mirrortest; raises UsageError if there is none."""
     if name not in _FILES:
         raise UsageError(f"there is no scenario {name}: {did_you_mean(name, sorted(_FILES))}")
     return _FILES[name].read_text("utf-8")
 
 
 def find(name: str) -> Document:
-    """The scenario in a file or in a directory of six, or the one of this name that comes with it.
+    """Find a scenario: a file, a directory of six, or one of this name that comes with mirrortest.
 
     Raises:
-        UsageError: there is none of them, or what is there is wrong.
+        UsageError: nothing has this name, or the scenario has a mistake.
     """
     path = Path(name)
     if path.is_dir():

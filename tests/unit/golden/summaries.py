@@ -52,8 +52,8 @@ def document() -> dict[str, Any]:
         "consume": {
             "nothing read": _consumed(full=False).to_json(),
             "all fields": PoolReport(_consumed(full=True), [{"a worker": "says"}]).to_json(),
-            "counts": list(counts_of(RunVerdict(), vouched=True)),
-            "counts without a ledger": list(counts_of(RunVerdict(), vouched=False)),
+            "counts": list(counts_of(RunVerdict(), with_ledger=True)),
+            "counts without a ledger": list(counts_of(RunVerdict(), with_ledger=False)),
             "exit codes": {
                 "passed": _ended(_consumed(full=False, doubts=())),
                 "inconclusive": _ended(_consumed(full=False)),

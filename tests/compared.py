@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.compare.comparison import Side
 from mirrortest.compare.repeat import Repeat
-from mirrortest.compare.settings import ASKED
+from mirrortest.compare.settings import OPTIONS
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import Verdict
 from tests.unit.golden import summaries
@@ -113,7 +113,7 @@ def side(
                 counts=counts[at] if at < len(counts) else {},
                 verdicts={"consume": verdicts[at]} if at < len(verdicts) else {},
                 settings={
-                    ASKED: {name: frozenset({text}) for name, text in (settings or {}).items()}
+                    OPTIONS: {name: frozenset({text}) for name, text in (settings or {}).items()}
                 },
             )
             for at in range(size)

@@ -1,1 +1,1 @@
-"""Compares runs: what got worse, what better, and what cannot be told."""
+"""Compares runs: what got worse, what got better, and what is inconclusive."""

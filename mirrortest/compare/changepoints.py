@@ -1,12 +1,12 @@
 """Where the level of a series changes: binary segmentation, with a permutation test.
 
-A segment is split where the means of its two parts are farthest apart, and each part again, as long
+A segment is split where the means of its two parts are farthest apart, and so is each part, as long
 as a split is significant (Scott and Knott, "A Cluster Analysis Method for Grouping Means", 1974;
 for performance tests: Daly et al., "The Use of Change Point Detection to Identify Software
-Performance Regressions in a Continuous Integration System", 2020). Significant is a split that
-shuffled values hardly ever have, at whichever place: whatever their distribution is, equal runs are
-as likely in any order. A t-test at the best place is not: with one run in ten slow, it found
-changes in a third of the histories that had none.
+Performance Regressions in a Continuous Integration System", 2020). A split is significant if
+shuffled values hardly ever have one as great, at any place. That is right for any distribution,
+because equal runs are equally likely in any order. A t-test at the best place is wrong: with one
+run in ten slow, it found changes in a third of the histories that had none.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 _FALSE_ALARMS = 0.02
-"""The chance that is accepted of any false change in a directory without one."""
+"""The accepted chance of any false change in a directory without changes."""
 _MOST_GREATER = 5
-"""A split is significant if fewer of all shuffles have a greater one: the more, the less luck."""
+"""A split is significant if fewer shuffles have one as great. More would leave less to luck."""
 _AT_ONCE = 1 << 20
-"""Values that are shuffled at once."""
+"""How many values are shuffled at once."""
 
 
 class Split(NamedTuple):
-    """A new level begins at `at`; `chance` is that of such a difference by accident."""
+    """A new level begins at index `at`; `chance` is that of such a difference by accident."""
 
     at: int
     chance: float
 
 
 def changepoints(values: Sequence[float], *, series: int = 1) -> list[Split]:
-    """The splits in their order, if this is one of so many series."""
+    """The splits in order; `series` is how many series are searched in all."""
     found: list[Split] = []
     data = np.asarray(values, float)
     if data.size and data.min() > 0:
@@ -54,7 +54,7 @@ def changepoints(values: Sequence[float], *, series: int = 1) -> list[Split]:
         at = start + FEWEST + int(distances.argmax())
         if abs(relative(values[start:at], values[at:end])) <= RESOLUTION:
             continue
-        # Of all parts together one may be split falsely as seldom as the whole series.
+        # A false split in any of the parts is no likelier than one of all values.
         chance = _chance(segment, float(distances.max()), series * data.size / segment.size)
         if chance <= _FALSE_ALARMS:
             found.append(Split(at, chance))
@@ -63,7 +63,7 @@ def changepoints(values: Sequence[float], *, series: int = 1) -> list[Split]:
 
 
 def _distances(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """How far the means of both parts are apart, in their errors, for each split of each row."""
+    """For each split of each row, the distance of the parts' means in units of its error."""
     left = np.arange(FEWEST, rows.shape[1] - FEWEST + 1)
     sums = rows.cumsum(axis=1)[:, FEWEST - 1 : -FEWEST]
     found: NDArray[np.float64] = np.abs(sums) / np.sqrt(left * (rows.shape[1] - left))
@@ -73,11 +73,11 @@ def _distances(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 def _chance(segment: NDArray[np.float64], distance: float, tests: float) -> float:
     """How often shuffled values have a split as great, adjusted for the number of tests.
 
-    1 as soon as it is too often, so that only changes take all the shuffles.
+    It is 1 as soon as that is too often: only changes take all the shuffles.
     """
-    # Seeded by the values, lest all series of a length share what luck their shuffles have.
+    # Seeded by the values: otherwise all series of one length would share their shuffles.
     draws = np.random.default_rng(np.frombuffer(segment.tobytes(), np.uint32))
-    least = distance * (1 - 1e-9)  # sums in another order are equal nearly
+    least = distance * (1 - 1e-9)  # sums in another order differ by rounding
     enough = int(_MOST_GREATER * tests / _FALSE_ALARMS)
     shuffled = greater = 0
     size = 100

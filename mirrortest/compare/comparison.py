@@ -1,9 +1,9 @@
 """Compares the repeats of runs.
 
-A figure differs only if two things say so: its own interval, and its chance as one of all figures
-of all pairs (`statistics.adjusted`). So do counts of findings, and verdicts: how often one failed.
-Only what is never right in a mirror needs no repeats, where the base has none of it.
-Nothing passes by the repeats alone that are known: the others of NEW may be worse.
+A figure differs only if two tests agree: its own interval, and its chance, adjusted for all figures
+of all pairs (`statistics.adjusted`). The same holds for counts of findings, and for how often a
+verdict failed. Only a finding that is never right in a mirror, or throttling, needs no repeats if
+the base has none of it. Repeats without a result prevent a pass: they may be the worse ones of NEW.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _ARRIVALS = frozenset(
 )
 """Figures that a message has only once it has arrived."""
 _MOST_RUNS = 3
-"""That a reason names."""
+"""The most runs that a reason names."""
 _FEW = f"at least {FEWEST} repeats on each side are needed"
 _MAY_BE_CHANCE = "may be chance, among so many figures"
 
@@ -70,12 +70,12 @@ class Side:
 
     @property
     def runs(self) -> list[str]:
-        """Their run ids."""
+        """The run ids of its repeats."""
         return [each.run for each in self.repeats]
 
     @property
     def points(self) -> list[str]:
-        """The points of a scenario that they are of, each once."""
+        """The points of a scenario that its repeats belong to, each once."""
         return [*dict.fromkeys(each.point for each in self.repeats)]
 
     def at(self, point: str) -> Side:
@@ -91,7 +91,8 @@ class Side:
 class _Measured:
     """A figure on both sides, or a finding's count, or how often a verdict failed.
 
-    `difference` is None where there are too few repeats; `chance` is adjusted for their number.
+    `difference` is None if there are too few repeats. `chance` is adjusted for the number of such
+    comparisons.
     """
 
     figure: Figure
@@ -105,7 +106,7 @@ class _Measured:
 
     @property
     def _certain(self) -> Change | None:
-        """What needs no statistics, of a figure that is never by chance."""
+        """The change of a figure that is never by chance, if it needs no statistics."""
         if not (self.figure.never_by_chance and self.base and self.new):
             return None
         if min(self.new) > max(self.base) == 0:
@@ -130,7 +131,7 @@ class _Measured:
             return Change.UNKNOWN
         apart = found.low > 0 or found.high < 0
         if not apart or self.chance > FALSE_ALARMS:
-            # A figure's interval says nothing sure of one out of many.
+            # Of many figures, some intervals exclude 0 by chance.
             return Change.UNKNOWN if apart else Change.NONE
         return Change.of(self.figure.worse, higher=found.low > 0)
 
@@ -155,12 +156,12 @@ class _Measured:
 def compare(
     base: Side, sides: Sequence[Side], thresholds: Sequence[DifferenceThreshold] = ()
 ) -> Comparison:
-    """Compare each side with the base, point by point where they are of a scenario's points."""
+    """Compare each side with the base; if they have several points of a scenario, by point."""
     reasons = [f"{each.shown}: {text}" for each in (base, *sides) for text in each.damage]
     couples: list[tuple[str, Side, Side]] = []
     for side in sides:
         if len(base.points) == len(side.points) == 1:
-            couples.append(("", base, side))  # also where what varies has another value
+            couples.append(("", base, side))  # even if their points differ
             continue
         common = [point for point in base.points if point in side.points]
         couples += [(point, base.at(point), side.at(point)) for point in common]
@@ -186,7 +187,7 @@ def compare(
 
 
 class _PairMeasured(NamedTuple):
-    """All that is compared of a pair."""
+    """Everything that is compared in a pair."""
 
     figures: list[_Measured]
     counts: list[_Measured]
@@ -194,7 +195,7 @@ class _PairMeasured(NamedTuple):
 
 
 def _measured(base: Side, side: Side) -> _PairMeasured:
-    """Of findings those that a lane in order does not have, where either side has some."""
+    """Measure a pair: of findings, those that no healthy lane has and at least one side has."""
     repeats = [*base.repeats, *side.repeats]
     figures = [_Measured(each, base.figure(each.name), side.figure(each.name)) for each in FIGURES]
     counted = {name for each in repeats for name, count in each.counts.items() if count}
@@ -235,12 +236,12 @@ def _pair(
 
 
 def _sum_up(figures: Sequence[Change], exact: Sequence[Change]) -> Change:
-    """The first of these that there is; what could not be compared is never no difference."""
+    """The gravest change; unknown if a count or verdict is, or if no figure could be compared."""
     for change in (Change.WORSE, Change.BETTER, Change.DIFFERS):
         if change in (*figures, *exact):
             return change
-    untold = Change.UNKNOWN in exact or (bool(figures) and Change.NONE not in figures)
-    return Change.UNKNOWN if untold else Change.NONE
+    undecided = Change.UNKNOWN in exact or (bool(figures) and Change.NONE not in figures)
+    return Change.UNKNOWN if undecided else Change.NONE
 
 
 def _count_of(name: str, base: Side, side: Side) -> _Measured:
@@ -251,7 +252,7 @@ def _count_of(name: str, base: Side, side: Side) -> _Measured:
 
 
 def _verdict_of(command: str, base: Side, side: Side) -> _Measured:
-    """1 where it failed and 0 where it passed; of an inconclusive one neither is known."""
+    """A verdict as a figure: 1 if it failed, 0 if it passed; inconclusive ones are left out."""
     before, after = (
         [
             float(verdict is Verdict.FAILED)
@@ -265,7 +266,7 @@ def _verdict_of(command: str, base: Side, side: Side) -> _Measured:
 
 
 def _count(of: _Measured) -> CountChange:
-    """What could not be judged may be anything: it is neither worse nor better."""
+    """The change of a count; that of messages that could not be judged is always unknown."""
     name, base, new = of.figure.name, [*map(int, of.base)], [*map(int, of.new)]
     change = of.change
     if name in _DOUBTS or not base or not new:
@@ -278,7 +279,7 @@ def _count(of: _Measured) -> CountChange:
 
 
 def _verdict(of: _Measured, base: Side, side: Side) -> VerdictChange:
-    """One that failed in no run of the base is not equal because chance may explain it."""
+    """The change of a verdict; if it failed only in NEW, chance alone does not make it equal."""
     command, change = of.figure.name, of.change
     before, after = (
         [each.verdicts[command] for each in of.repeats if command in each.verdicts]
@@ -287,9 +288,9 @@ def _verdict(of: _Measured, base: Side, side: Side) -> VerdictChange:
     if change in {Change.NONE, Change.UNKNOWN}:
         failed = Verdict.FAILED in after and Verdict.FAILED not in before
         equal = len({*before, *after}) == 1 or (change is Change.NONE and not failed)
-        known = before and len(after) == len(side.repeats)
-        known = known and Verdict.INCONCLUSIVE not in {*before, *after}
-        change = Change.NONE if known and equal else Change.UNKNOWN
+        certain = before and len(after) == len(side.repeats)
+        certain = certain and Verdict.INCONCLUSIVE not in {*before, *after}
+        change = Change.NONE if certain and equal else Change.UNKNOWN
     return VerdictChange(command=command, base=before, new=after, change=change)
 
 
@@ -314,7 +315,7 @@ def _evaluate(
 
 
 def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> ThresholdChange:
-    """By the greatest count of each side."""
+    """Evaluate a threshold on a count by the highest count of each side."""
     before, after = (
         [each.counts[threshold.metric] for each in of.repeats if threshold.metric in each.counts]
         for of in (base, side)
@@ -325,7 +326,7 @@ def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> T
         )
     more = max(after) - max(before)
     passed = threshold.of_count(more)
-    # Counts of what is not known yet only grow.
+    # Missing or inconclusive repeats can only raise these maxima.
     may_be_more, may_be_less = (_doubt(of, threshold.metric) for of in (side, base))
     match threshold.comparison:
         case "<" | "<=":
@@ -343,7 +344,7 @@ def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> T
 
 
 def _doubt(side: Side, metric: str) -> str:
-    """Why a figure or a count of the known repeats may not be that of all; empty: it is."""
+    """Why the known repeats of a figure or count may not represent all; empty: they do."""
     figure = metric in BY_NAME
     lacking = [
         each.run for each in side.repeats if metric not in (each.figures if figure else each.counts)
@@ -359,9 +360,9 @@ def _doubt(side: Side, metric: str) -> str:
 
 
 def _clocks_off(side: Side) -> str:
-    """Why repeats have no latencies that could be compared; empty: clocks are no reason."""
-    spoilt = [each.run for each in side.repeats if each.clocks_off]
-    return f"wall clocks were set in {_named(spoilt)}, or disagree" if spoilt else ""
+    """Why some repeats' clocks make their latencies incomparable; empty: clocks are fine."""
+    affected = [each.run for each in side.repeats if each.clocks_off]
+    return f"wall clocks were set in {_named(affected)}, or disagree" if affected else ""
 
 
 def _named(runs: Sequence[str]) -> str:
@@ -381,7 +382,7 @@ def _enough(of: CountChange) -> bool:
 
 
 def _reasons(pair: Pair, side: Side, by_thresholds: bool) -> list[str]:
-    """Why a pair can neither pass nor fail."""
+    """Why a pair is inconclusive."""
     at = f"{pair.point}: " if pair.point else ""
     if by_thresholds:
         return [
@@ -435,7 +436,7 @@ def show_difference(found: Difference) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A difference in per cent with its sign; empty for none, as of a base of 0."""
+    """A difference in per cent with its sign; empty without one, for example for a base of 0."""
     if share is None:
         return ""
     if isinf(share):

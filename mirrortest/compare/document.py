@@ -14,18 +14,18 @@ from mirrortest.model.verdict import Verdict  # noqa: TC001  # pydantic reads it
 
 
 class Change(StrEnum):
-    """How something of a run differs from the base's."""
+    """How a value of a run differs from the base's."""
 
     WORSE = "worse"
     BETTER = "better"
     DIFFERS = "differs"
-    """Neither direction is the better one."""
+    """Neither direction is better."""
     NONE = "no difference"
     UNKNOWN = "cannot be told"
 
     @classmethod
     def of(cls, worse: Worse, *, higher: bool) -> Change:
-        """What a higher, or else lower, value of a figure is."""
+        """The change of a figure that got higher, or else lower."""
         if worse is Worse.NEITHER:
             return cls.DIFFERS
         return cls.WORSE if higher is (worse is Worse.HIGHER) else cls.BETTER
@@ -36,11 +36,11 @@ class _Changed(DocumentPart):
 
 
 class FigureChange(_Changed):
-    """A figure of both sides, a value for each repeat.
+    """A figure on both sides, with a value for each repeat.
 
     `difference` is that of the means as a share of the base's, from `low` to `high` with 95 %
-    confidence; None where there is none, as for a base of 0. `chance` is that of such a difference
-    by accident, adjusted for the number of figures. `why` says why it cannot be told.
+    confidence; None if it has no size, for example for a base of 0. `chance` is the chance of such
+    a difference by accident, adjusted for the number of figures. `why` is why it is unknown.
     """
 
     name: str
@@ -56,7 +56,7 @@ class FigureChange(_Changed):
 
 
 class CountChange(_Changed):
-    """A finding of both sides, messages in each repeat."""
+    """A finding on both sides: the number of messages in each repeat."""
 
     name: str
     base: list[int]
@@ -64,7 +64,7 @@ class CountChange(_Changed):
 
 
 class VerdictChange(_Changed):
-    """The verdicts that a command gave, one for each repeat."""
+    """The verdicts of a command, one for each repeat that has one."""
 
     command: str
     base: list[Verdict]
@@ -72,7 +72,7 @@ class VerdictChange(_Changed):
 
 
 class SettingChange(DocumentPart):
-    """A setting that differs: the values of each side, none where it was not given."""
+    """A setting that differs, with its values on each side; empty: it was not set."""
 
     name: str
     base: list[str]
@@ -80,7 +80,7 @@ class SettingChange(DocumentPart):
 
 
 class ThresholdChange(DocumentPart):
-    """A threshold of a difference: `passed` is None where it cannot be told, and `why` says why."""
+    """A threshold on a difference; `passed` is None if it is undecided, for the reason `why`."""
 
     expression: str
     passed: bool | None
@@ -89,9 +89,9 @@ class ThresholdChange(DocumentPart):
 
 
 class Pair(DocumentPart):
-    """The base and one other side. `change` sums it up: figures, findings and verdicts.
+    """The base and one other side; `change` sums up their figures, findings and verdicts.
 
-    `point` is that of a scenario, where there are several: both sides' `runs` are of it alone.
+    `point` is a point of a scenario that has several: both sides' runs are those of this point.
     """
 
     place: str
@@ -107,9 +107,9 @@ class Pair(DocumentPart):
 
 
 class Comparison(Document):
-    """A comparison. It fails by a threshold, and without thresholds by a finding or a verdict.
+    """A comparison. It fails by a threshold; without thresholds, by a finding or a verdict.
 
-    `inconclusive` are the reasons why it can neither pass nor fail.
+    `inconclusive` has the reasons why a part of it could not be decided.
     """
 
     version: Literal[1] = 1

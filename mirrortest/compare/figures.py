@@ -1,6 +1,6 @@
-"""The figures that runs are compared by, once: their names, units and which direction is worse.
+"""The figures by which runs are compared: their names, units and which direction is worse.
 
-A threshold names a figure as it does for a run: ``p(99)``, ``ack_latency.max``.
+Their names are those of a run's thresholds: ``p(99)``, ``ack_latency.max``.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ class Unit(StrEnum):
     BYTES = "bytes"
 
     def show(self, value: float) -> str:
-        """A value for people, in three or four digits and with its unit."""
+        """A value with its unit for a reader, in three or four digits."""
         match self:
             case Unit.SECONDS:
                 return format_seconds(value)
             case Unit.BYTES:
                 return f"{value / MIB:,.1f} MiB"
         digits = 0 if value == round(value) or abs(value) >= 1000 else 3 if abs(value) < 10 else 1
-        return f"{value:,.{digits}f}{self.sign}"
+        return f"{value:,.{digits}f}{self.suffix}"
 
     @property
-    def sign(self) -> str:
-        """What stands behind a number."""
+    def suffix(self) -> str:
+        """What follows a number."""
         return {Unit.MESSAGES: "", Unit.MESSAGES_PER_SECOND: "/s"}.get(self, f" {self.value}")
 
 
 class Figure(NamedTuple):
-    """A row of the table. Of several processes, `added` figures are summed up.
+    """A row of the table.
 
-    Of all others the greatest counts: the slowest process's. One that is `never_by_chance` is 0
-    unless something was done: repeats that all have some differ from those that have none.
+    `added` figures of several processes are summed; of others the highest counts, that of the
+    slowest process. One that is `never_by_chance` is 0 without a cause: the sides differ if all
+    repeats of one are above 0, and none of the other.
     """
 
     name: str
@@ -70,7 +71,7 @@ STATISTICS: Mapping[str, str] = {
     **{name: f"p({name[1:]})" for name in QUANTILES},
     "max": "max",
 }
-"""A statistic's name in summaries, and in thresholds."""
+"""The name of each statistic in summaries, and its name in thresholds."""
 
 _SPANS = {
     Series.LATENCY: "from the intended time to the arrival at the consumer",
@@ -81,7 +82,7 @@ _SPANS = {
 
 
 def statistic(series: Series, name: str) -> str:
-    """What a statistic of a latency is called: `name` is that of a summary."""
+    """The name of a latency's statistic in thresholds; `name` is its name in summaries."""
     text = STATISTICS[name]
     return text if series is Series.LATENCY else f"{series}.{text}"
 

@@ -1,7 +1,7 @@
 """The results of a scenario over many nights: what got worse in the last one.
 
-Each night is a directory that is called by its time. Tonight is compared with the night before, and
-with all of them: what is too small for two nights shows in the trend of many.
+Each night is a directory named by its start. The last night is compared with the one before, and
+with all earlier ones: a change that is too small for two nights shows in the trend of many.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mirrortest.compare.trend import Trend
 
 TIME = "%Y%m%dT%H%M%SZ"
-"""A night's name: when it began."""
+"""The format of a night's name: when it began."""
 COMPARISON_PAGE, TREND_PAGE = "comparison.html", "trend.html"
 _NAME = re.compile(r"\d{8}T\d{6}Z")
 
@@ -49,7 +49,7 @@ def nights(history: Path) -> list[Path]:
 
 
 def prune(history: Path, keep: int) -> None:
-    """Remove all nights but the newest; raises MirrortestError where one cannot be removed."""
+    """Remove all but the newest `keep` nights; raises MirrortestError if one cannot be removed."""
     for night in nights(history)[:-keep]:
         try:
             shutil.rmtree(night)
@@ -59,13 +59,13 @@ def prune(history: Path, keep: int) -> None:
 
 
 def judge(night: Path) -> NightResult:
-    """Compare a night with the one before and with all before; write a page of each.
+    """Compare a night with the one before and with all earlier ones; write a page for each.
 
-    Earlier nights without any figure, as where nothing could be started, are passed over.
+    Earlier nights without usable summaries are skipped, for example if nothing could be started.
 
     Raises:
-        MirrortestError: this night has no figures, or its summaries or logs cannot be read; or a
-            page cannot be written.
+        MirrortestError: this night has no usable summaries; a file of any night cannot be read; or
+            a page cannot be written.
     """
     history = night.parent
     tonight = read_side(str(night), with_logs=True)
@@ -90,10 +90,10 @@ def judge(night: Path) -> NightResult:
     ]
     if worse:
         return NightResult(worse, f"worse than {last}")
-    untold = found.inconclusive or [
+    undecided = found.inconclusive or [
         each.change for each in found.pairs if each.change is Change.UNKNOWN
     ]
-    return NightResult([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
+    return NightResult([], f"{'cannot be told from' if undecided else 'not worse than'} {last}")
 
 
 def _read(night: Path, *, with_logs: bool) -> Side | None:
@@ -119,8 +119,8 @@ def _worse(pair: Pair) -> Iterator[str]:
 
 
 def _new_levels(before: Trend, now: Trend) -> Iterator[str]:
-    """Changes to worse that were not there yet; where a level begins is not certain to a run."""
-    known = {
+    """New changes for the worse; the start of a known one may move by up to `FEWEST` - 1 runs."""
+    reported = {
         (figure.title, change.at + near)
         for figure in before.figures
         for change in figure.changes
@@ -128,5 +128,5 @@ def _new_levels(before: Trend, now: Trend) -> Iterator[str]:
     }
     for figure in now.figures:
         for change in figure.changes:
-            if change.change is Change.WORSE and (figure.title, change.at) not in known:
+            if change.change is Change.WORSE and (figure.title, change.at) not in reported:
                 yield f"{figure.title} {percent(change.difference)} %"

@@ -1,4 +1,4 @@
-"""What `mirrortest observe` recorded of a run: configurations, and what brokers held back."""
+"""What `mirrortest observe` recorded of a run: configurations, and throttling by brokers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.observation import Observation
 
 _THROTTLES = {"Produce": "produce_throttle", "FetchConsumer": "fetch_throttle"}
-"""Figures by the requests that they are of."""
+"""The figure of each kind of request."""
 
 
 @dataclass(frozen=True)
 class RunObservation:
-    """An observation in the directory `home` of a repeat; `requests` are rows of brokers."""
+    """An observation in the directory `home` of a repeat; `requests` is its table of requests."""
 
     home: str
     observation: Observation
@@ -37,17 +37,17 @@ class RunObservation:
     requests: pa.Table
 
     def of(self, logs: Mapping[tuple[str, str], Sequence[ProcessLog]]) -> list[tuple[str, str]]:
-        """Which repeats it is of, by home and run: the one it names, or those that went on then."""
+        """The keys (home, run) of its repeats: those of the run it names, or all that ran then."""
         run = self.observation.run
         if run is None:
-            return [key for key, of in logs.items() if any(map(self._meanwhile, of))]
+            return [key for key, of in logs.items() if any(map(self._overlaps, of))]
         named = [key for key in logs if key[1] == run]
         return [key for key in named if key[0] == self.home] or named
 
     def throttles(self, logs: Sequence[ProcessLog]) -> Iterator[tuple[str, float]]:
-        """For how long a request was held back while these went on, on average, in s.
+        """Yield each broker's mean throttle time of a request while these ran, in s, by figure.
 
-        Each broker has its own; one that held nothing back has 0.
+        It is 0 for a broker that throttled no request.
         """
         rows = self.requests.to_pylist()
         if logs:
@@ -72,7 +72,7 @@ class RunObservation:
                     rates, seconds = np.array(found).T
                     yield figure, float((rates * seconds).sum() / rates.sum())
 
-    def _meanwhile(self, log: ProcessLog) -> bool:
+    def _overlaps(self, log: ProcessLog) -> bool:
         begun, ended = self.observation.started_ns, self.observation.ended_ns
         session = log.session
         return (ended is None or session.started_ns < ended) and (
@@ -83,7 +83,7 @@ class RunObservation:
 def read_observations(
     home: str, folder: Location, damage: list[Damage], wrong: list[str]
 ) -> Iterator[RunObservation]:
-    """The observation of a folder; what of it cannot be read goes to `damage` and `wrong`."""
+    """Yield the observation in a folder; append what cannot be read to `damage` and `wrong`."""
     for found in find_observations(folder, wrong):
         place = folder.child(PROFILE_FILE)
         recorded = RecordedConfigurations()

@@ -34,7 +34,7 @@ _CHANGES = {
     Change.UNKNOWN: "doubt",
 }
 _SLOTS = {"start": 0, "step": 1, "count": 1}
-"""The report's charts over time have these; a comparison has none."""
+"""A placeholder: charts of a report have time slots, those of a comparison do not."""
 
 
 _OVER_TIME = {
@@ -60,9 +60,9 @@ class _Row(NamedTuple):
 
 
 def render(comparison: Comparison, sides: Sequence[Side] = ()) -> str:
-    """The page; `sides` are those compared, the base first, whose logs are drawn over time.
+    """Render a comparison; the logs of `sides` (the base first) are drawn over time.
 
-    Raises MirrortestError where Jinja is not installed.
+    Raises MirrortestError if Jinja is not installed.
     """
     charts = [_charts(pair) | {"times": _times(pair, sides)} for pair in comparison.pairs]
     return render_page(
@@ -91,13 +91,13 @@ def render(comparison: Comparison, sides: Sequence[Side] = ()) -> str:
 
 
 def render_trend(trend: Trend) -> str:
-    """The page of a trend: a chart for each figure. Raises MirrortestError as `render` does."""
+    """Render a trend, a chart for each figure. Raises MirrortestError if Jinja is not installed."""
     changed = sorted(trend.figures, key=lambda each: not each.changes)
     figures = [
         {
             "name": each.title,
             "seconds": each.unit == Unit.SECONDS,
-            "sign": Unit(each.unit).sign,
+            "sign": Unit(each.unit).suffix,
             "values": each.values,
             "changes": [
                 {**change.model_dump(mode="json"), "tone": _CHANGES[change.change]}
@@ -137,7 +137,7 @@ def _text(pair: Pair) -> str:
 
 
 def _charts(pair: Pair) -> dict[str, Any]:
-    """Figures with an interval, values as shares of the base's mean; and latencies in seconds."""
+    """Figures that have an interval, as shares of the base's mean; and latencies in seconds."""
     figures = []
     for each in pair.figures:
         mean = float(np.mean(each.base)) if each.base else 0.0
@@ -157,13 +157,13 @@ def _charts(pair: Pair) -> dict[str, Any]:
 
 
 def _curve(series: Series, figures: dict[str, FigureChange]) -> dict[str, Any] | None:
-    """Percentiles of a latency, a line for each repeat; None where a side lacks it."""
+    """Percentiles of a latency, a line for each repeat; None if a side lacks them."""
     found = [
         (name, figures[full])
         for name in (*QUANTILES, "max")
         if (full := statistic(series, name)) in figures and figures[full].base and figures[full].new
     ]
-    if len(found) < 2:  # a line has two points
+    if len(found) < 2:  # a line needs two points
         return None
     return {
         "title": f"{series.replace('_', ' ').capitalize()}, percentiles of each repeat",
@@ -175,7 +175,7 @@ def _curve(series: Series, figures: dict[str, FigureChange]) -> dict[str, Any] |
 
 
 def _times(pair: Pair, sides: Sequence[Side]) -> list[dict[str, Any]]:
-    """Figures over time, a line for each repeat, from its start; those that both sides have."""
+    """Figures over time that both sides have: a line for each repeat, from its start."""
     names = {"base": sides[0].shown, "new": pair.place} if sides else {}
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for key, shown in names.items():
@@ -187,11 +187,11 @@ def _times(pair: Pair, sides: Sequence[Side]) -> list[dict[str, Any]]:
             step = load.slots.step_ns / SECOND_NS
             for panel in panels_data(panels(load)):
                 for line in panel["lines"]:
-                    of = found.setdefault(
+                    chart = found.setdefault(
                         (panel["title"], line["name"]),
                         {"unit": panel["unit"], "base": [], "new": []},
                     )
-                    of[key].append({"step": step, "values": line["values"]})
+                    chart[key].append({"step": step, "values": line["values"]})
     return [
         {"title": title, **found[line]}
         for line, title in _OVER_TIME.items()
@@ -200,5 +200,5 @@ def _times(pair: Pair, sides: Sequence[Side]) -> list[dict[str, Any]]:
 
 
 def _lines(columns: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """A line for each repeat; where one lacks a percentile, those that all have."""
+    """A line for each repeat, as many as have the rarest percentile."""
     return list(zip(*columns, strict=False))

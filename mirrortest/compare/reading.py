@@ -1,7 +1,7 @@
-"""Finds the repeats of a run: summaries, and the logs next to them, by path or URI.
+"""Finds the repeats of a run by path or URI: summaries, and the logs next to them.
 
 A directory can be a result, a run's directory, a directory of logs, or one with a directory for
-each repeat. What belongs to one run and lies in one of its directories is one repeat.
+each repeat. All files of one run in one of these directories are one repeat.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ if TYPE_CHECKING:
 KINDS = ("produce", "consume", "reconcile")
 _SCENARIO = "scenario"
 VERSION = 1
-_OF_A_RUN = re.compile("(?:run|role)=.*|result|clients|logs|observations")
-"""Directories within a directory of logs: what they contain is of one repeat."""
+_WITHIN_REPEAT = re.compile("(?:run|role)=.*|result|clients|logs|observations")
+"""Subdirectories of a directory of logs: they do not separate repeats."""
 _WRITE = "produce, consume and reconcile write one with --report FILE or --json"
 
 
 @dataclass
 class _Found:
-    """What was found of one repeat."""
+    """The files found of one repeat."""
 
     documents: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
-    """By the process that wrote it, with its place."""
-    of_logs: list[dict[str, Any]] = field(default_factory=list)
+    """Summaries by the process that wrote them, each with its place."""
+    log_documents: list[dict[str, Any]] = field(default_factory=list)
     """Producers' summaries in their logs."""
     logs: list[ProcessLog] = field(default_factory=list)
     observed: list[RunObservation] = field(default_factory=list)
     written_ns: int = 0
 
     def add(self, place: str, document: dict[str, Any]) -> None:
-        """Take a summary; raises UsageError for a second one of the same process."""
+        """Add a summary; raises UsageError if its process already has a different one."""
         kind = document["kind"]
         process = " ".join(
             str(document[each])
             for each in ("kind", "role", "producer", "consumer")
             if each in document
         )
-        other, known = self.documents.setdefault(process, (place, document))
-        if known != document:
+        other, previous = self.documents.setdefault(process, (place, document))
+        if previous != document:
             raise UsageError(
                 f"{other} and {place} are both a {kind} summary of run {document['run']}: put "
                 "each repeat into a directory of its own, or leave one of them out"
@@ -70,14 +70,15 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     """The repeats that an argument names; `with_logs` keeps the rows of their intervals.
 
     Raises:
-        UsageError: there are none, or two summaries contradict each other.
-        SequenceLogError: something that is there cannot be read.
+        UsageError: there are none; or a summary is damaged, of another version, or contradicts
+            another one.
+        SequenceLogError: a file or directory cannot be read.
     """
     root = Location.parse(where)
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
     points: dict[str, str] = {}
-    played: dict[str, int] = {}
+    written: dict[str, int] = {}
     observations: list[RunObservation] = []
     wrong: list[str] = []
     infos = _files(root)
@@ -86,7 +87,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
         folder, _, name = info.path.rpartition("/")
         place = root.below(info.path)
         first = folder[len(root.path.rstrip("/")) :].strip("/").partition("/")[0]
-        home = "" if _OF_A_RUN.fullmatch(first) else first
+        home = "" if _WITHIN_REPEAT.fullmatch(first) else first
         if name == SESSION_FILE:
             session = read_session(place.parent)
             rows = read_intervals(SessionFiles(session, place.parent, (), ()), damage)
@@ -99,16 +100,16 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
                 continue
             if document["kind"] == _SCENARIO:
                 points |= _points(place, document)
-                played |= dict.fromkeys(points.keys() - played.keys(), info.mtime_ns or 0)
+                written |= dict.fromkeys(points.keys() - written.keys(), info.mtime_ns or 0)
                 continue
             of = found[home, document["run"]]
             of.written_ns = max(of.written_ns, info.mtime_ns or 0)
             if folder in folders:
-                of.of_logs.append(document)
+                of.log_documents.append(document)
             else:
                 of.add(place.shown, document)
-    for run in sorted(played.keys() - {run for _, run in found}):
-        found["", run].written_ns = played[run]  # nothing is left of it: that is not known, either
+    for run in sorted(written.keys() - {run for _, run in found}):
+        found["", run].written_ns = written[run]  # no file of it is left: a repeat without results
     for observed in observations:
         logs = {key: each.logs for key, each in found.items()}
         for key in observed.of(logs):
@@ -137,7 +138,7 @@ def _files(root: Location) -> list[Any]:
 
 
 def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
-    """A summary, or a scenario's points; None for another JSON file of a directory."""
+    """A summary or a scenario's result; None for any other JSON file in a directory."""
     with place.checked("read"):
         raw = place.read()
     try:
@@ -159,7 +160,7 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
 
 
 def _points(place: Location, document: Mapping[str, Any]) -> dict[str, str]:
-    """The points' labels by their runs."""
+    """The label of each point, by its run."""
     try:
         return {str(each["run"]): str(each["label"]) for each in document["points"]}
     except (KeyError, TypeError) as error:
@@ -171,7 +172,7 @@ def _points(place: Location, document: Mapping[str, Any]) -> dict[str, str]:
 def _repeat(root: Location, run: str, found: _Found) -> Repeat:
     documents: list[Mapping[str, Any]] = [document for _, document in found.documents.values()]
     if not any(each["kind"] == "produce" for each in documents):
-        documents += found.of_logs
+        documents += found.log_documents
     try:
         return repeat(run, documents, found.logs, found.observed, started_ns=found.written_ns)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -32,7 +32,7 @@ _MOST_MESSAGES = 1 << 63
 
 
 class ProcessLog(NamedTuple):
-    """What a process left besides its summary: its session, and the rows of its intervals."""
+    """A process's log: its session, and the rows of its reporting intervals."""
 
     session: Session
     intervals: pa.Table
@@ -40,10 +40,10 @@ class ProcessLog(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Repeat:
-    """One repeat.
+    """One repeat of a run.
 
-    `figures` are by the names of `figures.FIGURES`, `counts` are findings and outcomes of sends,
-    `verdicts` are by the command that gave them.
+    `figures` are by the names of `figures.FIGURES`, `counts` by findings and outcomes of sends,
+    `verdicts` by command.
     """
 
     run: str
@@ -53,17 +53,17 @@ class Repeat:
     counts: Mapping[str, int] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     clocks_off: bool = False
-    """Whether wall clocks were set meanwhile, or disagree by more than a latency: figures that this
-    spoils are left out."""
+    """Whether wall clocks were set during the run, or disagree by more than a latency. The figures
+    that this distorts are left out."""
     settings: Settings = field(default_factory=dict)
     point: str = ""
-    """What sets it apart from other points of its scenario; empty: nothing."""
+    """The label of its point in a scenario; empty: it has none."""
     logs: Sequence[ProcessLog] = ()
-    """What the figures over time are drawn from, where that is asked for."""
+    """The logs for charts over time; empty unless they were asked for."""
 
     @property
     def judged(self) -> Verdict | None:
-        """The reconciliation's verdict, else the consumers'; None: neither left one."""
+        """The reconciliation's verdict, else the consumers'; None: there is neither."""
         return self.verdicts.get("reconcile", self.verdicts.get("consume"))
 
 
@@ -75,57 +75,57 @@ def repeat(
     *,
     started_ns: int = 0,
 ) -> Repeat:
-    """Put a repeat together from the summaries of its commands and the logs of its processes.
+    """Build a repeat from the summaries of its commands and the logs of its processes.
 
-    `observed` is what observers of it recorded. `started_ns` counts where neither has its start. Of
-    latencies and findings, the reconciliation's replace the consumers' own. Raises KeyError,
-    TypeError, ValueError, OverflowError or AttributeError for a summary that lacks what each has,
-    or has a number that cannot be.
+    `observed` is what observers recorded of it. `started_ns` is used if no log or summary has a
+    start. Findings, and latencies from the intended time, are the reconciliation's if there is one,
+    else the consumers'. Raises KeyError, TypeError, ValueError, OverflowError or AttributeError if
+    a summary lacks a required field or has an impossible number.
     """
-    of = {
+    by_kind = {
         kind: [each for each in documents if _kind(each) == kind]
         for kind in ("produce", "consume", "source observer", "reconcile")
     }
     values: dict[str, list[float]] = defaultdict(list)
-    for document in of["produce"]:
+    for document in by_kind["produce"]:
         _add(values, _produced(document))
-    for document in of["consume"]:
-        _add(values, _read(document))
-    for document in of["reconcile"] or of["consume"]:
+    for document in by_kind["consume"]:
+        _add(values, _consumed(document))
+    for document in by_kind["reconcile"] or by_kind["consume"]:
         _add(values, _latencies(document))
     for role in Role:
         _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))
     for each in observed:
         _add(values, each.throttles(logs))
-    begun = [each.session.started_ns for each in logs] or _begun(documents)
+    starts = [each.session.started_ns for each in logs] or _start_times(documents)
     return Repeat(
         run=run,
-        started_ns=min(begun, default=started_ns),
+        started_ns=min(starts, default=started_ns),
         figures={
             name: sum(found) if BY_NAME[name].added else max(found)
             for name, found in values.items()
         },
-        counts=_counts(of),
+        counts=_counts(by_kind),
         verdicts={
             kind: max((Verdict(each["verdict"]) for each in found), key=list(Verdict).index)
-            for kind, found in of.items()
+            for kind, found in by_kind.items()
             if found
         },
         clocks_off=any(
             _is_off(topic)
-            for each in (*of["consume"], *of["reconcile"])
+            for each in (*by_kind["consume"], *by_kind["reconcile"])
             for topic in each["latency_seconds"].values()
         ),
         settings=settings_of(
             [each.session for each in logs],
-            [each.get("settings", {}) for each in of["produce"]],
+            [each.get("settings", {}) for each in by_kind["produce"]],
             [each.recorded for each in observed],
         ),
     )
 
 
-def _begun(documents: Sequence[Mapping[str, Any]]) -> list[int]:
-    """When producers' sessions and consumers' reading began, ns since the epoch."""
+def _start_times(documents: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The starts of producers' sessions and of consumers' reading, ns since the epoch."""
     texts = [
         each["session"].partition("-")[0] if each["kind"] == "produce" else each["reading"]["start"]
         for each in documents
@@ -136,7 +136,7 @@ def _begun(documents: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def _kind(document: Mapping[str, Any]) -> str:
-    # An observer of the source judges the source's brokers, and not the mirror.
+    # An observer of the source judges the source's brokers, not the mirror.
     observes = document["kind"] == "consume" and document.get("role") == Role.SOURCE.value
     return "source observer" if observes else str(document["kind"])
 
@@ -145,7 +145,7 @@ def _add(values: dict[str, list[float]], found: Iterable[tuple[str, float | None
     for name, value in found:
         if value is None:
             continue
-        # Clocks that are set give times below zero, and nothing else is.
+        # Only times can be below zero: clocks may have been set.
         if not isfinite(value) or (value < 0 and BY_NAME[name].unit is not Unit.SECONDS):
             raise ValueError(f"{name} is {value}")
         values[name].append(float(value))
@@ -171,8 +171,8 @@ def _produced(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]
         yield "produce_behind", topic["behind_seconds"]
 
 
-def _read(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
-    """How a consumer read."""
+def _consumed(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    """A consumer's rates and durations of reading, and latencies from the actual send."""
     reading = document["reading"]
     if reading["records"]:
         yield "consume_rate", reading["records_per_second"]
@@ -199,7 +199,7 @@ def _from_intended(topic: Mapping[str, Any]) -> Mapping[str, float]:
 
 
 def _is_off(topic: Mapping[str, Any]) -> bool:
-    """Whether clocks say more of a topic's latencies than the mirror does."""
+    """Whether a topic's latencies are distorted: clocks were set, or a latency is below zero."""
     every = [*_from_intended(topic).values(), *topic.get("from_sent", {}).values()]
     return bool(topic.get("off")) or any(each is not None and each < 0 for each in every)
 
@@ -208,25 +208,25 @@ def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[st
     """CPU, memory, batches and lag of one side's processes."""
     if role is Role.SOURCE:
         return
-    word, done = ("produce", "acked") if role is Role.PRODUCER else ("consume", "arrived")
+    prefix, done = ("produce", "acked") if role is Role.PRODUCER else ("consume", "arrived")
     cpu = messages = batches = in_batches = 0.0
     for _, rows in logs:
         if not rows.num_rows:
             continue
         column = {name: _numbers(rows, name) for name in rows.column_names if name != "topic"}
-        # CPU and memory are the process's, and stand in the row of each topic.
+        # CPU and memory are the process's: the rows of all topics repeat them.
         _, first = np.unique(column["started_ns"], return_index=True)
         cpu += float(np.nansum(column["cpu_seconds"][first]))
         messages += float(np.nansum(column[done]))
         batches += float(np.nansum(column["batches"]))
         in_batches += float(np.nansum(column["batch_messages"]))
-        yield f"{word}_memory", float(np.nanmax(column["memory_bytes"]))
+        yield f"{prefix}_memory", float(np.nanmax(column["memory_bytes"]))
         if role is Role.CONSUMER and not np.isnan(column["lag"]).all():
             _, interval = np.unique(column["started_ns"], return_inverse=True)
             lag = np.bincount(interval, weights=np.nan_to_num(column["lag"]))
             yield "lag", float(lag.max())
     if messages:
-        yield f"{word}_cpu", cpu / messages
+        yield f"{prefix}_cpu", cpu / messages
     if batches:
         yield "batch_messages", in_batches / batches
 
@@ -237,16 +237,16 @@ def _numbers(rows: pa.Table, name: str) -> Any:
     return rows[name].to_numpy(zero_copy_only=False).astype(float)
 
 
-def _counts(of: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
-    """Findings and outcomes; each consumer counts the whole run, so the greatest count is right."""
+def _counts(by_kind: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
+    """Findings and outcomes. Each consumer counts all of the run: the highest count is right."""
     counts: dict[str, int] = {}
-    for document in of["reconcile"] or of["consume"]:
+    for document in by_kind["reconcile"] or by_kind["consume"]:
         for name, count in document["counts"].items():
             counts[name] = max(_count(name, count), counts.get(name, 0))
-    if not of["reconcile"]:
+    if not by_kind["reconcile"]:
         for name in ("acked", "failed", "unknown"):
-            if of["produce"]:
-                counts[name] = sum(_count(name, each["whole"][name]) for each in of["produce"])
+            if by_kind["produce"]:
+                counts[name] = sum(_count(name, each["whole"][name]) for each in by_kind["produce"])
     return counts
 
 

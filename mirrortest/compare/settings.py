@@ -1,8 +1,8 @@
-"""What repeats were set up with, and in which of it two sides differ.
+"""The settings of repeats, and those in which two sides differ.
 
-Options are the processes' own words for what was asked for. Properties are Kafka's, of clients,
-brokers, topics and mirrors; they are compared only where both sides recorded them, since logs of
-older versions, and runs that nobody observed, have none.
+Options are what the user asked of a process. Properties are Kafka's: of clients, brokers, topics
+and mirrors. Properties are compared only if both sides recorded them: logs of older versions, and
+runs without an observation, have none.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
     from mirrortest.seqlog.session import Session
 
-_OF_ONE_PROCESS = frozenset({"worker", "start"})
-"""Settings in which processes of one run differ."""
+_PER_PROCESS = frozenset({"worker", "start"})
+"""Settings that differ between the processes of one run."""
 _ADDRESSES = "bootstrap servers"
 _ALSO_PROPERTIES = frozenset(
     {_ADDRESSES, "acks", "idempotence", "compression", "linger", "isolation level"}
 )
-"""Settings that client properties have under Kafka's names."""
-_SHOWN_BY_OTHERS = frozenset(
+"""Settings that client properties repeat under Kafka's names."""
+_LISTED_ELSEWHERE = frozenset(
     {
         "throughput", "seed", "num-records", "duration", "warmup-records", "message-size",
         "payload-file", "payload-compressibility", "batch-messages", "start-at", "form",
         "only-partition", "acks", "compression", "linger-ms", "command-property",
     }
 )  # fmt: skip
-"""Options of a workload that are among the settings or the client's properties."""
-_OF_ONE_BROKER = frozenset({"broker.id", "node.id"})
-_HERE = re.compile(r"(127\.[\d.]+|localhost|\[::1\]):\d+")
-"""A port of this machine: a lab's are others each time."""
+"""Options of a workload that settings or client properties list already."""
+_PER_BROKER = frozenset({"broker.id", "node.id"})
+_LOCAL_ADDRESS = re.compile(r"(127\.[\d.]+|localhost|\[::1\]):\d+")
+"""An address on this machine: each lab has other ports."""
 _LAB = re.compile(r"[^,=]*/mirrortest-lab-[\w-]+")
-"""The directory of a lab, which is another each time, too."""
+"""The directory of a lab: each lab has another."""
 
 
 class _Cluster(DocumentPart):
@@ -53,32 +53,34 @@ class _Cluster(DocumentPart):
 
 
 class RecordedConfigurations(DocumentPart):
-    """What an observation's profile has of clusters, by address, and of files, by path."""
+    """The configurations in an observation's profile: clusters by address, files by path."""
 
     clusters: dict[str, _Cluster] = Field(default_factory=dict)
     configurations: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
 Settings = dict[str, dict[str, frozenset[str]]]
-"""By what they are of, and by key: of several processes or brokers, all values that one has."""
-ASKED = ""
-"""What options are of: each names its process by itself."""
+"""By owner, then by key: all values that the owner's processes or brokers have."""
+OPTIONS = ""
+"""The owner of all options: their keys name the process."""
 
 
-class _Gathered:
+class _Collector:
     def __init__(self) -> None:
         self._found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
 
-    def take(self, of: str, properties: Mapping[str, str], but: Container[str] = ()) -> None:
+    def include(
+        self, owner: str, properties: Mapping[str, str], without: Container[str] = ()
+    ) -> None:
         for key, value in properties.items():
-            if key not in but:
-                self._found[of][key].add(_LAB.sub("LAB", _HERE.sub(r"\1", value)))
+            if key not in without:
+                self._found[owner][key].add(_LAB.sub("LAB", _LOCAL_ADDRESS.sub(r"\1", value)))
 
     @property
     def settings(self) -> Settings:
         return {
-            of: {key: frozenset(values) for key, values in each.items()}
-            for of, each in self._found.items()
+            owner: {key: frozenset(values) for key, values in each.items()}
+            for owner, each in self._found.items()
         }
 
 
@@ -87,55 +89,55 @@ def settings_of(
     produced: Iterable[Mapping[str, str]],
     recorded: Iterable[RecordedConfigurations],
 ) -> Settings:
-    """Of one repeat: by its sessions, or without any by its producers' summaries."""
-    found = _Gathered()
-    asked: list[tuple[Role, Mapping[str, str]]] = [(of.role, of.settings) for of in sessions]
-    for role, settings in asked or [(Role.PRODUCER, each) for each in produced]:
+    """The settings of one repeat: from its sessions or, without any, its producers' summaries."""
+    found = _Collector()
+    options: list[tuple[Role, Mapping[str, str]]] = [(of.role, of.settings) for of in sessions]
+    for role, settings in options or [(Role.PRODUCER, each) for each in produced]:
         named = {f"{role.value}: {name}": value for name, value in settings.items()}
-        found.take(ASKED, named, {f"{role.value}: {name}" for name in _OF_ONE_PROCESS})
+        found.include(OPTIONS, named, {f"{role.value}: {name}" for name in _PER_PROCESS})
     sides: dict[str, str] = {}
     for session in sessions:
         sides |= {cluster: side for side, cluster in session.clusters.items()}
-        found.take(ASKED, {"mirrortest": session.mirrortest})
-        found.take(session.role.value, session.client)
+        found.include(OPTIONS, {"mirrortest": session.mirrortest})
+        found.include(session.role.value, session.client)
         workload = {key: _text(value) for key, value in session.workload.items()}
-        found.take("workload", workload, _SHOWN_BY_OTHERS)
+        found.include("workload", workload, _LISTED_ELSEWHERE)
     for each in recorded:
-        _take_recorded(found, each, sides)
+        _include_recorded(found, each, sides)
     return found.settings
 
 
-def _take_recorded(
-    found: _Gathered, recorded: RecordedConfigurations, sides: Mapping[str, str]
+def _include_recorded(
+    found: _Collector, recorded: RecordedConfigurations, sides: Mapping[str, str]
 ) -> None:
     for address, cluster in recorded.clusters.items():
-        name = sides.get(cluster.cluster_id, _HERE.sub(r"\1", address))
+        name = sides.get(cluster.cluster_id, _LOCAL_ADDRESS.sub(r"\1", address))
         for broker in cluster.brokers.values():
-            found.take(f"{name} brokers", broker, _OF_ONE_BROKER)
+            found.include(f"{name} brokers", broker, _PER_BROKER)
         for topic, properties in cluster.topics.items():
-            found.take(f"{name} topic {topic}", properties)
+            found.include(f"{name} topic {topic}", properties)
     for path, properties in recorded.configurations.items():
-        # What a broker's file sets, the broker itself has said.
-        if not (recorded.clusters and _OF_ONE_BROKER & set(properties)):
-            found.take(PurePosixPath(path).name, properties)
+        # A broker's file adds nothing to the configuration that the broker reported itself.
+        if not (recorded.clusters and _PER_BROKER & set(properties)):
+            found.include(PurePosixPath(path).name, properties)
 
 
 def differing(base: Iterable[Settings], new: Iterable[Settings]) -> list[SettingChange]:
-    """What differs, between the sides or within one of them, by name."""
+    """The settings whose values differ between the sides, sorted by name."""
     before, after = _joined(base), _joined(new)
     both = before.keys() & after.keys()
     twice = {f"{role.value}: {name}" for role in Role if role in both for name in _ALSO_PROPERTIES}
     changes = []
-    for of in {ASKED, *both}:
-        old, now = before.get(of, {}), after.get(of, {})
+    for owner in {OPTIONS, *both}:
+        old, now = before.get(owner, {}), after.get(owner, {})
         changes += [
             SettingChange(
-                name=f"{of}: {key}" if of else key,
+                name=f"{owner}: {key}" if owner else key,
                 base=sorted(old.get(key, ())),
                 new=sorted(now.get(key, ())),
             )
             for key in {*old, *now}
-            if old.get(key) != now.get(key) and not (of == ASKED and key in twice)
+            if old.get(key) != now.get(key) and not (owner == OPTIONS and key in twice)
         ]
     return sorted(changes, key=lambda each: each.name)
 
@@ -143,10 +145,10 @@ def differing(base: Iterable[Settings], new: Iterable[Settings]) -> list[Setting
 def _joined(repeats: Iterable[Settings]) -> Settings:
     found: Settings = {}
     for repeat in repeats:
-        for of, properties in repeat.items():
-            known = found.setdefault(of, {})
+        for owner, properties in repeat.items():
+            merged = found.setdefault(owner, {})
             for key, values in properties.items():
-                known[key] = known.get(key, frozenset()) | values
+                merged[key] = merged.get(key, frozenset()) | values
     return found
 
 

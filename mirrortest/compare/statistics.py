@@ -2,19 +2,19 @@
 
 The interval is a bootstrap percentile interval of the relative difference of the means, seeded, at
 expanded levels (Hesterberg, "What Teachers Should Know About the Bootstrap", 2014,
-arXiv:1411.5279): a percentile interval by itself is that of a normal distribution with the biased
-variance, far too narrow for five values; the levels are moved out to those of Student's t. BCa is
-not used: it corrects bias and skewness, estimated from these same few values, and not the width.
+arXiv:1411.5279). Without expansion, a percentile interval is that of a normal distribution with the
+biased variance, far too narrow for five values; the expanded levels are those of Student's t. BCa
+is not used: it corrects bias and skewness, estimated from these same few values, not the width.
 
-How surprising a difference is says a t-test, of logarithms where all values are positive:
-resampling alone cannot show less than one in some hundred for five values, and a comparison of
-thirty figures needs less. Two sides of a comparison are asked whether they are equal, in spread,
-too, so that both together tell the spread (Student). Welch's test asks for means alone: where one
-side spreads more it is left with two degrees of freedom of three repeats, and a tenfold latency was
-not found. `adjusted` is the procedure of Benjamini and Hochberg (1995): runs that are equal show no
-difference at all in 98 of 100 comparisons, in 95 with three repeats only: real figures have farther
-outliers than the t-test expects. Holm's procedure, which lets not one of all differences be wrong,
-misses too much with three repeats.
+The chance of a difference comes from a t-test, on logarithms if all values are positive. Resampling
+alone cannot show a chance below one in some hundred for five values, and a comparison of thirty
+figures needs less. The null hypothesis is that the sides are equal, in spread, too, so the variance
+is pooled over both (Student). Welch's test compares only means: if one side spreads more, three
+repeats leave it two degrees of freedom, and it missed a tenfold latency. `adjusted` is the
+procedure of Benjamini and Hochberg (1995): equal runs show no difference at all in 98 of 100
+comparisons. With only three repeats it is 95, because real figures have farther outliers than the
+t-test expects. Holm's procedure bounds the chance of even one wrong difference; it misses too much
+with three repeats.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEWEST = 3
-"""Repeats of each side, without which nothing can be said."""
+"""The fewest repeats of each side that a comparison needs."""
 LEVEL = 0.05
-"""The chance with which an interval does not contain the true difference."""
+"""The chance that an interval does not contain the true difference."""
 FALSE_ALARMS = 0.01
-"""The chance that is accepted of any false difference among all figures of equal runs."""
+"""The accepted chance of any false difference among all figures of equal runs."""
 RESOLUTION = 0.004
-"""Percentiles of histograms are exact to this share: less is no difference."""
+"""Percentiles of histograms are exact to this share: a smaller difference counts as none."""
 _RESAMPLES = 5_000
 _STEPS = 2_001
 
 
 class Difference(NamedTuple):
-    """How far the new mean is from the base's, as a share of it.
+    """The difference of the new mean from the base's, as a share of it, with its interval.
 
-    `chance` is that of such a difference by accident, for a single figure.
+    `chance` is the chance of such a difference by accident, for a single figure.
     """
 
     low: float
@@ -56,7 +56,7 @@ class Difference(NamedTuple):
 
 
 def relative(base: Sequence[float], new: Sequence[float]) -> float:
-    """The difference of the means as a share of the base's; infinite, or 0, where that is 0."""
+    """The difference of the means as a share of the base's; if that is 0, infinite or 0."""
     before, after = float(np.mean(base)), float(np.mean(new))
     if not before:
         return inf if after > 0 else -inf if after < 0 else 0.0
@@ -64,15 +64,15 @@ def relative(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def finite(share: float | None) -> float | None:
-    """A difference as documents have it: None where it is infinite."""
+    """A difference for a document: None if it is infinite."""
     return None if share is None or isinf(share) else share
 
 
 def difference(base: Sequence[float], new: Sequence[float]) -> Difference:
-    """The difference with its interval, `FEWEST` values or more on each side."""
+    """The difference with its interval; each side needs at least `FEWEST` values."""
     estimate, chance = relative(base, new), chance_of(base, new)
     if chance == 1.0:
-        # Less than can be measured: there may be none.
+        # Too small to be measured: there may be none.
         return Difference(min(estimate, 0.0), estimate, max(estimate, 0.0), chance)
     low, high = _interval(np.array(base, float), np.array(new, float))
     return Difference(min(low, estimate), estimate, max(high, estimate), chance)
@@ -89,17 +89,17 @@ def adjusted(chances: Sequence[float]) -> list[float]:
 
 
 def two_sided(t: float, freedom: float) -> float:
-    """The chance that Student's t of so many degrees of freedom is at least that far from 0."""
+    """The chance that Student's t with `freedom` degrees of freedom is at least as far from 0."""
     # With t = sqrt(f) tan(a), the density is that of cos(a)**(f - 1).
     angles = np.linspace(atan(abs(t) / sqrt(freedom)), pi / 2, _STEPS)
     tail = float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles))
-    whole = sqrt(pi) / 2 * exp(lgamma(freedom / 2) - lgamma((freedom + 1) / 2))
-    return min(1.0, tail / whole)
+    half = sqrt(pi) / 2 * exp(lgamma(freedom / 2) - lgamma((freedom + 1) / 2))
+    return min(1.0, tail / half)
 
 
 @lru_cache
 def student(chance: float, freedom: float) -> float:
-    """The t beyond which, on both sides, Student's distribution has this chance."""
+    """The t that has this two-sided chance in Student's distribution."""
     low, high = 0.0, 1e6
     for _ in range(80):
         middle = (low + high) / 2
@@ -108,7 +108,7 @@ def student(chance: float, freedom: float) -> float:
 
 
 def t_test(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> float:
-    """The chance of means that differ as much by accident; `floor` is the least standard error."""
+    """The chance that means differ as much by accident; `floor` is the least standard error."""
     freedom = len(base) + len(new) - 2
     squares = sum(float(np.var(side)) * len(side) for side in (base, new))
     error = max(sqrt(squares / freedom * (1 / len(base) + 1 / len(new))), floor)
@@ -119,7 +119,7 @@ def t_test(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> f
 def chance_of(base: Sequence[float], new: Sequence[float]) -> float:
     """The chance of such a difference by accident, for a single figure.
 
-    Values that have no more than their measure's resolution between them do not differ.
+    It is 1 if all values are within the resolution of their measurement.
     """
     everything = [*base, *new]
     scale = max(map(abs, everything))
@@ -132,7 +132,7 @@ def chance_of(base: Sequence[float], new: Sequence[float]) -> float:
 
 @lru_cache(maxsize=8)
 def _resamples(size: int, seed: int) -> NDArray[np.intp]:
-    """Which values each resample has, in a column: for all figures, since a run is drawn whole."""
+    """The indices of each resample's values, in columns; the same for all figures of a run."""
     return np.random.default_rng(seed).integers(0, size, (_RESAMPLES, size)).T.copy()
 
 
@@ -142,7 +142,7 @@ def _interval(base: NDArray[np.float64], new: NDArray[np.float64]) -> tuple[floa
     )
     with np.errstate(divide="ignore", invalid="ignore"):
         found = (after - before) / np.abs(before)
-    found[np.isnan(found)] = 0.0  # nothing before and after
+    found[np.isnan(found)] = 0.0  # 0 before and after
     fewest = min(base.size, new.size)
     reach = student(LEVEL, base.size + new.size - 2) * sqrt(fewest / (fewest - 1))
     level = NormalDist().cdf(-reach)

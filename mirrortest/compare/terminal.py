@@ -35,9 +35,9 @@ COLOURS = {
     Change.UNKNOWN: "yellow",
 }
 _MARKS = {Change.NONE: "", Change.UNKNOWN: "?"}
-"""Changes whose words have no room in a table."""
+"""The marks of changes whose words are too long for a table."""
 _MOST_VALUES = 3
-"""Of a setting; the JSON document has all."""
+"""The most values of a setting that are shown; the JSON document has all."""
 _ALONE = (
     " Thresholds alone decide: a finding or a verdict that none of them bounds got worse, or is "
     "inconclusive or missing."
@@ -46,7 +46,7 @@ _ENDED = {True: ("met", None), False: ("failed", "red"), None: ("undecided", "ye
 
 
 def view(comparison: Comparison, *, details: bool = False) -> RenderableType:
-    """The whole of it; figures without a difference as a table only with `details`."""
+    """The complete comparison; `details` includes figures without a difference in the table."""
     parts: list[RenderableType] = []
     for pair in comparison.pairs:
         parts += [*_pair(comparison, pair, details=details), Text("")]
@@ -58,7 +58,7 @@ def view(comparison: Comparison, *, details: bool = False) -> RenderableType:
 
 
 def why(comparison: Comparison) -> str:
-    """What the verdict rests on, in a sentence."""
+    """One sentence on what the verdict rests on."""
     by = "threshold" if any(pair.thresholds for pair in comparison.pairs) else "finding or verdict"
     match comparison.verdict:
         case Verdict.FAILED:
@@ -66,13 +66,13 @@ def why(comparison: Comparison) -> str:
         case Verdict.INCONCLUSIVE:
             return f"{number(len(comparison.inconclusive), 'reason')} above."
     if by == "threshold":
-        alone = any(map(_passed_over, comparison.pairs))
+        alone = any(map(_got_worse, comparison.pairs))
         return f"Every threshold is met.{_ALONE if alone else ''}"
     return "No finding and no verdict got worse; --threshold bounds figures."
 
 
-def _passed_over(pair: Pair) -> bool:
-    """Whether something got worse, or is not known, that no threshold bounds."""
+def _got_worse(pair: Pair) -> bool:
+    """Whether a finding or verdict got worse, or a verdict is newly inconclusive or missing."""
     return any(each.change is Change.WORSE for each in (*pair.counts, *pair.verdicts)) or any(
         len(each.new) < len(pair.runs) or {*each.new} - {Verdict.PASSED, *each.base}
         for each in pair.verdicts
@@ -80,18 +80,20 @@ def _passed_over(pair: Pair) -> bool:
 
 
 def trend_view(trend: Trend) -> RenderableType:
-    """Where figures changed, the newest change first; then those that did not."""
+    """The figures that changed, the newest change first; then those that did not."""
     runs = number(len(trend.runs), "run")
     left_out = f"; {trend.left_out:,} older ones are left out" if trend.left_out else ""
     parts: list[RenderableType] = [Text(visible(f"{trend.place}: {runs}{left_out}"))]
     changes = [(change, each) for each in trend.figures for change in each.changes]
     if changes:
-        made = compact_table(("", "figure", "since run", "before", "after", "%"), numbers=(3, 4, 5))
-        made.columns[1].no_wrap = True
+        table = compact_table(
+            ("", "figure", "since run", "before", "after", "%"), numbers=(3, 4, 5)
+        )
+        table.columns[1].no_wrap = True
         for change, figure in sorted(changes, key=lambda pair: -pair[0].at):
             unit, run = Unit(figure.unit), trend.runs[change.at]
             since = f"{run.run}, {moment(run.started_ns)}" if run.started_ns else run.run
-            made.add_row(
+            table.add_row(
                 change.change.value,
                 escape(figure.title),
                 escape(since),
@@ -99,7 +101,7 @@ def trend_view(trend: Trend) -> RenderableType:
                 percent(change.difference),
                 style=COLOURS[change.change],
             )
-        parts.append(made)
+        parts.append(table)
     steady = [each.title for each in trend.figures if not each.changes]
     if steady:
         text = f"no change: {number(len(steady), 'figure')}: {', '.join(steady)}"
@@ -118,7 +120,7 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
     if pair.thresholds:
         yield _thresholds(pair)
     both = [each for each in pair.figures if each.base and each.new]
-    # Where the base is 0 there is no interval in per cent.
+    # With a base of 0 there is no interval in per cent.
     changed = [
         each
         for each in both
@@ -129,7 +131,7 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
         yield _figures(shown)
     if not details:
         yield from _names(pair, Change.NONE)
-    yield from _untold(pair.figures)
+    yield from _unknown(pair.figures)
     for each in exact_changes(pair):
         if each.change is not Change.NONE or details:
             yield _line(each.change, each.text)
@@ -143,14 +145,14 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
 
 
 class ExactChange(NamedTuple):
-    """A verdict or a finding of both sides, in words."""
+    """A verdict or a finding on both sides, as text."""
 
     change: Change
     text: str
 
 
 def exact_changes(pair: Pair) -> list[ExactChange]:
-    """Verdicts, then findings."""
+    """The verdicts, then the findings."""
     of_verdicts = [
         ExactChange(
             each.change,
@@ -186,19 +188,19 @@ def _some(values: Sequence[str]) -> str:
 
 
 def _thresholds(pair: Pair) -> RenderableType:
-    made = compact_table(("", "condition", "measured"), numbers=(2,))
+    table = compact_table(("", "condition", "measured"), numbers=(2,))
     for each in pair.thresholds:
         word, style = _ENDED[each.passed]
-        made.add_row(word, escape(each.expression), escape(each.measured), style=style)
-    return made
+        table.add_row(word, escape(each.expression), escape(each.measured), style=style)
+    return table
 
 
 def _figures(figures: Sequence[FigureChange]) -> RenderableType:
-    made = compact_table(("", "figure", "base", "new", "%", "95 % interval"), numbers=range(2, 6))
-    made.columns[1].no_wrap = True
+    table = compact_table(("", "figure", "base", "new", "%", "95 % interval"), numbers=range(2, 6))
+    table.columns[1].no_wrap = True
     for each in figures:
         unit = Unit(each.unit)
-        made.add_row(
+        table.add_row(
             _MARKS.get(each.change, each.change.value),
             escape(each.name),
             *(escape(unit.show(float(np.mean(side)))) for side in (each.base, each.new)),
@@ -206,7 +208,7 @@ def _figures(figures: Sequence[FigureChange]) -> RenderableType:
             interval(each),
             style=COLOURS[each.change],
         )
-    return made
+    return table
 
 
 def _names(pair: Pair, change: Change) -> Iterator[Text]:
@@ -216,8 +218,8 @@ def _names(pair: Pair, change: Change) -> Iterator[Text]:
         yield _line(change, text)
 
 
-def _untold(figures: Sequence[FigureChange]) -> Iterator[Text]:
-    """What cannot be told, by the reason."""
+def _unknown(figures: Sequence[FigureChange]) -> Iterator[Text]:
+    """The figures whose change is unknown, by reason."""
     reasons: dict[str, list[str]] = {}
     for each in figures:
         if each.change is Change.UNKNOWN:

@@ -1,8 +1,8 @@
 """Thresholds of a comparison: by how much a figure or a count may differ from the base's.
 
-The grammar is that of `config.threshold`, with a sign before the value, for it is a difference:
-``p(99)<+10%``, ``produce_rate>-5%``, ``lost<=+0``. A figure is bounded by a share of the base's
-mean, a count by a number of messages.
+The grammar is that of `config.threshold`, but the value has a sign, because it is a difference:
+``p(99)<+10%``, ``produce_rate>-5%``, ``lost<=+0``. The bound of a figure is a share of the base's
+mean, that of a count a number of messages.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIGNED = re.compile(r"(?P<number>[+-][0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
 
 
 class DifferenceThreshold(NamedTuple):
-    """One condition; `bound` is a share of the base's mean, or for a count messages."""
+    """One condition; `bound` is a share of the base's mean, or a number of messages for a count."""
 
     metric: str
     comparison: str
@@ -32,14 +32,14 @@ class DifferenceThreshold(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> DifferenceThreshold:
-        """Read a threshold; UsageError says what is wrong with it."""
+        """Parse a threshold; raises UsageError that names the mistake."""
         parts = split_threshold(text)
         if parts is None:
             raise _wrong(text, "write METRIC OPERATOR DIFFERENCE, for example 'p(99)<+10%'")
         metric, comparison, value = parts
         if metric not in BY_NAME and metric not in COUNTS:
-            known = did_you_mean(metric, (*BY_NAME, *COUNTS))
-            raise _wrong(text, f"there is no figure {metric!r}: {known}")
+            suggestion = did_you_mean(metric, (*BY_NAME, *COUNTS))
+            raise _wrong(text, f"there is no figure {metric!r}: {suggestion}")
         signed = _SIGNED.fullmatch(value)
         if signed is None:
             raise _wrong(text, f"a difference has a sign: {metric}{comparison}{_example(metric)}")
@@ -55,12 +55,12 @@ class DifferenceThreshold(NamedTuple):
         return cls(metric, comparison, number, f"{metric}{comparison}{value}")
 
     def of_interval(self, measured: Difference) -> bool | None:
-        """Whether the whole interval meets it; None: a part does, so that it cannot be told."""
+        """Whether the entire interval meets it; None (undecided): only a part does."""
         ends = {OPERATORS[self.comparison](each, self.bound) for each in measured[:3]}
         return ends.pop() if len(ends) == 1 else None
 
     def of_count(self, more: int) -> bool:
-        """Whether so many messages more meet it."""
+        """Whether this many additional messages meet it."""
         return OPERATORS[self.comparison](more, self.bound)
 
 

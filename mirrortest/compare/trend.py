@@ -1,4 +1,4 @@
-"""The figures of many runs in the order of their times, and where their levels changed."""
+"""The figures of many runs in order of time, and where their levels changed."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from mirrortest.compare.repeat import Repeat
 
 MOST_RUNS = 2_000
-"""Of more runs the newest are shown: the search takes the square of their number."""
+"""Only the newest runs are shown: the search takes time in the square of their number."""
 
 
 class Run(DocumentPart):
-    """A run; `started_ns` since the epoch, 0: unknown."""
+    """A run; `started_ns` is ns since the epoch, 0 if unknown."""
 
     run: str
     started_ns: int
 
 
 class LevelChange(DocumentPart):
-    """From the run of number `at` on (from 0), a figure has another mean.
+    """From run number `at` on (the first run is 0), a figure has another mean.
 
-    `difference` is a share of the mean before, None where that was 0. `chance` is that of such a
+    `difference` is a share of the mean before, None if that was 0. `chance` is the chance of such a
     change by accident, adjusted for all runs and figures.
     """
 
@@ -46,7 +46,7 @@ class LevelChange(DocumentPart):
 
 
 class FigureTrend(DocumentPart):
-    """A figure of all runs; None where a run lacks it, or is of another point of the scenario."""
+    """A figure of all runs; None if a run lacks it or belongs to another point of the scenario."""
 
     name: str
     point: str = ""
@@ -57,12 +57,12 @@ class FigureTrend(DocumentPart):
 
     @property
     def title(self) -> str:
-        """The figure and the point."""
+        """The figure's name, with the point."""
         return f"{self.name}, {self.point}" if self.point else self.name
 
 
 class Trend(Document):
-    """All of them; `left_out` are older runs than those here."""
+    """The trend of all figures; `left_out` is how many older runs are not included."""
 
     version: Literal[1] = 1
     kind: Literal["trend"] = "trend"
@@ -108,15 +108,15 @@ def _value(run: Repeat, figure: Figure, point: str) -> float | None:
 
 
 def _changes(figure: Figure, values: Sequence[float | None], series: int) -> Iterator[LevelChange]:
-    known = [(at, value) for at, value in enumerate(values) if value is not None]
-    numbers = [value for _, value in known]
+    measured = [(at, value) for at, value in enumerate(values) if value is not None]
+    numbers = [value for _, value in measured]
     splits = changepoints(numbers, series=series)
     ends = [0, *(each.at for each in splits), len(numbers)]
     for split, start, end in zip(splits, ends, ends[2:], strict=False):
         before, after = numbers[start : split.at], numbers[split.at : end]
         share = relative(before, after)
         yield LevelChange(
-            at=known[split.at][0],
+            at=measured[split.at][0],
             before=sum(before) / len(before),
             after=sum(after) / len(after),
             difference=finite(share),

@@ -1,3 +1,3 @@
-"""A reconciliation's result: what a terminal, a JUnit file and an HTML page say of it."""
+"""A reconciliation's result on a terminal, as JUnit XML and as an HTML page."""
 
 REPORT_FILE = "report.html"

@@ -1,8 +1,8 @@
-"""The result as JUnit XML, for servers that show tests: a case for each condition and finding.
+"""The result as JUnit XML, for CI servers: a test case for each condition and finding.
 
-A failed condition is a failure, one that nothing was measured for an error. A finding fails where
-a failed condition speaks of it; otherwise it passes, with its number. What made the run
-inconclusive is an error of the case `the run could be judged`.
+A failed condition is a failure, an undecided one an error. A finding fails if a condition on it
+failed; otherwise it passes, with its number. What made the run inconclusive is an error of the
+case `the run could be judged`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def junit(summary: Summary) -> str:
-    """The document."""
+    """The XML document."""
     rows = [condition_result(each) for each in summary.thresholds]
     suites = ET.Element("testsuites", name=f"mirrortest run {summary.run}")
     for name, suite in (
@@ -90,6 +90,6 @@ def _case(name: str) -> ET.Element:
 
 
 def _mark(case: ET.Element, kind: str, message: str, text: str = "") -> None:
-    """Texts as XML may hold them: it has no place for what cannot be printed, not even escaped."""
+    """Add a failure or an error; XML cannot contain unprintable characters, not even escaped."""
     shown = visible(message)
     ET.SubElement(case, kind, message=shown, type=kind).text = text or shown

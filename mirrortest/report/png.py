@@ -1,4 +1,4 @@
-"""The report's charts as PNG files, as a browser without a window draws them."""
+"""The report's charts as PNG files, drawn by a headless browser."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ if TYPE_CHECKING:
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _WIDTH, _HEIGHT, _DENSITY = 1100, 900, 2
-_PATIENCE = 120_000.0
-"""Milliseconds."""
+_TIMEOUT_MS = 120_000.0
 
 
 def write_pngs(report: str, directory: Path) -> list[Path]:
-    """Write each chart of a report to a directory, which is created; the files.
+    """Write each chart of a report into a directory, which is created; returns the files.
 
     Raises:
         MirrortestError: Playwright or a browser is missing, or a file cannot be written.
@@ -55,13 +54,13 @@ def _first_line(error: Exception) -> str:
 
 
 def draw_charts(browser: Browser, report: str, directory: Path) -> list[Path]:
-    """Have a running browser draw them; see `write_pngs`."""
+    """Draw the charts with a running browser; see `write_pngs`."""
     page = browser.new_page(
         viewport={"width": _WIDTH, "height": _HEIGHT}, device_scale_factor=_DENSITY
     )
-    page.set_default_timeout(_PATIENCE)  # each chart is drawn anew, by the processor alone
+    page.set_default_timeout(_TIMEOUT_MS)  # each chart is redrawn, without a GPU
     page.set_content(report)
-    page.add_style_tag(content="nav { display: none !important; }")  # it covers what is below it
+    page.add_style_tag(content="nav { display: none !important; }")  # it would cover the charts
     written = []
     try:
         directory.mkdir(parents=True, exist_ok=True)

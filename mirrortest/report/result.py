@@ -1,7 +1,7 @@
 """A reconciliation's result, with the logs of its run if they are next to it.
 
-`absent` lists what is missing, as tables that an older version did not write. A summary of another
-version is refused.
+`absent` lists what is missing, for example tables that an older version did not write. A summary
+of another version is an error.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LACKING = {
 
 @dataclass(frozen=True)
 class Result:
-    """What there is to report of a run."""
+    """All that a report of a run is made of."""
 
     summary: Summary
     place: Location
@@ -61,7 +61,7 @@ class Result:
 
     @property
     def sessions_missing(self) -> dict[Role, int]:
-        """How many sessions that the result rests on are not here, by their role."""
+        """How many sessions' logs are missing of those that the result rests on, by role."""
         basis = self.summary.rests_on
         expected = {
             Role.PRODUCER: 1 if basis is None else basis.producers,
@@ -71,22 +71,22 @@ class Result:
         return {role: n - found[role] for role, n in expected.items() if n > found[role]}
 
     def table(self, name: str) -> pa.Table | None:
-        """A small table, whole; None where it is not there. Raises SequenceLogError."""
+        """Read all of a small table; None if it does not exist. Raises SequenceLogError."""
         found = [self._read(place, pq.ParquetFile.read) for place in self._files(name)]
         return pa.concat_tables(found) if found else None
 
     def row_count(self, name: str) -> int:
-        """How many rows a table has, 0 where it is not there. Raises SequenceLogError."""
+        """How many rows a table has; 0 if it does not exist. Raises SequenceLogError."""
         return sum(self._read(place, _count) for place in self._files(name))
 
     def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """A table of any size, piece by piece; nothing where it is not there."""
+        """Yield a table of any size in batches, or nothing if it does not exist."""
         for place in self._files(name):
             with _parquet(place) as parquet:
                 yield from parquet.iter_batches(columns=columns)
 
     def _files(self, name: str) -> list[Location]:
-        """A table's file, or those of the directory that a large one is."""
+        """A table's files: a large table is a directory of several."""
         place = self.place.child(f"{name}.parquet")
         with place.checked("read"):
             kind = place.filesystem.get_file_info(place.path).type
@@ -119,13 +119,13 @@ def read_result(
 ) -> Result:
     """Read what the reconciliation wrote to `place`.
 
-    `logs` are the directories that hold the logs (LOGDIR); by default the one that `place` lies
-    in, where it is LOGDIR/run=R/result. `observations` are directories of observations, besides
-    those with the name of `OBSERVATIONS` next to a LOGDIR.
+    `logs` are the directories of the logs (LOGDIR). The default is the one that contains `place`,
+    if that is LOGDIR/run=R/result. `observations` are directories of observations, in addition to
+    those called `OBSERVATIONS` next to a LOGDIR.
 
     Raises:
-        UsageError: there is no result, or it is of a version that this program does not know.
-        SequenceLogError: something that is there cannot be read.
+        UsageError: there is no result, or another version wrote it.
+        SequenceLogError: an existing file cannot be read.
     """
     summary = _summary(place)
     absent = [
@@ -184,9 +184,9 @@ def read_result(
 def _observations(
     run: str, place: Location, absent: list[str], *, unnamed: bool
 ) -> dict[str, ObservationFiles]:
-    """The observations of a run in a directory, by folder; also those of no run, if `unnamed`.
+    """The observations of a run in a directory, by folder; with `unnamed` also those of no run.
 
-    What of these was while the run lasted is found by its sessions' times.
+    The sessions' times show later which part of the latter is within the run.
     """
     return {
         each.observation.folder: each
@@ -196,10 +196,10 @@ def _observations(
 
 
 def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
-    """The result of a run below one of the directories of logs; without `run` there must be one.
+    """The result of a run below one of the directories of logs; without `run`, the only one.
 
     Raises:
-        UsageError: there is none, or several.
+        UsageError: there is none, or there are several.
     """
     there: dict[str, Location] = {}
     for logdir in logdirs:
@@ -227,10 +227,10 @@ def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
 
 
 def result_at(place: Location) -> Location:
-    """Where the result lies that `place` names: there, or below it, as in a run's directory.
+    """The directory of the result: `place`, or the one below it if `place` is a run's directory.
 
     Raises:
-        SequenceLogError: the place cannot be looked at.
+        SequenceLogError: the place cannot be read.
     """
     below = place.child(RESULT_FOLDER)
     with place.checked("read"):
@@ -277,7 +277,7 @@ def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
         if found.session.role is not Role.PRODUCER:
             continue
         place = found.location.child(SUMMARY_FILE)
-        # A producer that was killed wrote none; what a strange file says is not worth an error.
+        # A killed producer wrote none. An unreadable one is not worth an error.
         with contextlib.suppress(OSError, ValueError, RecursionError):
             report = json.loads(place.read())
             if isinstance(report, dict) and report.get("version") == 1:
@@ -286,7 +286,7 @@ def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
 
 
 def write_text(place: Location, text: str) -> None:
-    """Write a document, replacing what was there; MirrortestError where that cannot be."""
+    """Write a document, replacing an existing one; raises MirrortestError if that fails."""
     try:
         if place.local:
             replace_text(Path(place.path), text)

@@ -1,4 +1,4 @@
-"""What failed, or was found, first: in words, with the last event before it."""
+"""The first failure or finding in words, with the last event before it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mirrortest.config.threshold import OPERATORS
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.config.units import format_duration, number, span
 from mirrortest.errors import UsageError
-from mirrortest.results.words import FINDINGS, befell, moment
+from mirrortest.results.words import FINDINGS, moment, predicate_of
 from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.events import Event
 
 _LONG_NS = 600 * 10**9
-"""An event that is longer ago explains nothing."""
+"""An event that is longer ago than this explains nothing."""
 
 
 @dataclass(frozen=True)
 class First:
     """What came first: `what` in `topic`, in the slot of `step_ns` that begins at `at_ns`.
 
-    Its cause came before `before_ns`: none of these messages was wrong until then. Where only the
-    slot is known, that is where the slot begins.
+    Its cause came before `before_ns`: none of these messages was wrong until then. If only the slot
+    is known, that is the slot's start.
     """
 
     what: str
@@ -39,9 +39,9 @@ class First:
     step_ns: int
     before_ns: int
     cause: Event | None = None
-    """The last event before, or the last that took down what that event restored."""
+    """The last event before it; if that restored a part, the last fault of the part."""
     same: Event | None = None
-    """Without one: the first event within the slot, which may be earlier or later."""
+    """If there is no cause: the first event within the slot, before or after these messages."""
 
     def __str__(self) -> str:
         known = f"{moment(self.at_ns, self.step_ns)} UTC"
@@ -61,7 +61,7 @@ class First:
 
 
 def failures(summary: Summary, timeline: Timeline, events: Sequence[Event]) -> list[First]:
-    """When each failed condition was broken first, in the order of time, as far as it is known."""
+    """When each failed condition was first broken, in order of time, as far as that is known."""
     found = []
     for threshold in summary.thresholds:
         if threshold.passed:
@@ -78,7 +78,7 @@ def failures(summary: Summary, timeline: Timeline, events: Sequence[Event]) -> l
 
 
 def first_finding(timeline: Timeline, events: Sequence[Event]) -> First | None:
-    """What was found first; None where nothing was, or no time is known."""
+    """The first finding; None if there is none, or if no time is known."""
     return _earliest([each for name in FINDINGS for each in _first_count(name, timeline)], events)
 
 
@@ -91,7 +91,7 @@ def _first_count(name: str, timeline: Timeline) -> list[First]:
     for place, (topic, row) in enumerate(zip(timeline.topics, counts, strict=True)):
         if row.any():
             at = int((row > 0).argmax())
-            what = f"{number(int(row[at]))} {befell(name, int(row[at]))}"
+            what = f"{number(int(row[at]))} {predicate_of(name, int(row[at]))}"
             start = slots.begin(at)
             before = timeline.cause_before.get((name, place), start)
             firsts.append(First(what, topic, start, slots.step_ns, before))
@@ -99,21 +99,21 @@ def _first_count(name: str, timeline: Timeline) -> list[First]:
 
 
 def broken_slots(condition: Condition, latencies: Latencies) -> list[bool]:
-    """In which slots of one topic a condition on a percentile, or the maximum, is not met.
+    """Whether each slot of one topic breaks an upper bound of a percentile or the maximum.
 
-    Empty where the condition is on something else.
+    Empty for any other condition.
     """
     return [value is not None for value in _too_slow(condition, latencies)]
 
 
 def _too_slow(condition: Condition, latencies: Latencies) -> list[int | None]:
-    """What the condition speaks of in each slot, ns; None where it is met, or nothing measured."""
-    holds = OPERATORS[condition.comparison]
+    """The value of each slot that breaks the condition, ns; None: it is met, or has no value."""
+    is_met = OPERATORS[condition.comparison]
     share = Fraction(1) if condition.statistic == "max" else condition.statistic
     if condition.comparison not in {"<", "<="} or not isinstance(share, Fraction):
         return []
     (values,) = latencies.quantiles([share])
-    return [None if each is None or holds(each, condition.bound) else each for each in values]
+    return [None if each is None or is_met(each, condition.bound) else each for each in values]
 
 
 def _first_slow(condition: Condition, timeline: Timeline) -> list[First]:
@@ -126,7 +126,7 @@ def _first_slow(condition: Condition, timeline: Timeline) -> list[First]:
             if value is not None:
                 what = f"{condition.metric} was {format_duration(value)}"
                 start = slots.begin(slot)
-                # Whatever is slower than the bound had not arrived until then.
+                # A message slower than the bound had not arrived by then.
                 before = start + int(condition.bound)
                 firsts.append(First(what, topic, start, slots.step_ns, before))
                 break

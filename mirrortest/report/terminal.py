@@ -23,11 +23,11 @@ _SHOWN_PARTITIONS = 16
 _SHOWN_MINUTES = 12
 _MINUTE_LATENCIES = ("p99", "max")
 _FINDING_COLUMNS = 13
-"""Of a terminal, which the longest words about findings need."""
+"""The columns of a terminal that the longest word about findings needs."""
 
 
 def run_result(summary: Summary) -> RunResult:
-    """The verdict, its conditions and findings; by partition, topic, minute and id as details."""
+    """The verdict, conditions and findings; as details these by partition, topic, minute and id."""
     parts: list[RenderableType] = []
     if summary.partitions:
         parts.append(_partitions(summary))
@@ -77,17 +77,17 @@ def _partitions(summary: Summary) -> Table:
         ),
     )
     more = len(worst) - _SHOWN_PARTITIONS
-    made = compact_table(
+    table = compact_table(
         ("partition", "seen", "findings"),
         numbers=(1,),
         caption=f"{more:,} more in the table `by_partition`" if more > 0 else "",
     )
     for each in worst[:_SHOWN_PARTITIONS]:
         where = "seen nowhere" if each.partition is None else str(each.partition)
-        made.add_row(
+        table.add_row(
             escape(f"{each.topic} {where}"), f"{each.counts.get('seen', 0):,}", _found(each.counts)
         )
-    return made
+    return table
 
 
 def _latency(summary: Summary) -> Table:
@@ -95,60 +95,60 @@ def _latency(summary: Summary) -> Table:
     names = next((list(each.quantiles) for each in found.values() if each.quantiles), [])
     negative = any(each.negative for each in found.values())
     headings = ("latency", "messages", *names, *(["below zero"] if negative else []))
-    made = compact_table(headings, numbers=range(1, len(headings)))
+    table = compact_table(headings, numbers=range(1, len(headings)))
     for topic, latency in found.items():
-        made.add_row(
+        table.add_row(
             escape("all topics" if topic == ALL_TOPICS else topic),
             f"{latency.count:,}",
             *(_seconds(latency.quantiles, name) for name in names),
             *([f"{latency.negative:,}"] if negative else []),
         )
-    return made
+    return table
 
 
 def _minutes(summary: Summary) -> Table:
-    """All minutes in their order where they are few, else the worst of them."""
+    """All minutes if they are few, else the worst of them, in order of time."""
     shown = summary.minutes[:_SHOWN_MINUTES]
     shown.sort(key=lambda each: ("" if each.minute is None else str(each.minute), each.topic))
     more = summary.minutes_total - len(shown)
-    made = compact_table(
+    table = compact_table(
         ("minute, UTC", "topic", "acked", "findings", *_MINUTE_LATENCIES),
         numbers=(2, 4, 5),
         caption=f"the worst; {more:,} more in the table `by_minute`" if more > 0 else "",
     )
-    made.columns[0].no_wrap = True
-    made.columns[3].min_width = _FINDING_COLUMNS
+    table.columns[0].no_wrap = True
+    table.columns[3].min_width = _FINDING_COLUMNS
     for each in shown:
         not_acked = each.counts["sent"] - each.counts["acked"]
         found = [f"not acknowledged {not_acked:,}"] if not_acked else []
-        made.add_row(
+        table.add_row(
             "unknown" if each.minute is None else f"{each.minute:%m-%d %H:%M}",
             escape(each.topic),
             f"{each.counts['acked']:,}",
             ", ".join([*found, *filter(None, [_found(each.counts)])]),
             *(_seconds(each.latency_seconds, name) for name in _MINUTE_LATENCIES),
         )
-    return made
+    return table
 
 
 def _undelivered(summary: Summary) -> Table:
-    # Where all got as far as each other, the remarks have it once.
+    # If all came equally far, the remarks have it once.
     differ = len({each.attribution for each in summary.undelivered}) > 1
     more = summary.undelivered_ranges - len(summary.undelivered)
-    made = compact_table(
+    table = compact_table(
         ("missing", "producer and topic", "lane", "seq", *(("where",) if differ else ())),
         numbers=(2,),
         caption=f"{more:,} more ranges in the table `undelivered`" if more > 0 else "",
     )
     for each in summary.undelivered:
-        made.add_row(
+        table.add_row(
             escape(f"{each.seq_hi - each.seq_lo:,} {readable_name(each.verdict)}"),
             escape(f"{each.producer}.{each.incarnation} in {each.topic}"),
             str(each.lane),
             f"{each.seq_lo} to {each.seq_hi - 1}",
             *((escape(each.attribution or ""),) if differ else ()),
         )
-    return made
+    return table
 
 
 def _seconds(quantiles: Mapping[str, float], name: str) -> str:

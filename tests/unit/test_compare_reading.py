@@ -11,7 +11,7 @@ import pytest
 from mirrortest.compare.comparison import compare
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.repeat import ProcessLog, repeat
-from mirrortest.compare.settings import ASKED
+from mirrortest.compare.settings import OPTIONS
 from mirrortest.errors import UsageError
 from mirrortest.model.observed import REQUEST
 from mirrortest.model.verdict import Verdict
@@ -139,7 +139,7 @@ def test_intervals_give_cpu_memory_batches_and_lag() -> None:
         "lag": 9,
     }
     assert found.started_ns == 17
-    assert found.settings[ASKED]["producer: throughput"] == {"5"}
+    assert found.settings[OPTIONS]["producer: throughput"] == {"5"}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_runs_directory_is_read_with_its_logs(tmp_path: Path) -> None:
         (found,) = read_side(str(named)).repeats
         assert "p(99)" in found.figures
     assert found.started_ns > 0
-    assert found.settings[ASKED]["mirrortest"]
+    assert found.settings[OPTIONS]["mirrortest"]
 
 
 def test_a_producers_summary_in_its_log_counts_unless_the_command_wrote_one(

@@ -1,8 +1,8 @@
 """The report: one HTML file that needs no other file, no network and no server.
 
 Everything that comes from messages, logs or users goes through Jinja's autoescaping, or as JSON
-into a script element that no browser runs. A content security policy names the scripts that
-may run by their hashes, and forbids the page to ask for anything.
+into a script element that no browser runs. A content security policy names the scripts that can
+run by their hashes, and forbids the page any request.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TEMPLATES = (
 
 
 def render(result: Result) -> str:
-    """The report as a document.
+    """Render the report as an HTML document.
 
     Raises:
         MirrortestError: Jinja is not installed.
@@ -54,9 +54,9 @@ def render(result: Result) -> str:
 
 
 def render_page(template: str, scripts: Sequence[str], variables: Mapping[str, Any]) -> str:
-    """A page with charts: `scripts` follow the charts' library and what all charts share.
+    """Render a page with charts; `scripts` follow the chart library and the charts' shared code.
 
-    Raises MirrortestError where Jinja is not installed.
+    Raises MirrortestError if Jinja is not installed.
     """
     environment = environment_of_templates()
     from markupsafe import Markup  # noqa: PLC0415  # comes with Jinja, which is an extra
@@ -77,7 +77,7 @@ def render_page(template: str, scripts: Sequence[str], variables: Mapping[str, A
 
 
 def environment_of_templates() -> Environment:
-    """Jinja with the templates; raises MirrortestError where it is not installed."""
+    """Jinja with the templates; raises MirrortestError if it is not installed."""
     try:
         import jinja2  # noqa: PLC0415  # an extra
     except ImportError:
@@ -103,12 +103,12 @@ def environment_of_templates() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What a template writes; markup is ours."""
+    """A value as a template writes it: text is made safe to show, but not our own markup."""
     return visible(value) if type(value) is str else value
 
 
 def _dumps(value: Any, **how: Any) -> str:
-    """JSON for the page's scripts, which show its texts as they stand."""
+    """JSON for the page's scripts, which show its texts unchanged."""
     return json.dumps(_visible_in(value), **how)
 
 
@@ -121,8 +121,8 @@ def _visible_in(value: Any) -> Any:
 
 
 def read_asset(name: str) -> str:
-    """A file of the page's: style, script or template; MirrortestError where it is unsafe."""
-    # The library's licence stands in a comment at its head; this holds for any script element.
+    """A style, script or template of the page; raises MirrortestError if a script is unsafe."""
+    # These would break the script element, even in a comment like that of the library's licence.
     text = resources.files("mirrortest.report").joinpath("assets", name).read_text("utf-8")
     if name.endswith(".js") and re.search(r"</script|<!--", text, re.IGNORECASE):
         raise MirrortestError(f"{name} must not contain a script's end")

@@ -1,4 +1,4 @@
-"""The findings broken down: by destination partition, by message id, by producer."""
+"""The findings by destination partition, by message id and by producer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """The cells by topic; `left_out` have no findings, and `rows` the worst partitions' counts."""
+    """The cells by topic; the `left_out` are the least grave. `rows` are the worst partitions."""
 
     topics: dict[str, list[Cell]] = field(default_factory=dict)
     left_out: int = 0
@@ -44,14 +44,14 @@ class Grid:
 
 
 def grid(partitions: Sequence[Partition], tones: Tones) -> Grid:
-    """Lay out the partitions; those with findings stay in where they are too many."""
+    """Lay out the partitions; if they are too many, those with the gravest findings stay in."""
     cells = {(each.topic, each.partition): _cell(each, tones) for each in partitions}
     shown = dict(sorted(cells.items(), key=lambda item: _gravest(item[1]))[:MOST_CELLS])
     topics: dict[str, list[Cell]] = {}
     for topic, partition in sorted(shown, key=lambda key: (key[0], _number(key[1]))):
         topics.setdefault(topic, []).append(shown[topic, partition])
     columns = tuple(name for name in FINDINGS if any(each.counts.get(name) for each in partitions))
-    guilty = sorted(
+    affected = sorted(
         (each for each in partitions if any(each.counts.get(name) for name in columns)),
         key=lambda each: (
             *(-each.counts.get(name, 0) for name in columns),
@@ -63,13 +63,13 @@ def grid(partitions: Sequence[Partition], tones: Tones) -> Grid:
         topics,
         len(cells) - len(shown),
         columns,
-        guilty[:MOST_ROWS],
-        max(len(guilty) - MOST_ROWS, 0),
+        affected[:MOST_ROWS],
+        max(len(affected) - MOST_ROWS, 0),
     )
 
 
 def short(count: int) -> str:
-    """A count in four signs: ``950``, ``4.9k``, ``12M``."""
+    """A count in at most four characters: ``950``, ``4.9k``, ``12M``."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
         # What would round up to 1000k is 1M.
         if count >= size * 0.9995:
@@ -97,9 +97,9 @@ def _number(partition: int | None) -> int:
 MOST = 100
 FEWEST_OF_A_KIND = 5
 TABLES = {"undelivered": "verdict", "findings": "finding"}
-"""Where ids lie, and the column that says of which kind they are."""
+"""The tables of ids, each with the column that has their kind."""
 MISSING = ("lost", "inconclusive", "in_flight")
-"""The kinds that stand in both tables: in `undelivered` with their attribution."""
+"""The kinds that are in both tables: in `undelivered` with their attribution."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Ids:
-    """The ranges that are shown, of how many; `tables` are the names of those that hold all."""
+    """The ranges that are shown, out of `total`; `tables` are the tables that have all of them."""
 
     ranges: list[Range]
     total: int
@@ -126,12 +126,12 @@ class Ids:
 
     @property
     def attributed(self) -> bool:
-        """Whether any range says how far its messages came."""
+        """Whether it is known of any range how far its messages came."""
         return any(each.attribution for each in self.ranges)
 
 
 def first_ids(result: Result) -> Ids:
-    """The first hundred ranges, every kind among them. Raises SequenceLogError."""
+    """The first hundred ranges, some of every kind among them. Raises SequenceLogError."""
     tables = tuple(name for name in TABLES if result.row_count(name))
     total = sum(result.row_count(name) for name in tables)
     kinds = _first(result, "undelivered", (*MISSING, "failed", "unknown"))
@@ -150,7 +150,7 @@ def first_ids(result: Result) -> Ids:
 
 
 def _first(result: Result, table: str, wanted: Sequence[str]) -> dict[str, list[Range]]:
-    """The first ranges of each wanted kind; reading ends once all that were counted are full."""
+    """The first ranges of each wanted kind; reading ends once each counted kind has enough."""
     column = TABLES[table]
     counted = {name for name in wanted if result.summary.counts.get(name)}
     kinds: dict[str, list[Range]] = {}
@@ -158,15 +158,15 @@ def _first(result: Result, table: str, wanted: Sequence[str]) -> dict[str, list[
         if counted and all(len(kinds.get(name, ())) >= MOST for name in counted):
             break
         for kind in pc.unique(batch[column]).to_pylist():
-            known = kinds.setdefault(kind, [])
-            if kind in wanted and len(known) < MOST:
-                rows = batch.filter(pc.equal(batch[column], kind)).slice(0, MOST - len(known))
-                known += [_range(row, kind) for row in rows.to_pylist()]
+            collected = kinds.setdefault(kind, [])
+            if kind in wanted and len(collected) < MOST:
+                rows = batch.filter(pc.equal(batch[column], kind)).slice(0, MOST - len(collected))
+                collected += [_range(row, kind) for row in rows.to_pylist()]
     return {kind: ranges for kind, ranges in kinds.items() if ranges}
 
 
 def _rows_of(result: Result, kinds: Sequence[str]) -> int:
-    """How many rows of the table `findings` are of these kinds."""
+    """How many rows of the table `findings` have one of these kinds."""
     return sum(
         int(pc.sum(pc.is_in(batch["finding"], pa.array(kinds, pa.string()))).as_py() or 0)
         for batch in result.batches("findings", ["finding"])
@@ -201,7 +201,7 @@ class Sums:
 
 @dataclass(frozen=True)
 class ByProducer:
-    """The rows, those with most findings first; columns without any are left out."""
+    """The rows, those with most findings first; columns of findings without any are left out."""
 
     columns: tuple[str, ...] = ()
     rows: list[Sums] = field(default_factory=list)
@@ -209,7 +209,7 @@ class ByProducer:
 
 
 def by_producer(result: Result) -> ByProducer:
-    """Sum the table of streams; nothing where it is not there. Raises SequenceLogError."""
+    """Sum the table `by_stream`; empty if it does not exist. Raises SequenceLogError."""
     table = result.table("by_stream")
     if table is None or not table.num_rows:
         return ByProducer()

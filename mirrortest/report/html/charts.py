@@ -1,7 +1,7 @@
-"""What the page's charts draw, as plain JSON: times in ms since the epoch, latencies in seconds.
+"""The data of the page's charts as JSON: times in ms since the epoch, latencies in seconds.
 
-Nothing here grows with the run: a chart has at most `timeline.MOST_SLOTS` slots, `MOST_BINS` bins
-and `MOST_TOPICS` topics.
+Its size does not grow with the run: a chart has at most `timeline.MOST_SLOTS` slots, `MOST_BINS`
+bins and `MOST_TOPICS` topics.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EVERY = "all topics"
 def chart_data(
     summary: Summary, timeline: Timeline, events: Sequence[Event], tones: Tones
 ) -> dict[str, Any]:
-    """All that the page's script draws."""
+    """All data for the page's script."""
     chosen = drawn_topics(timeline)
     latencies = timeline.latencies
     measured = latencies is not None and bool(latencies.bucket.size)
@@ -45,7 +45,9 @@ def chart_data(
             "step": _ms(timeline.slots.step_ns),
             "count": timeline.slots.count,
         },
-        "topics": [EVERY, *(timeline.topics[each] for each in chosen)] if many(timeline) else [],
+        "topics": [EVERY, *(timeline.topics[each] for each in chosen)]
+        if several_topics(timeline)
+        else [],
         "strips": _strips(timeline, chosen, tones),
         "marks": marks(timeline, events),
         "limits": _limits(summary, timeline, chosen),
@@ -53,14 +55,14 @@ def chart_data(
     }
 
 
-def many(timeline: Timeline) -> bool:
-    """Whether there is a topic to choose."""
+def several_topics(timeline: Timeline) -> bool:
+    """Whether there are topics to choose from."""
     return len(timeline.topics) > 1
 
 
 def drawn_topics(timeline: Timeline) -> list[int]:
-    """The topics that are drawn by themselves: those with most findings, then most messages."""
-    if not many(timeline):
+    """The topics that are also drawn alone: those with most findings, then most messages."""
+    if not several_topics(timeline):
         return []
 
     def weight(topic: int) -> tuple[int, int, str]:
@@ -79,7 +81,7 @@ def drawn_topics(timeline: Timeline) -> list[int]:
 
 
 def strip_names(timeline: Timeline) -> list[str]:
-    """The counts that have a strip of their own: what was acknowledged, and all that was found."""
+    """The counts that have a strip of their own: acknowledged messages, and each finding."""
     found = [name for name in FINDINGS if name in timeline.counts and timeline.counts[name].any()]
     return [*(["acked"] if "acked" in timeline.counts else []), *found]
 
@@ -100,9 +102,9 @@ def _strips(timeline: Timeline, chosen: Sequence[int], tones: Tones) -> list[dic
 
 
 def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
-    """Each event with the time (ns) until which it kept its part down; None: to the end.
+    """Each event with the time (ns) when its part was up again; None: not in these events.
 
-    What took nothing down lasts no time.
+    An event that took nothing down ends at once.
     """
     found: list[tuple[Event, int | None]] = []
     for number, event in enumerate(events, start=1):
@@ -114,7 +116,7 @@ def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
 
 
 def marks(timeline: Timeline, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The events as the charts mark them, numbered; `inside` says whether one is in sight."""
+    """The events as numbered marks; `inside` is whether one is within the charts' time."""
     end = timeline.slots.end_ns
     return [
         {
@@ -128,10 +130,10 @@ def marks(timeline: Timeline, events: Sequence[Event]) -> list[dict[str, Any]]:
 
 
 def _limits(summary: Summary, timeline: Timeline, chosen: Sequence[int]) -> list[dict[str, Any]]:
-    """Latencies that thresholds speak of, to be drawn as lines.
+    """The bounds of thresholds on the latency, to be drawn as lines.
 
-    `failing` has, for all topics together and each that is drawn, the stretches of slots [from, to)
-    in which a failed one was broken.
+    `failing` has the stretches of slots [from, to) in which a failed threshold was broken: those of
+    all topics together, then of each topic in `chosen`.
     """
     limits = []
     every = range(len(timeline.topics))
@@ -157,7 +159,7 @@ def _limits(summary: Summary, timeline: Timeline, chosen: Sequence[int]) -> list
 
 
 def _stretches(slots: Sequence[bool]) -> list[tuple[int, int]]:
-    """Where slots in a row are true: [from, to)."""
+    """The stretches of consecutive slots that are true: [from, to)."""
     return [*IntervalSet((at, at + 1) for at, broken in enumerate(slots) if broken).intervals()]
 
 
@@ -183,7 +185,7 @@ def _latency(latencies: Latencies, chosen: Sequence[int]) -> dict[str, Any]:
 
 
 def _curve(distribution: Distribution) -> list[list[float]]:
-    """[seconds, nines of the share that is slower or the last, share at most that late]."""
+    """[seconds, nines of the share of slower messages (at least one), share at most as slow]."""
     count = distribution.count
     return [
         [

@@ -1,4 +1,4 @@
-"""Commands for the reader: what shows a message in the destination, and what repeats the run."""
+"""Commands for the reader: to show a message in the destination, and to repeat the run."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _CONSUME = {
     "duration": ("--duration", _DURATION),
     "idle timeout": ("--idle-timeout", _DURATION),
 }
-"""Options by settings, and what separates the parts of a value there, and not here."""
+"""By setting: its option, and the separator to remove from the setting's value."""
 
 
 def destination_servers(result: Result) -> str:
-    """The brokers that the consumers read from; a placeholder where no log has them."""
+    """The brokers that the consumers read from; a placeholder if no log has them."""
     for each in result.sessions:
         if each.session.role is Role.CONSUMER and "bootstrap servers" in each.session.settings:
             return each.session.settings["bootstrap servers"]
@@ -42,9 +42,9 @@ def destination_servers(result: Result) -> str:
 
 
 def show_commands(servers: str, topic: str, position: Position) -> list[str]:
-    """What prints the messages at a position, or those on both sides of missing ones."""
-    known = [each for each in (position.lo, position.hi) if each is not None]
-    first = position.lo if position.lo is not None else max(known[0] - 1, 0)
+    """Commands that print the messages at a position, or those around missing ones."""
+    bounds = [each for each in (position.lo, position.hi) if each is not None]
+    first = position.lo if position.lo is not None else max(bounds[0] - 1, 0)
     count = position.hi - first if position.hi is not None else _MOST_SHOWN
     many = str(min(count, _MOST_SHOWN))
     at = (str(position.partition), str(first))
@@ -58,7 +58,7 @@ def show_commands(servers: str, topic: str, position: Position) -> list[str]:
 
 
 def repeat_commands(result: Result) -> list[str]:
-    """What runs the same test again, as far as the logs say; nothing without logs."""
+    """Commands that repeat the test, as far as the logs show; empty without logs."""
     sessions = [each.session for each in result.sessions]
     by_name: dict[tuple[Role, str], Session] = {}
     for session in sessions:
@@ -94,7 +94,7 @@ def _common(verb: str, session: Session) -> list[str]:
 
 
 def _produce(session: Session) -> list[str]:
-    # Its start is past.
+    # Its start time has passed.
     workload = {name: value for name, value in session.workload.items() if name != "start-at"}
     topics = {"topics": ",".join(session.topics)}
     return [*_common("produce", session), *words_of(topics | workload)]

@@ -1,4 +1,4 @@
-"""Figures as CSV files in links of the page itself: nothing has to be asked of a network."""
+"""Figures as CSV files, contained in the page's links: they need no network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.report.html.charts import EVERY, drawn_topics, strip_names
-from mirrortest.report.html.key_figures import count_rows, fine
+from mirrortest.report.html.key_figures import count_rows, time_step
 from mirrortest.report.html.load_panels import load_table
 from mirrortest.report.html.panels import columns, csv_rows
 from mirrortest.results.summary import PERCENTILES
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Download(NamedTuple):
-    """A file in a link: what it has, its name, and its address, which contains all of it."""
+    """A file in a link: its title, its name, and its address, a data URL with the content."""
 
     title: str
     file: str
@@ -44,7 +44,7 @@ def downloads(summary: Summary, timeline: Timeline | None) -> list[Download]:
 
 
 def load_download(summary: Summary, load: Load, topics: Sequence[str]) -> Download:
-    """The load of all topics together and of these."""
+    """The load of all topics together, and of each of `topics`."""
     heads, rows = load_table(load, topics)
     return _download("Load over time", summary, "load", heads, rows)
 
@@ -68,7 +68,7 @@ def _over_time(timeline: Timeline) -> Iterable[list[object]]:
             lines = timeline.latencies.of_topics(topics).quantiles(PERCENTILES.values())
         for slot in range(slots.count):
             yield [
-                moment(slots.begin(slot), fine(timeline)),
+                moment(slots.begin(slot), time_step(timeline)),
                 name,
                 *(int(column[slot]) for column in columns),
                 *("" if (at := line[slot]) is None else f"{at / 1e9:.4g}" for line in lines),

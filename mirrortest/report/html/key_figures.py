@@ -1,4 +1,4 @@
-"""The page's figures in words: at its head, by topic, by slot, and all counts."""
+"""The page's figures as text: in its header, by topic, by slot, and all counts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class KeyFigure(NamedTuple):
-    """One number at the head of the page; `rest` says more of it."""
+    """A number in the page's header; `rest` is a remark on it."""
 
     label: str
     value: str
@@ -37,14 +37,14 @@ class KeyFigure(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A table's row: its name and its cells, in words."""
+    """A table's row: its name and its cells, as text."""
 
     name: str
     cells: list[str]
 
 
 def head_figures(summary: Summary, tones: Tones) -> list[KeyFigure]:
-    """The numbers that stand at the head of the page."""
+    """The numbers in the page's header."""
     counts = summary.counts
     acked = counts.get("acked", 0)
     figures = [
@@ -68,7 +68,7 @@ def head_figures(summary: Summary, tones: Tones) -> list[KeyFigure]:
 
 
 def latency_rows(summary: Summary, timeline: Timeline | None) -> list[Row]:
-    """The whole run's latencies: all topics, then those that are drawn."""
+    """The latencies of the whole run: all topics together, then those that are drawn."""
     if timeline is None or timeline.latencies is None:
         return [
             Row(
@@ -92,12 +92,12 @@ def latency_rows(summary: Summary, timeline: Timeline | None) -> list[Row]:
     shown += [(timeline.topics[topic], [topic]) for topic in drawn_topics(timeline)]
     rows = []
     for name, topics in shown:
-        whole = timeline.latencies.of_topics(topics).distribution()
-        if whole.count:
-            cells = [duration(whole.quantile(each)) for each in PERCENTILES.values()]
-            mean = whole.mean
+        merged = timeline.latencies.of_topics(topics).distribution()
+        if merged.count:
+            cells = [duration(merged.quantile(each)) for each in PERCENTILES.values()]
+            mean = merged.mean
             cells.append("-" if mean is None else format_duration(round(mean)))
-            rows.append(Row(name, [*cells, f"{whole.count:,}", f"{whole.negative:,}"]))
+            rows.append(Row(name, [*cells, f"{merged.count:,}", f"{merged.negative:,}"]))
     return rows
 
 
@@ -110,7 +110,7 @@ def slot_columns(timeline: Timeline | None) -> list[str]:
 
 
 def slot_rows(timeline: Timeline) -> list[Row]:
-    """The figures behind the charts: a row for each slot in which there was anything."""
+    """The figures behind the charts: a row for each slot with an acknowledgement or a finding."""
     slots = timeline.slots
     columns = [timeline.total(name) for name in strip_names(timeline)]
     lines: list[list[int | None]] = []
@@ -120,7 +120,7 @@ def slot_rows(timeline: Timeline) -> list[Row]:
     busy = np.any(columns, axis=0) if columns else np.ones(slots.count, bool)
     return [
         Row(
-            moment(slots.begin(slot), fine(timeline)),
+            moment(slots.begin(slot), time_step(timeline)),
             [
                 *(f"{int(column[slot]):,}" for column in columns),
                 *("-" if line[slot] is None else duration(line[slot]) for line in lines),
@@ -132,7 +132,7 @@ def slot_rows(timeline: Timeline) -> list[Row]:
 
 
 def count_rows(summary: Summary) -> list[dict[str, Any]]:
-    """Every count with its share and its meaning, plain numbers first."""
+    """Every count with its share and its meaning; plain quantities come first."""
     names = sorted(
         summary.counts, key=lambda name: (weight_of(name) is not Weight.PLAIN, rank(name))
     )
@@ -148,13 +148,13 @@ def count_rows(summary: Summary) -> list[dict[str, Any]]:
     ]
 
 
-def fine(timeline: Timeline) -> int:
-    """How fine times are to be written: to the second where slots are finer than a minute."""
+def time_step(timeline: Timeline) -> int:
+    """The `step_ns` for `moment`: times are to the second if slots are shorter than a minute."""
     return timeline.slots.step_ns if timeline.slots.step_ns >= 60 * SECOND_NS else 1
 
 
 def duration(value_ns: int | None) -> str:
-    """A latency; one below zero has no place on a logarithmic scale."""
+    """A latency as text; None is one below zero, which a logarithmic scale cannot show."""
     return "below zero" if value_ns is None else format_duration(value_ns)
 
 

@@ -1,7 +1,7 @@
-"""Latencies by topic and slot as filled buckets: merged, their quantiles, drawn as bins.
+"""Latencies by topic and slot as filled buckets: their sums, quantiles, and bins for charts.
 
-The buckets are those of `timing.histogram`; what is read off here is what a `Histogram` of the
-same buckets says (a test holds that), for thousands of them at once.
+The buckets are those of `timing.histogram`. The results are those of a `Histogram` of the same
+buckets (a test checks this), computed for thousands of them at once.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 MOST_BINS = 36
 MOST_POINTS = 160
-_WIDEST = 7  # a bin of a whole octave: 128 buckets
+_WIDEST = 7  # a bin of one octave: 128 buckets
 
 _middle = lru_cache(maxsize=None)(middle)
 
 
 class Point(NamedTuple):
-    """`below` of a distribution's messages came faster than `latency_ns`, or just as fast."""
+    """`below` messages of a distribution have a latency of at most `latency_ns`."""
 
     latency_ns: int
     below: int
@@ -39,7 +39,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Distribution:
-    """One distribution: filled buckets ascending, their counts, and how many are below zero."""
+    """One distribution: filled buckets, ascending, their counts, and how many are below zero."""
 
     buckets: NDArray[np.int64]
     counts: NDArray[np.int64]
@@ -47,7 +47,7 @@ class Distribution:
 
     @property
     def count(self) -> int:
-        """How many messages, with those below zero."""
+        """How many messages there are, including those below zero."""
         return int(self.counts.sum()) + self.negative
 
     def quantile(self, share: Fraction | float) -> int | None:
@@ -60,7 +60,7 @@ class Distribution:
 
     @property
     def mean(self) -> float | None:
-        """The mean of those that are not below zero, ns."""
+        """The mean of those that are not below zero, ns; None: there are none."""
         if not self.counts.sum():
             return None
         middles = np.array([_middle(int(bucket)) for bucket in self.buckets], dtype=np.float64)
@@ -72,7 +72,7 @@ class Distribution:
         if not self.buckets.size:
             return []
         running = np.cumsum(self.counts) + self.negative
-        # The share that is slower, before each bucket: its nines are what the eye reads off.
+        # The share that is in each bucket or slower: the chart's axis shows its nines.
         slower = 1 - (running - self.counts) / count
         nines = -np.log10(np.maximum(slower, 1 / count))
         steps = np.floor(nines * MOST_POINTS / max(log10(count), 1))
@@ -85,9 +85,9 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Latencies:
-    """Cells (topic, slot, bucket, count), sorted by the first three; and `negative` by cell.
+    """Cells (topic, slot, bucket, count), sorted by the first three.
 
-    `negative` is an array [topic, slot].
+    `negative` is an array [topic, slot]: how many latencies are below zero.
     """
 
     topic: NDArray[np.int64]
@@ -107,7 +107,7 @@ class Latencies:
     ) -> Latencies:
         """Sum rows with columns `latency_bucket`, `latency_count` and `negative`.
 
-        Row i belongs to (topic[i], slot[i]); `shape` is how many there are of each.
+        Row i belongs to (topic[i], slot[i]); `shape` is how many topics and slots there are.
         """
         parents = pc.list_parent_indices(rows["latency_bucket"]).to_numpy()
         bucket = pc.list_flatten(rows["latency_bucket"]).to_numpy().astype(np.int64)
@@ -125,9 +125,9 @@ class Latencies:
         count: NDArray[np.int64],
         negative: NDArray[np.int64],
     ) -> Latencies:
-        """Sum what belongs to the same topic, slot and bucket."""
+        """Sum the counts of the same topic, slot and bucket."""
         slots = negative.shape[1]
-        # One number a cell: sorting rows of three costs twenty times as much.
+        # One number per cell: sorting rows of three numbers takes twenty times as long.
         cells, place = np.unique((topic * slots + slot) * BUCKETS + bucket, return_inverse=True)
         sums = np.bincount(place, weights=count, minlength=len(cells)).astype(np.int64)
         places, buckets = np.divmod(cells, BUCKETS)
@@ -135,11 +135,11 @@ class Latencies:
 
     @cached_property
     def together(self) -> Latencies:
-        """All topics as one (number 0)."""
+        """All topics merged into one (number 0)."""
         return self.of_topics(range(len(self.negative)))
 
     def of_topics(self, topics: Sequence[int]) -> Latencies:
-        """Those topics, as one (number 0)."""
+        """These topics merged into one (number 0)."""
         chosen: slice | NDArray[np.bool_]
         if len(topics) == 1:
             chosen = slice(*np.searchsorted(self.topic, [topics[0], topics[0] + 1]))
@@ -154,13 +154,13 @@ class Latencies:
         )
 
     def distribution(self) -> Distribution:
-        """All of it as one distribution."""
+        """All cells as one distribution."""
         buckets, place = np.unique(self.bucket, return_inverse=True)
         sums = np.bincount(place, weights=self.count, minlength=len(buckets)).astype(np.int64)
         return Distribution(buckets, sums, int(self.negative.sum()))
 
     def quantiles(self, shares: Iterable[Fraction | float]) -> list[list[int | None]]:
-        """For each share its quantile in each slot, ns; the topics must be one."""
+        """The quantile of each share in each slot, ns; only for a single topic."""
         bounds = np.searchsorted(self.slot, np.arange(self.negative.shape[1] + 1))
         slots = [
             Distribution(self.bucket[lo:hi], self.count[lo:hi], int(below))
@@ -169,7 +169,7 @@ class Latencies:
         return [[each.quantile(share) for each in slots] for share in shares]
 
     def bins(self) -> Bins:
-        """Bins of whole buckets, as fine as `MOST_BINS` of them reach."""
+        """Bins of whole buckets for all latencies, as fine as `MOST_BINS` bins allow."""
         if not self.bucket.size:
             return Bins(0, 0, 0)
         first, last = int(self.bucket.min()), int(self.bucket.max())
@@ -177,11 +177,11 @@ class Latencies:
             low, high = first >> shift, last >> shift
             if high - low < MOST_BINS:
                 return Bins(shift, low, high - low + 1)
-        # Nanoseconds and hours in one: what is faster than the widest bins reach shares the lowest.
+        # From nanoseconds to hours: what is faster than the widest bins cover is in the lowest.
         return Bins(_WIDEST, (last >> _WIDEST) - MOST_BINS + 1, MOST_BINS)
 
     def cells(self, bins: Bins) -> list[tuple[int, int, int]]:
-        """(slot, bin, count) for each bin that holds something; the topics must be one."""
+        """(slot, bin, count) for each bin that is not empty; only for a single topic."""
         of_bin = np.maximum((self.bucket >> bins.shift) - bins.first, 0)
         cells, place = np.unique(self.slot * MOST_BINS + of_bin, return_inverse=True)
         sums = np.bincount(place, weights=self.count, minlength=len(cells)).astype(np.int64)
@@ -199,7 +199,7 @@ class Bins:
 
     @property
     def edges_ns(self) -> list[int]:
-        """Where the bins begin, and where the last one ends."""
+        """The start of each bin, and the end of the last one, ns."""
         return [
             lower_bound((self.first + number) << self.shift) for number in range(self.count + 1)
         ]

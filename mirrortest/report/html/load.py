@@ -1,7 +1,7 @@
-"""The load over time, from what each process recorded of its reporting intervals.
+"""The load over time, from the reporting intervals that each process recorded.
 
-An interval's counts are taken to be evenly spread over it, and its levels (lag, memory) to have
-been the same all through. Its latencies belong to the step in which its middle is.
+An interval's counts are assumed to be evenly spread over it, and its levels (lag, memory) to be
+constant. Its latencies belong to the step that contains its middle.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Load:
 
     Attributes:
         seconds: how long a role was at work in each step.
-        sums: counts, and levels times seconds: divided by the role's seconds that is their mean.
-        processes: the same of whole processes, arrays [step]: CPU seconds, bytes times seconds.
+        sums: counts, and levels times seconds; divided by the role's seconds they are means.
+        processes: the same by process, not topic, arrays [step]: CPU seconds, bytes times seconds.
         acknowledgements: producers' latencies, from the actual send; None without a producer.
-        readings: how often each message was read, where several consumers read all of them: what
-            arrived, and the lag, are their mean.
+        readings: how often each message was read, if several consumers read all of them. Arrivals
+            and lag are means over these consumers.
     """
 
     slots: Slots
@@ -65,7 +65,7 @@ class Load:
     readings: int = 1
 
     def total(self, role: Role, figure: str, topics: Sequence[int]) -> Steps:
-        """A figure of these topics by step; NaN where nobody has recorded it."""
+        """A figure of these topics by step; NaN if no process recorded it."""
         found = self.sums.get((role, figure))
         if found is None:
             return np.full(self.slots.count, np.nan)
@@ -73,11 +73,11 @@ class Load:
         return summed
 
     def mean(self, role: Role, figure: str, topics: Sequence[int]) -> Steps:
-        """A count for each second, or a level's mean; NaN where the role was not at work."""
+        """A count per second, or a level's mean, by step; NaN while the role was not at work."""
         return self._by_second(role, self.total(role, figure, topics))
 
     def of_processes(self, role: Role, figure: str) -> Steps:
-        """The same of all processes of a role, whatever their topics."""
+        """The same for all processes of a role, whatever their topics."""
         found = self.processes.get((role, figure))
         return self._by_second(role, np.full(self.slots.count, np.nan) if found is None else found)
 
@@ -90,14 +90,14 @@ class Load:
 
 @dataclass
 class _Rows:
-    """A role's intervals: of each topic, and of each process once."""
+    """A role's intervals: in `tables` by topic, in `processes` once per process."""
 
     tables: list[pa.Table] = field(default_factory=list)
     processes: list[pa.Table] = field(default_factory=list)
 
 
 def read_load(result: Result) -> tuple[Load | None, list[str]]:
-    """The load of a run, None where no log has intervals; and what could not be shown."""
+    """The load of a run, None if no log has intervals; and what could not be shown."""
     notes = [each.session.intervals for each in result.sessions]
     noted = sum(note.rows for note in notes if note is not None)
     if noted > MOST_ROWS:
@@ -109,7 +109,7 @@ def read_load(result: Result) -> tuple[Load | None, list[str]]:
 
 
 def load_of(logs: Iterable[tuple[Session, pa.Table]]) -> Load | None:
-    """The load of processes with the rows of their intervals; None without any row."""
+    """The load of processes from the rows of their intervals; None without rows."""
     found: dict[Role, _Rows] = {}
     readers: dict[str, set[tuple[str, str]]] = {}
     for session, rows in logs:
@@ -127,7 +127,7 @@ def load_of(logs: Iterable[tuple[Session, pa.Table]]) -> Load | None:
 
 
 def _reader(session: Session) -> tuple[str, str]:
-    """With which other consumers it shares the messages: those of its group, of its shards."""
+    """A key of the consumers that share the messages with this one: its group, or all shards."""
     if (group := session.settings.get("consumer group")) is not None:
         return "group", group
     return ("shards", "") if "shard" in session.settings else ("consumer", session.name)
@@ -148,8 +148,8 @@ def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
         topic = topic_numbers(rows["topic"], topics)
         at_work = slots.cuts(np.array([begin.min()]), np.array([end.max()]))
         seconds[role] = np.bincount(at_work.slot, at_work.seconds, slots.count).astype(float)
-        often = readings if role is Role.CONSUMER else {}
-        weight = 1 / np.array([often.get(name, 1) for name in topics])[topic]
+        readers_of = readings if role is Role.CONSUMER else {}
+        weight = 1 / np.array([readers_of.get(name, 1) for name in topics])[topic]
         cuts = slots.cuts(begin, end)
         for name in (*_COUNTS[role], *_LEVELS[role]):
             share = cuts.seconds if name in _LEVELS[role] else cuts.share

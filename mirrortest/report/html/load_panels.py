@@ -35,7 +35,7 @@ _PROCESSES = {
 
 
 def panels(load: Load, topic: str | None = None) -> list[Panel]:
-    """What is drawn of one topic, or of all; a panel without any value is left out."""
+    """The panels of one topic, or of all; a panel without any value is left out."""
     chosen = (
         list(range(len(load.topics)))
         if topic is None
@@ -106,13 +106,13 @@ def _latencies(load: Load, topics: Sequence[int]) -> list[Line]:
 
 
 def load_data(load: Load, topics: Sequence[str]) -> dict[str, Any]:
-    """What the page's script draws; `topics` are those that can be chosen, besides all."""
+    """The data for the page's script; `topics` can be chosen in addition to all."""
     chosen = [panels_data(panels(load, topic)) for topic in (None, *topics)]
     return {**times(load.slots), "topics": chosen}
 
 
 def load_table(load: Load, topics: Sequence[str]) -> tuple[list[str], list[list[object]]]:
-    """The heads and rows of a CSV file: all topics together, then each of these."""
+    """The header and rows of a CSV file: all topics together, then each of `topics`."""
     names = columns(panels(load))
     rows = [
         [at, topic or EVERY, *values]

@@ -1,4 +1,4 @@
-"""Rows of a run's sequence logs, where they are few enough to be read for a report."""
+"""Rows of a run's sequence logs, if they are few enough to be read for a report."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ MOST_ROWS = 3_000_000
 
 
 def few_rows(result: Result) -> bool:
-    """Whether the logs of all of the run's processes are here and have few rows."""
+    """Whether the logs of all of the run's processes are available and have few rows."""
     rows = sum(file.estimated_rows for found in result.sessions for file in found.files)
     return 0 < rows <= MOST_ROWS and not result.sessions_missing
 
 
 def read_rows(result: Result, role: Role, kind: Kind, columns: Sequence[str]) -> pa.Table:
-    """The run's rows of a kind, of all sessions of a role.
+    """The run's rows of one kind, from all sessions of a role.
 
-    Damage is left out: the reconciliation has reported it.
+    Damage is ignored: the reconciliation has reported it.
     """
     found = []
     for files in result.sessions:

@@ -2,9 +2,9 @@
 
 A slot of a minute is too coarse for a run of a few minutes. If the logs of all its processes are
 here and small, its timeline comes from them: each row has the intended times of its first and last
-message. Within a row times are taken to be evenly spaced. A row's latencies are taken to rise or
-fall from its first to its last message: after an outage one row may have seconds of messages that
-arrived at once.
+message. Times within a row are assumed to be evenly spaced. A row's latencies are assumed to rise
+or fall from its first to its last message: after an outage, one row can have seconds of messages
+that arrived at once.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ _OUTCOMES = {outcome.name.lower(): int(outcome) for outcome in Outcome}
 
 
 class _Rows(NamedTuple):
-    """Messages in the order of (stream, seq), evenly spaced in time within each row.
+    """Rows of messages in order of (stream, seq), evenly spaced in time within each row.
 
-    `at` is the stream's number above `_SEQ_BITS` of seq; `until` is the end of the same.
+    `at` is the first seq, with the stream's number in the bits above `_SEQ_BITS`; `until` is the
+    end of the seqs, likewise. `first` and `last` are intended times.
     """
 
     topic: NDArray[np.int64]
@@ -63,16 +64,18 @@ class _Rows(NamedTuple):
 
 
 def best_timeline(result: Result) -> Timeline | None:
-    """By the second where that can be, else by the minute; None where nothing has a time."""
+    """The timeline by the second if possible, else by the minute; None if no message has a time."""
     minutes = from_minutes(result.table("by_minute"), result.table("latency"))
-    close = from_logs(result, 0 if minutes is None else minutes.slots.step_ns * minutes.slots.count)
-    return minutes if close is None else close
+    by_second = from_logs(
+        result, 0 if minutes is None else minutes.slots.step_ns * minutes.slots.count
+    )
+    return minutes if by_second is None else by_second
 
 
 def from_logs(result: Result, span_ns: int) -> Timeline | None:
-    """The timeline of a run of `span_ns` from its logs; None where they are not to be used.
+    """The timeline of a run of `span_ns` from its logs; None if they are not used.
 
-    That is where the run is long, the logs are large or not all here, or have other times.
+    They are not used if the run is long, or if they are large, incomplete, or span a longer time.
     """
     if span_ns > LONGEST_NS or not few_rows(result) or result.row_count("findings") > MOST_RANGES:
         return None
@@ -92,8 +95,8 @@ def from_logs(result: Result, span_ns: int) -> Timeline | None:
     slots = Slots.over(first, last, SECOND_NS)
     shape = (len(topics), slots.count)
     streams = _streams(sent)
-    known = streams.unique()
-    rows, outcome = _rows(sent, streams, known, topics)
+    stream_keys = streams.unique()
+    rows, outcome = _rows(sent, streams, stream_keys, topics)
     counts = {"sent": _spread(rows, slots, shape)}
     for name, value in _OUTCOMES.items():
         counts[name] = _spread(_Rows(*(each[outcome == value] for each in rows)), slots, shape)
@@ -103,7 +106,7 @@ def from_logs(result: Result, span_ns: int) -> Timeline | None:
     if findings is not None:
         for name in findings["finding"].unique().to_pylist():
             ranges = findings.filter(pc.equal(findings["finding"], name))
-            pieces, missing = _pieces(rows, ranges, known)
+            pieces, missing = _pieces(rows, ranges, stream_keys)
             counts[name] = _spread(pieces, slots, shape)
             before |= {(name, topic): at for topic, at in _earliest(pieces.topic, pieces.first)}
             if missing:
@@ -118,15 +121,15 @@ def _timed(rows: pa.Table) -> pa.Table:
 
 
 def _earliest(topic: NDArray[np.int64], at: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """The first time of each topic."""
+    """The earliest time of each topic."""
     return [(int(each), int(at[topic == each].min())) for each in np.unique(topic)]
 
 
 def _first_arrivals(seen: pa.Table, topics: Sequence[str]) -> dict[tuple[str, int], int]:
     """When a consumer first read a message with each finding, by the finding's name and topic.
 
-    Rows have no findings of order: these came at the earliest with the first row that goes back to
-    a number that its stream had passed in the partition.
+    Rows have no findings of order. The earliest possible time of these is the first row that goes
+    back to a seq that its stream had passed in the partition.
     """
     seen = seen.filter(pc.is_valid(seen["arrived_first"]))
     bits, arrived = _ints(seen["findings"]), _ints(seen["arrived_first"])
@@ -141,7 +144,7 @@ def _first_arrivals(seen: pa.Table, topics: Sequence[str]) -> dict[tuple[str, in
 
 
 def _going_back(seen: pa.Table) -> NDArray[np.bool_]:
-    """Whether a row begins below the highest number that its stream had before it."""
+    """Whether each row begins below a seq that its stream had passed in the partition."""
     parts = [seen[name].cast(pa.string()).fill_null("") for name in (*STREAM, *_IN_PARTITION)]
     keys = pc.binary_join_element_wise(*parts, "\0")
     group = _ints(pc.index_in(keys, keys.unique())) << _SEQ_BITS
@@ -173,7 +176,7 @@ def _latencies(
     row, bucket, count = row[order], bucket[order], count[order]
     messages = np.bincount(row, weights=count, minlength=len(first)).astype(np.int64)
     of, slot, inside = _cuts(first, last, messages, slots)
-    # All messages in one line: cut where the bucket changes, and where the slot does.
+    # Put all messages in one sequence: cut it where the bucket changes, and where the slot does.
     of_bucket, of_slot = np.cumsum(count), np.cumsum(inside)
     ends = np.union1d(of_bucket, of_slot)
     ends = ends[ends > 0]
@@ -194,9 +197,9 @@ def _streams(table: pa.Table) -> pa.ChunkedArray:
 
 
 def _rows(
-    sent: pa.Table, streams: pa.ChunkedArray, known: pa.Array, topics: Sequence[str]
+    sent: pa.Table, streams: pa.ChunkedArray, stream_keys: pa.Array, topics: Sequence[str]
 ) -> tuple[_Rows, NDArray[np.int64]]:
-    stream = _ints(pc.index_in(streams, known)) << _SEQ_BITS
+    stream = _ints(pc.index_in(streams, stream_keys)) << _SEQ_BITS
     at, until = stream + _ints(sent["seq_lo"]), stream + _ints(sent["seq_hi"])
     order = np.argsort(at, kind="stable")
     columns = (
@@ -206,9 +209,9 @@ def _rows(
     return _Rows(*(each[order] for each in columns)), _ints(sent["outcome"])[order]
 
 
-def _pieces(rows: _Rows, ranges: pa.Table, known: pa.Array) -> tuple[_Rows, int]:
-    """Ranges of seqs, cut along the rows that have their times; and how many are in no row."""
-    streams = pc.index_in(_streams(ranges), known)
+def _pieces(rows: _Rows, ranges: pa.Table, stream_keys: pa.Array) -> tuple[_Rows, int]:
+    """Cut ranges of seqs along the rows that have their times; also how many are in no row."""
+    streams = pc.index_in(_streams(ranges), stream_keys)
     here = ranges.filter(pc.is_valid(streams))
     stream = _ints(streams.drop_null()) << _SEQ_BITS
     lo, hi = stream + _ints(here["seq_lo"]), stream + _ints(here["seq_hi"])
@@ -238,7 +241,7 @@ def _spread(rows: _Rows, slots: Slots, shape: tuple[int, int]) -> NDArray[np.int
 
 
 class _Cuts(NamedTuple):
-    """Rows cut along the slots: of which row, in which slot, how many messages."""
+    """Rows cut at the slots' borders: each piece's row, slot and number of messages."""
 
     row: NDArray[np.int64]
     slot: NDArray[np.int64]
@@ -248,7 +251,7 @@ class _Cuts(NamedTuple):
 def _cuts(
     first: NDArray[np.int64], last: NDArray[np.int64], messages: NDArray[np.int64], slots: Slots
 ) -> _Cuts:
-    """Cut rows of so many messages, evenly spaced from `first` to `last`, in their order."""
+    """Cut rows of `messages` each, evenly spaced from `first` to `last`, at the slots' borders."""
     begin, end = slots.of(first), slots.of(last)
     number = end - begin + 1
     of, nth = positions(number)

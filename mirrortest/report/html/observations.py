@@ -1,7 +1,7 @@
-"""What was observed of a run, by step; `observed_panels` draws it.
+"""The observations of a run, by step; `observed_panels` draws them.
 
-An interval's figures are taken to have been the same all through. What is outside the run's time is
-left out.
+An interval's figures are assumed to be constant over it. What is outside the run's time is left
+out.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 2_000_000
 MACHINE = "observation"
-"""The column of tables that says whose they are: the observation's name."""
+"""An additional column of all tables: the observation's name, that is, the machine's."""
 _EVERY: Mapping[str, str] = MappingProxyType({})
 
 
 class _Series(NamedTuple):
-    """A table's rows by their keys: the observation's name first, then the table's own."""
+    """A table's rows grouped by key: the observation's name, then the table's own keys."""
 
     keys: list[tuple[str, ...]]
     of_row: NDArray[np.int64]
@@ -47,11 +47,11 @@ class _Series(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Observations:
-    """All observations of a run; their tables have a column more, `MACHINE`."""
+    """All observations of a run; their tables have the additional column `MACHINE`."""
 
     slots: Slots
     tables: Mapping[Observed, pa.Table]
-    _known: dict[Observed, _Series] = field(default_factory=dict, repr=False)
+    _cache: dict[Observed, _Series] = field(default_factory=dict, repr=False)
 
     @cached_property
     def machines(self) -> list[str]:
@@ -69,10 +69,10 @@ class Observations:
         together: Callable[..., Steps] = np.nansum,
         weight: str = "",
     ) -> dict[str, Steps]:
-        """A figure's means by step, NaN where there is none, of each value of a key.
+        """A figure's means by step (NaN without a value) for each value of the key `by`.
 
-        What has the same value becomes one: by `together`, or the mean by another figure. `only`
-        has the values that other keys must have.
+        Series of the same value are combined: by `together`, or by the mean weighted with the
+        figure `weight`. `only` has the values that other keys must have.
         """
         if table not in self.tables:
             return {}
@@ -98,7 +98,7 @@ class Observations:
         return found
 
     def _means(self, table: Observed, figure: str) -> Steps:
-        """A figure's mean of each series by step."""
+        """A figure's mean by series and step."""
         series, count = self._series(table), self.slots.count
         values = self.tables[table][figure].cast(pa.float64()).to_numpy()[series.cuts.row]
         seconds = np.where(np.isnan(values), 0, series.cuts.seconds)
@@ -113,17 +113,19 @@ class Observations:
         return means.reshape(-1, count)
 
     def _series(self, table: Observed) -> _Series:
-        if table not in self._known:
-            self._known[table] = self._find_series(table)
-        return self._known[table]
+        if table not in self._cache:
+            self._cache[table] = self._find_series(table)
+        return self._cache[table]
 
     def _find_series(self, table: Observed) -> _Series:
         rows = self.tables[table]
         columns = [rows[MACHINE], *(rows[key.name].cast(pa.string()) for key in table.keys)]
-        # Joined as numbers: a text may have any character.
+        # Join the keys' numbers, not their texts: a text can contain any separator.
         codes = [pc.dictionary_encode(each.combine_chunks()).indices for each in columns]
-        whole = pc.binary_join_element_wise(*(each.cast(pa.string()) for each in codes), ",")
-        of_row = pc.index_in(whole, whole.unique()).to_numpy(zero_copy_only=False).astype(np.int64)
+        joined = pc.binary_join_element_wise(*(each.cast(pa.string()) for each in codes), ",")
+        of_row = (
+            pc.index_in(joined, joined.unique()).to_numpy(zero_copy_only=False).astype(np.int64)
+        )
         _, first = np.unique(of_row, return_index=True)
         return _Series(
             list(zip(*(each.take(pa.array(first)).to_pylist() for each in columns), strict=True)),
@@ -134,7 +136,7 @@ class Observations:
     def events(
         self, table: Observed, figure: str, by: str, kinds: Iterable[str] | None = None
     ) -> dict[str, tuple[NDArray[np.int64], Steps]]:
-        """Each value of a figure and the step of its row's end, in the order of time."""
+        """By the key `by`: the steps in which rows end, in order of time, and the rows' values."""
         rows = self.tables.get(table)
         if rows is None:
             return {}
@@ -151,7 +153,7 @@ class Observations:
 
 
 def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
-    """What was observed while the run lasted, None where nothing was; and what is not shown."""
+    """The observations during the run, None if there are none; and what is not shown."""
     noted = sum(
         note.rows for each in result.observations for note in each.observation.tables.values()
     )
@@ -171,8 +173,8 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
                 left_out |= {f"{its.name}: {what}": why for what, why in its.left_out.items()}
             name = pa.array([each.observation.name] * rows.num_rows, pa.string())
             parts.append(rows.append_column(MACHINE, name))
-        if parts and (whole := pa.concat_tables(parts)).num_rows:
-            tables[table] = whole
+        if parts and (joined := pa.concat_tables(parts)).num_rows:
+            tables[table] = joined
     absent = [f"what was observed is incomplete: {each}" for each in damage]
     absent += [f"{what}: not observed: {why}" for what, why in left_out.items()]
     if not tables:
@@ -184,14 +186,14 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
 
 
 def short_names(texts: Iterable[str]) -> dict[str, str]:
-    """Names of files and directories without their paths, where these differ nevertheless."""
+    """Names of files and directories without path and suffix, if the short name is unique."""
     found = {text: PurePath(text).name.partition(".")[0] or text for text in texts if "/" in text}
     short = list(found.values())
     return {text: found[text] if short.count(found.get(text, "")) == 1 else text for text in texts}
 
 
 def _run_time(result: Result) -> tuple[int, int]:
-    """From when to when the run lasted, as far as its sessions say."""
+    """The start and end of the run by its sessions; open-ended if a session has no end."""
     sessions = [each.session for each in result.sessions]
     began = min((each.started_ns for each in sessions), default=0)
     ends = [each.ended_ns for each in sessions]
@@ -200,7 +202,7 @@ def _run_time(result: Result) -> tuple[int, int]:
 
 
 def _with_own_times(table: Observed, rows: pa.Table) -> pa.Table:
-    """A log's entries were written when they say, which may be long before they were read."""
+    """Give log entries the times when they were written: they may have been read much later."""
     if table is LOG:
         for name, own in (("started_ns", "first_ns"), ("ended_ns", "last_ns")):
             rows = rows.set_column(rows.schema.get_field_index(name), name, rows[own])
@@ -208,7 +210,7 @@ def _with_own_times(table: Observed, rows: pa.Table) -> pa.Table:
 
 
 def _within(rows: pa.Table, began: int, ended: int) -> pa.Table:
-    """The rows of a time, cut off at its ends."""
+    """The rows that overlap a time range, clipped to it."""
     begin, end = times_of(rows)
     rows = rows.filter(pa.array((end >= began) & (begin <= ended)))
     for name in ("started_ns", "ended_ns"):

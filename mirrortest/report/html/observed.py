@@ -1,4 +1,4 @@
-"""The report's sections on what was observed: machines, JVMs, brokers, log lines."""
+"""The report's sections on observations: machines, JVMs, brokers, log lines."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 _MOST_MACHINES = 8
 _MOST_ENTRIES = 100
 _MOST_IN_WORDS = 8
-"""Panels that a chart's text has the highest value of."""
+"""The most panels whose highest value is in a chart's text."""
 _MEGA = 1e6
 
 
 class Chart(NamedTuple):
-    """A chart of panels: `data` is the script's, `silent` names figures that were always 0."""
+    """A chart of panels; `data` is for the script, `silent` names panels that were always 0."""
 
     name: str
     title: str
@@ -48,7 +48,7 @@ class Chart(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table; the first `texts` columns are texts, the others numbers, but the last if `prose`."""
+    """A table: `texts` columns of text, then numbers; with `prose` the last column is text, too."""
 
     caption: str
     heads: Sequence[str]

@@ -1,4 +1,4 @@
-"""What was observed of machines, JVMs, brokers and logs, as panels of lines."""
+"""The observations of machines, JVMs, brokers and logs, as panels of lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _REQUESTS = ("Produce", "FetchConsumer", "FetchFollower")
 
 
 class Drawn(NamedTuple):
-    """Panels of a chart, and the titles of those whose figures were 0 all the time."""
+    """Panels of a chart, and the titles of panels whose figures were 0 all the time."""
 
     panels: list[Panel]
     silent: list[str]
@@ -48,17 +48,17 @@ def machine_panels(found: Observations, machine: str) -> Drawn:
     of_machine = {MACHINE: machine}
 
     def host(**figures: str) -> dict[str, Steps]:
-        return _words(found, HOST, figures, of_machine)
+        return _labelled(found, HOST, figures, of_machine)
 
     def several(table: Observed, most: str, **figures: str) -> dict[str, Steps]:
-        """The same figures of those that have most of the first ones."""
+        """The figures of those devices or interfaces whose figure `most` is highest."""
         key = table.keys[0].name
         leading = _leading(found.of(table, most, key, of_machine))
         chosen = leading[: max(MOST_LINES // len(figures), 1)]
         return {
-            word if len(chosen) == 1 else f"{name} {word}": values
+            label if len(chosen) == 1 else f"{name} {label}": values
             for name in chosen
-            for word, values in _words(found, table, figures, {**of_machine, key: name}).items()
+            for label, values in _labelled(found, table, figures, {**of_machine, key: name}).items()
         }
 
     def disks(**figures: str) -> dict[str, Steps]:
@@ -110,7 +110,7 @@ def machine_panels(found: Observations, machine: str) -> Drawn:
     trouble = [
         _panel("network trouble, packets/s", "", {
             **host(retransmitted="tcp_retransmits_per_second"),
-            **_words(found, INTERFACE, {
+            **_labelled(found, INTERFACE, {
                 "errors": "errors_per_second", "dropped": "dropped_per_second"
             }, of_machine),
         }),
@@ -122,7 +122,7 @@ def machine_panels(found: Observations, machine: str) -> Drawn:
 
 
 def jvm_panels(found: Observations) -> Drawn:
-    """Pauses and heap of each JVM, from its log of garbage collections."""
+    """Pauses and heap of each JVM, from its garbage collection log."""
     steps = found.slots.count
     longest, shares, heaps = {}, {}, {}
     for name, (slot, seconds) in found.events(GC, "seconds", "log", PAUSES).items():
@@ -150,7 +150,7 @@ _COLLECTIONS = frozenset({GcKind.YOUNG, GcKind.FULL, GcKind.COLLECTION, GcKind.C
 
 
 def broker_panels(found: Observations) -> Drawn:
-    """What brokers and the mirror say of themselves."""
+    """The figures that brokers and the mirror export."""
     brokers = list(found.of(BROKER, "bytes_in_per_second", "endpoint"))
     first = sorted(brokers, key=lambda name: (len(name), name))[:MOST_LINES]
 
@@ -160,8 +160,8 @@ def broker_panels(found: Observations) -> Drawn:
 
     def together(**figures: str) -> dict[str, Steps]:
         return {
-            word: values
-            for word, figure in figures.items()
+            label: values
+            for label, figure in figures.items()
             for values in [_sum(found.of(BROKER, figure, "endpoint"))]
             if values is not None
         }
@@ -258,7 +258,7 @@ def _panel(title: str, unit: str, lines: Mapping[str, Steps], factor: float = 1)
 
 
 def _drawn(always: Iterable[Panel], trouble: Iterable[Panel]) -> Drawn:
-    """All panels with a value; of those of trouble only where there was some."""
+    """All panels with a value; those of `trouble` only if a value is above 0."""
     panels, silent = with_values(always), []
     for panel in with_values(trouble):
         if any(np.nansum(line.values) > 0 for line in panel.lines):
@@ -268,21 +268,21 @@ def _drawn(always: Iterable[Panel], trouble: Iterable[Panel]) -> Drawn:
     return Drawn(panels, silent)
 
 
-def _words(
+def _labelled(
     found: Observations, table: Observed, figures: Mapping[str, str], only: Mapping[str, str]
 ) -> dict[str, Steps]:
-    """Figures of a machine, or of one of its parts, by the words for them."""
+    """Figures of a machine, or of one of its parts, by their labels."""
     return {
-        word: values
-        for word, figure in figures.items()
+        label: values
+        for label, figure in figures.items()
         for values in found.of(table, figure, only=only).values()
     }
 
 
 def _cache_hits(found: Observations, only: Mapping[str, str]) -> dict[str, Steps]:
-    """Of the processes' reads those that no disk had to be read for: by bytes, and by calls.
+    """The share of the processes' reads that needed no disk: by bytes, and by calls.
 
-    Calls are compared with the disks' requests, which are of all processes.
+    Calls are compared with the disks' requests, which are those of all processes.
     """
 
     def share(asked: str, table: Observed, missed: str) -> Steps | None:
@@ -297,11 +297,11 @@ def _cache_hits(found: Observations, only: Mapping[str, str]) -> dict[str, Steps
         "bytes": share("requested_read_bytes_per_second", PROCESS, "read_bytes_per_second"),
         "calls": share("read_calls_per_second", DEVICE, "reads_per_second"),
     }
-    return {word: values for word, values in shares.items() if values is not None}
+    return {label: values for label, values in shares.items() if values is not None}
 
 
 def _sum(lines: Mapping[str, Steps]) -> Steps | None:
-    """All lines as one; None without any."""
+    """The sum of all lines; None without any."""
     if not lines:
         return None
     every = np.array([*lines.values()])
@@ -310,13 +310,13 @@ def _sum(lines: Mapping[str, Steps]) -> Steps | None:
 
 
 def _leading(lines: Mapping[str, Steps]) -> list[str]:
-    """The names of lines, the highest first; without those that have no value, or only 0."""
-    known = {name: np.nanmean(v) for name, v in lines.items() if not np.isnan(v).all()}
-    busy = {name: mean for name, mean in known.items() if mean > 0} or known
+    """The names of lines with a value, highest mean first; means of 0 only if no mean is above."""
+    means = {name: np.nanmean(v) for name, v in lines.items() if not np.isnan(v).all()}
+    busy = {name: mean for name, mean in means.items() if mean > 0} or means
     return sorted(busy, key=lambda name: (-float(busy[name]), name))
 
 
 def _short(lines: Mapping[str, Steps], order: Iterable[str]) -> dict[str, Steps]:
-    """The lines in this order, by short names."""
+    """The lines in this order, by their short names."""
     short = short_names(lines)
     return {short[name]: lines[name] for name in order if name in lines}

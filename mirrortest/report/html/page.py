@@ -1,4 +1,4 @@
-"""What stands on the report's page, section by section; `html` puts it into the template."""
+"""The content of the report's page, section by section; `html` fills the template with it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mirrortest.report.html.downloads import downloads, load_download
 from mirrortest.report.html.key_figures import (
     count_rows,
     duration,
-    fine,
     head_figures,
     latency_rows,
     slot_columns,
     slot_rows,
+    time_step,
 )
 from mirrortest.report.html.load import read_load
 from mirrortest.report.html.load_panels import load_data, panels
@@ -63,7 +63,7 @@ _MOST_LINES = 60
 
 @dataclass(frozen=True)
 class Box:
-    """What failed, or was found, first."""
+    """The box about the first failure or finding."""
 
     title: str
     text: str
@@ -75,8 +75,8 @@ def page(result: Result) -> dict[str, Any]:
     """The template's variables. Raises SequenceLogError."""
     summary = result.summary
     timeline = best_timeline(result)
-    ran = setting(result)
-    began, lasted = _when(timeline, ran)
+    set_up = setting(result)
+    began, lasted = _when(timeline, set_up)
     ids = first_ids(result)
     producers = by_producer(result)
     disturbing = sorted([*result.events, *changes(result)], key=_time)
@@ -134,7 +134,7 @@ def page(result: Result) -> dict[str, Any]:
         "observed": observed,
         "grid": grid(summary.partitions, tones),
         "ids": ids,
-        "places": _places(result, ids, ran),
+        "places": _places(result, ids, set_up),
         "repeat": repeat_commands(result),
         "no_ids": "There are no findings, and everything was delivered."
         if not ({"undelivered", "findings"} & _absent(result))
@@ -149,7 +149,7 @@ def page(result: Result) -> dict[str, Any]:
         "disagreements": shorten(
             [] if summary.online is None else summary.online.disagreements, _MOST_LINES
         ),
-        "setting": ran,
+        "setting": set_up,
         "notes": shorten(summary.notes, _MOST_LINES),
     }
 
@@ -173,9 +173,9 @@ class Place(NamedTuple):
     commands: list[str]
 
 
-def _places(result: Result, ids: Ids, ran: Setting) -> list[list[Place]]:
-    """The places of each range; empty where no log has any."""
-    copies = {topic.name: topic.copy or topic.name for topic in ran.topics}
+def _places(result: Result, ids: Ids, set_up: Setting) -> list[list[Place]]:
+    """The places of each range; empty if no log has any."""
+    copies = {topic.name: topic.copy or topic.name for topic in set_up.topics}
     servers = destination_servers(result)
     found = positions(result, ids.ranges)
     if not any(found):
@@ -196,10 +196,10 @@ def _time(event: Event) -> int:
     return event.time_ns
 
 
-def _when(timeline: Timeline | None, ran: Setting) -> tuple[str, str]:
-    if ran.began_ns:
-        until = max(ran.ended_ns, ran.began_ns)
-        return moment(ran.began_ns), f"lasted {span(until - ran.began_ns)}"
+def _when(timeline: Timeline | None, set_up: Setting) -> tuple[str, str]:
+    if set_up.began_ns:
+        until = max(set_up.ended_ns, set_up.began_ns)
+        return moment(set_up.began_ns), f"lasted {span(until - set_up.began_ns)}"
     if timeline is None:
         return "", ""
     slots = timeline.slots
@@ -250,9 +250,9 @@ def _resolution(timeline: Timeline) -> str:
 
 
 def _not_shown(result: Result, timeline: Timeline | None) -> list[str]:
-    """What is absent, without those tables that a short run's logs make up for."""
-    close = timeline is not None and timeline.from_logs
-    replaced = ("the table by_minute ", "the table latency ") if close else ()
+    """What is absent, except tables that the logs of a short run replace."""
+    by_second = timeline is not None and timeline.from_logs
+    replaced = ("the table by_minute ", "the table latency ") if by_second else ()
     return [each for each in result.absent if not each.startswith(replaced)]
 
 
@@ -289,7 +289,7 @@ def _strips_text(timeline: Timeline) -> str:
     for name in strip_names(timeline):
         row = timeline.total(name)
         at = int(row.argmax())
-        when = moment(timeline.slots.begin(at), fine(timeline))
+        when = moment(timeline.slots.begin(at), time_step(timeline))
         texts.append(
             f"{readable_name(name)}: {int(row.sum()):,}, most of them ({int(row[at]):,}) at {when}"
         )
@@ -297,7 +297,7 @@ def _strips_text(timeline: Timeline) -> str:
 
 
 def _every(timeline: Timeline) -> Distribution:
-    assert timeline.latencies is not None  # noqa: S101  # asked only where there are some
+    assert timeline.latencies is not None  # noqa: S101  # called only if there are some
     return timeline.latencies.distribution()
 
 
@@ -308,7 +308,7 @@ def _slowest(timeline: Timeline) -> str:
     value = line[worst]
     if value is None:
         return "All latencies are below zero."
-    when = moment(timeline.slots.begin(worst), fine(timeline))
+    when = moment(timeline.slots.begin(worst), time_step(timeline))
     return f"p99 was highest at {when}: {format_duration(value)}."
 
 

@@ -1,4 +1,4 @@
-"""Lines over time in panels, one above the other: as the page's script draws them, and in words."""
+"""Lines over time in panels, one above the other: as data for the page's script, and as text."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class Line(NamedTuple):
-    """One figure over time: a value for each step, NaN where there is none."""
+    """One figure over time: a value for each step, NaN if there is none."""
 
     name: str
     style: str
-    """How it is drawn: a name of the page's script."""
+    """How it is drawn: the name of a style in the page's script."""
     values: NDArray[np.float64]
 
 
 class Panel(NamedTuple):
-    """Lines of one unit: "" is a plain number, "s" seconds on a logarithmic scale, "%" per cent."""
+    """Lines of one unit: "" is a number, "s" seconds on a logarithmic scale, "%" per cent."""
 
     title: str
     unit: str
@@ -36,7 +36,7 @@ class Panel(NamedTuple):
 
 
 def with_values(panels: Iterable[Panel]) -> list[Panel]:
-    """The panels, without lines that never have a value, and without those that have no line."""
+    """The panels without lines that never have a value; panels without a line are left out."""
     shown = [
         panel._replace(lines=[line for line in panel.lines if not np.isnan(line.values).all()])
         for panel in panels
@@ -45,12 +45,12 @@ def with_values(panels: Iterable[Panel]) -> list[Panel]:
 
 
 def times(slots: Slots) -> dict[str, float]:
-    """Where the steps begin, and how long one is, as the page's script reads it: ms."""
+    """The start of the first step and the length of a step, in ms, for the page's script."""
     return {"start": slots.start_ns / 1e6, "step": slots.step_ns / 1e6}
 
 
 def panels_data(panels: Iterable[Panel]) -> list[dict[str, Any]]:
-    """What the page's script draws."""
+    """The panels as data for the page's script."""
     return [
         {
             "title": panel.title,
@@ -65,7 +65,7 @@ def panels_data(panels: Iterable[Panel]) -> list[dict[str, Any]]:
 
 
 def panels_text(slots: Slots, panels: Iterable[Panel]) -> str:
-    """The highest value of each panel's first line, in words."""
+    """The highest value of each panel's first line, as text."""
     texts = []
     for panel in panels:
         line = panel.lines[0]
@@ -90,7 +90,7 @@ def rows(slots: Slots, panels: Sequence[Panel]) -> list[Row]:
 
 
 def csv_rows(slots: Slots, panels: Sequence[Panel], names: Sequence[str]) -> Iterator[list[object]]:
-    """The same for a CSV file, with the columns `names`: a step's time and its values."""
+    """The rows of a CSV file: a step's time, and its values in the columns `names`."""
     lines = [_values(line) for panel in panels for line in panel.lines]
     by_name = dict(zip(columns(panels), lines, strict=True))
     for at in range(slots.count):

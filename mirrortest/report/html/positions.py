@@ -1,6 +1,6 @@
-"""Where messages are in the destination, by the consumers' logs: their offsets.
+"""The offsets of messages in the destination, by the consumers' logs.
 
-Of messages that are missing: between which offsets of their stream's partition they would be.
+Missing messages would be between two offsets of their stream's partition.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("partition", "offset_lo", "offset_hi", "seq_lo", "seq_hi")
 MOST = 3
-"""Positions of one range: a message that came twice has two."""
+"""The most positions of one range that are shown; a message that arrived twice has two."""
 
 
 @dataclass(frozen=True)
 class Position:
-    """Offsets [lo, hi) of a destination partition; `missing`: what should be there is not.
+    """Offsets [lo, hi) of a destination partition, or those around `missing` messages.
 
-    Then `lo` is the offset of the message before and `hi` is behind the one after them; None: there
-    is no such message.
+    For missing messages, `lo` is the offset of the message before them, and `hi` - 1 that of the
+    message after them; None: there is no such message.
     """
 
     partition: int
@@ -59,7 +59,7 @@ class Position:
 
 
 def positions(result: Result, ranges: Sequence[Range]) -> list[list[Position]]:
-    """The positions of each range; none where the logs are not here, large, or do not have it."""
+    """The positions of each range; none if the logs are missing, too large, or lack the range."""
     if not ranges or not few_rows(result):
         return [[] for _ in ranges]
     rows = read_rows(result, Role.CONSUMER, Kind.SEEN, (*STREAM, *_NUMBERS))
@@ -84,7 +84,7 @@ def _numbers(rows: pa.Table, stream: tuple[str, str, int, int]) -> dict[str, NDA
 
 
 def _places(rows: dict[str, NDArray[np.int64]], lo: int, hi: int) -> list[Position]:
-    """Where the numbers [lo, hi) of a stream with these rows are."""
+    """The positions of the seqs [lo, hi) of the stream that has these rows."""
     here = (rows["seq_lo"] < hi) & (rows["seq_hi"] > lo)
     if not here.any():
         return _bounds(rows, lo, hi)
@@ -96,7 +96,7 @@ def _places(rows: dict[str, NDArray[np.int64]], lo: int, hi: int) -> list[Positi
     until = 0
     for partition, begin, end, seq_lo, seq_hi in sorted(set(at)):
         before = merged[-1] if merged else None
-        # Rows that touch, or go on where the one before ended: other streams' are between them.
+        # Merge rows whose offsets touch, or whose seqs continue after messages of other streams.
         # A row may have been logged again after a restart.
         if (
             before
@@ -118,8 +118,8 @@ def _bounds(rows: dict[str, NDArray[np.int64]], lo: int, hi: int) -> list[Positi
         return []
     before = int(earlier[rows["seq_hi"][earlier].argmax()]) if earlier.size else None
     after = int(later[rows["seq_lo"][later].argmin()]) if later.size else None
-    known = before if before is not None else after
-    partition = int(rows["partition"][known])
+    nearest = before if before is not None else after
+    partition = int(rows["partition"][nearest])
     if after is not None and rows["partition"][after] != partition:
         after = None
     return [

@@ -1,4 +1,4 @@
-"""How the run was set up, as its sessions logged it: who ran, against what, for how long."""
+"""How the run was set up, by its sessions: which processes, against which clusters, how long."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ROLES = {Role.PRODUCER: "producer", Role.CONSUMER: "consumer", Role.SOURCE: "so
 MOST_SESSIONS = 60
 _MOST_CHANGES = 20
 _TOGETHER_NS = 10 * 10**9
-"""Whoever begins or ends within this time of the first or last of its role does so with it."""
+"""A start (end) this close to its role's first start (last end) is not a change of its own."""
 
 
 @dataclass(frozen=True)
-class Ran:
-    """One process's session: `facts` are what else it logged, by their names."""
+class ProcessRun:
+    """One process's session; `facts` are the other values that it logged, by name."""
 
     role: str
     name: str
@@ -47,9 +47,9 @@ class MappedTopic:
 
 @dataclass(frozen=True)
 class Setting:
-    """The run's set-up; `clusters` are ids by side; times are ns since the epoch, 0: not known."""
+    """The run's set-up; `clusters` are ids by side; times are ns since the epoch, 0: unknown."""
 
-    sessions: list[Ran] = field(default_factory=list)
+    sessions: list[ProcessRun] = field(default_factory=list)
     sessions_left_out: int = 0
     topics: list[MappedTopic] = field(default_factory=list)
     clusters: dict[str, str] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Setting:
 
 
 def setting(result: Result) -> Setting:
-    """Gather what the sessions say."""
+    """Collect the set-up from the sessions."""
     sessions = [each.session for each in result.sessions]
     if not sessions:
         return Setting()
@@ -69,7 +69,7 @@ def setting(result: Result) -> Setting:
             clusters.setdefault(side, set()).add(cluster)
     in_order = sorted(result.sessions, key=lambda each: list(_ROLES).index(each.session.role))
     return Setting(
-        [_ran(each, result.reports) for each in in_order[:MOST_SESSIONS]],
+        [_process_run(each, result.reports) for each in in_order[:MOST_SESSIONS]],
         max(len(in_order) - MOST_SESSIONS, 0),
         _topics(result),
         {side: ", ".join(sorted(ids)) for side, ids in sorted(clusters.items(), reverse=True)},
@@ -80,7 +80,7 @@ def setting(result: Result) -> Setting:
 
 
 def run_events(result: Result) -> list[Event]:
-    """When producers and consumers began and ended: the run, seen from the mirror."""
+    """The first start and the last end of producers and of consumers."""
     own = [each.session for each in result.sessions if each.session.role is Role.PRODUCER]
     if not own:
         return []
@@ -98,7 +98,7 @@ def run_events(result: Result) -> list[Event]:
 
 
 def changes(result: Result) -> list[Event]:
-    """Who came or went while others of their role were at work: restarts and crashes show."""
+    """Processes that began or ended while others of their role were at work, as in restarts."""
     found: list[Event] = []
     for role, name in _ROLES.items():
         own = [each.session for each in result.sessions if each.session.role is role]
@@ -113,7 +113,7 @@ def changes(result: Result) -> list[Event]:
     return sorted(found, key=lambda event: event.time_ns)[:_MOST_CHANGES]
 
 
-def _ran(found: SessionFiles, reports: Mapping[str, dict[str, Any]]) -> Ran:
+def _process_run(found: SessionFiles, reports: Mapping[str, dict[str, Any]]) -> ProcessRun:
     session = found.session
     facts: dict[str, str] = {}
     if session.deadline_ns is not None:
@@ -131,7 +131,7 @@ def _ran(found: SessionFiles, reports: Mapping[str, dict[str, Any]]) -> Ran:
         ended = "in order"
     else:
         ended = "no end in its log" if session.ended_ns is None else "its log is incomplete"
-    return Ran(
+    return ProcessRun(
         _ROLES[session.role],
         name,
         moment(session.started_ns),
@@ -142,16 +142,16 @@ def _ran(found: SessionFiles, reports: Mapping[str, dict[str, Any]]) -> Ran:
 
 
 def _measured(report: Mapping[str, Any]) -> dict[str, str]:
-    """What a producer's own summary says of its load; nothing where it has none."""
-    whole = report.get("whole")
-    if not isinstance(whole, dict):
+    """The load in a producer's own summary; empty without one."""
+    figures = report.get("whole")
+    if not isinstance(figures, dict):
         return {}
     measures = {}
-    if isinstance(records := whole.get("records"), int):
+    if isinstance(records := figures.get("records"), int):
         measures["messages"] = f"{records:,}"
-    if isinstance(rate := whole.get("records_per_second"), int | float):
+    if isinstance(rate := figures.get("records_per_second"), int | float):
         measures["messages/s"] = f"{rate:,.0f}"
-    if isinstance(rate := whole.get("mib_per_second"), int | float):
+    if isinstance(rate := figures.get("mib_per_second"), int | float):
         measures["MiB/s"] = f"{rate:,.2f}"
     return measures
 
@@ -164,14 +164,14 @@ def _rows(found: SessionFiles) -> str:
 
 
 def _topics(result: Result) -> list[MappedTopic]:
-    known: dict[str, MappedTopic] = {}
+    merged: dict[str, MappedTopic] = {}
     for found in result.sessions:
         for name, topic in found.session.topics.items():
-            before = known.get(name, MappedTopic(name))
-            known[name] = MappedTopic(
+            before = merged.get(name, MappedTopic(name))
+            merged[name] = MappedTopic(
                 name,
                 topic.destination or before.copy,
                 topic.source_partitions or before.source_partitions,
                 topic.destination_partitions or before.destination_partitions,
             )
-    return [known[name] for name in sorted(known)]
+    return [merged[name] for name in sorted(merged)]

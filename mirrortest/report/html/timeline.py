@@ -1,7 +1,7 @@
 """What happened when: counts and latencies by topic and slot of intended time.
 
-This timeline comes from the result's tables by minute; a long run has several minutes to a slot.
-`log_timeline` has that of a short run by the second.
+This timeline comes from the result's tables by minute; in a long run, a slot is several minutes.
+`log_timeline` has the timeline of a short run by the second.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _STEPS = tuple(
 
 
 Steps: TypeAlias = "NDArray[np.float64]"
-"""A figure by slot, or by what it is of and slot."""
+"""A figure as an array [slot], or [topic or series, slot]."""
 
 
 _Slot = TypeVar("_Slot", int, "NDArray[np.int64]")
 
 
 class Cuts(NamedTuple):
-    """Intervals cut along the slots: of which row, in which slot, how much of the row."""
+    """Intervals cut at the slots' borders: each piece's row, slot, length and share of the row."""
 
     row: NDArray[np.int64]
     slot: NDArray[np.int64]
@@ -52,7 +52,7 @@ class Cuts(NamedTuple):
 
 @dataclass(frozen=True)
 class Slots:
-    """Equal stretches of time: `count` of `step_ns` from `start_ns` (ns since the epoch)."""
+    """`count` slots of time, each `step_ns` long, from `start_ns` (ns since the epoch)."""
 
     start_ns: int
     step_ns: int
@@ -62,7 +62,7 @@ class Slots:
     def over_intervals(
         cls, times: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], length_ns: float
     ) -> Slots:
-        """Over all intervals, of which each is a little longer than was asked for."""
+        """Slots over all intervals, whose length (`length_ns`) is a little more than asked for."""
         first = min(int(begin.min()) for begin, _ in times)
         last = max(int(np.maximum(end - 1, begin).max()) for begin, end in times)
         return cls.over(first, last, int(length_ns / 1.1))
@@ -80,21 +80,21 @@ class Slots:
         raise ValueError("no time is that long")
 
     def of(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The slots of times within."""
+        """The slot of each time; the times must be within the slots."""
         slots: NDArray[np.int64] = (times_ns - self.start_ns) // self.step_ns
         return slots
 
     def begin(self, slot: _Slot) -> _Slot:
-        """When slots begin, ns since the epoch."""
+        """The start of a slot, or of each slot, ns since the epoch."""
         return self.start_ns + slot * self.step_ns
 
     @property
     def end_ns(self) -> int:
-        """When the last one ends."""
+        """The end of the last slot."""
         return self.begin(self.count)
 
     def cuts(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Cuts:
-        """Cut intervals within: one without length is in one slot, with all that it has."""
+        """Cut intervals at the slots' borders; one of length 0 is in one slot, with share 1."""
         first, last = self.of(begin), self.of(np.maximum(end - 1, begin))
         count = last - first + 1
         row, nth = positions(count)
@@ -107,12 +107,13 @@ class Slots:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Counts of messages by their names, each an array [topic, slot]; and latencies.
+    """Counts of messages by name, each an array [topic, slot], and latencies.
 
-    `unplaced` are those whose intended time is not known, by name. `latencies` is None where
-    there is no table of them. `cause_before` has, by name and topic's number, the time (ns) before
-    which the cause of the first such message must have come: its arrival, or its intended time if
-    no copy arrived. It is empty where only minutes are known.
+    `unplaced` are the counts of messages whose intended time is unknown, by name. `latencies` is
+    None if there is no table of them. `cause_before` has, by name and topic's number, the time (ns)
+    before which the cause of the first such message must have come: the arrival of the first one
+    whose row shows the finding or, without one, the first intended time. It is empty if only
+    minutes are known.
     """
 
     slots: Slots
@@ -133,14 +134,14 @@ class Timeline:
 
 
 def from_minutes(by_minute: pa.Table | None, latency: pa.Table | None) -> Timeline | None:
-    """Read the tables `by_minute` and `latency`; None where no message has an intended time."""
+    """Read the tables `by_minute` and `latency`; None if no message has an intended time."""
     minutes, numbers = _placed(by_minute)
     histograms, _ = _placed(latency)
     times = [_nanoseconds(table) for table in (minutes, histograms) if table is not None]
-    known = np.concatenate(times) if times else np.empty(0, np.int64)
-    if not known.size:
+    all_times = np.concatenate(times) if times else np.empty(0, np.int64)
+    if not all_times.size:
         return None
-    slots = Slots.over(int(known.min()), int(known.max()), MINUTE_NS)
+    slots = Slots.over(int(all_times.min()), int(all_times.max()), MINUTE_NS)
     tables = [table for table in (minutes, histograms) if table is not None]
     topics = tuple(sorted({topic for table in tables for topic in table["topic"].to_pylist()}))
     counts: dict[str, NDArray[np.int64]] = {}
@@ -163,19 +164,20 @@ def from_minutes(by_minute: pa.Table | None, latency: pa.Table | None) -> Timeli
 
 
 def topic_numbers(column: pa.ChunkedArray, topics: Sequence[str]) -> NDArray[np.int64]:
-    """Each row's topic as its place in `topics`; -1 where it is none of them."""
+    """Each row's topic as an index into `topics`; -1 if it is not among them."""
     places = pc.index_in(column, pa.array(topics, pa.string()))
     return filled(places, -1).astype(np.int64)
 
 
 def times_of(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When intervals began and ended, ns since the epoch; a wall clock may be set back."""
+    """The starts and ends of intervals, ns since the epoch; no end is before its start."""
     begin: NDArray[np.int64] = rows["started_ns"].to_numpy()
+    # A wall clock may have been set back.
     return begin, np.maximum(rows["ended_ns"].to_numpy(), begin)
 
 
 def _placed(table: pa.Table | None) -> tuple[pa.Table | None, dict[str, int]]:
-    """The rows that have a minute, and the sums of those that have none."""
+    """The rows that have a minute, and the sums of those without."""
     if table is None:
         return None, {}
     without = table.filter(pc.is_null(table["minute"]))

@@ -1,4 +1,4 @@
-"""Colours by what they mean: red is what failed a condition, and nothing else is red."""
+"""The meanings of colours: only what failed a condition is red."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Tones:
         return _COUNTED_WITH.get(metric, metric) in self._failed
 
     def of(self, name: str) -> str:
-        """Bad where a failed condition speaks of it; a finding that is allowed is a note."""
+        """A count's tone: bad if a condition on it failed; a finding that is allowed is a note."""
         if self.failed(name):
             return Weight.BAD.value
         weight = weight_of(name)
         return (Weight.NOTE if weight is Weight.BAD else weight).value
 
     def worst(self, counts: Mapping[str, int]) -> str | None:
-        """The finding that matters most of those that there are."""
+        """The finding that matters most among those that occurred; None without any."""
         found = [name for name in FINDINGS if counts.get(name)]
         return min(found, key=lambda name: ORDER.index(self.of(name)), default=None)

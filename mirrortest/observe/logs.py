@@ -23,17 +23,16 @@ class _OpenGcLog:
     def __init__(self, path: Path) -> None:
         self.file = TailedFile(path)
         self._log = GcLog()
-        self._started_ns: int | None = None
 
     def rows(self, lines: list[str]) -> Iterator[dict[str, object]]:
-        for line in lines:
-            for event in self._log.events(line):
-                yield self._row(event)
+        # All lines are read first: events without a time get it from the last one.
+        for event in [event for line in lines for event in self._log.events(line)]:
+            yield self._row(event)
 
     def _row(self, event: GcEvent) -> dict[str, object]:
         ended_ns = event.at.time_ns
         if ended_ns is None:
-            ended_ns = self._start() + round((event.at.uptime or 0.0) * SECOND_NS)
+            ended_ns = self.file.written_ns - round(self._age(event) * SECOND_NS)
         return {
             "started_ns": ended_ns - round((event.seconds or 0.0) * SECOND_NS),
             "ended_ns": ended_ns,
@@ -50,12 +49,9 @@ class _OpenGcLog:
             "freed_bytes": event.freed,
         }
 
-    def _start(self) -> int:
-        """The start of a JVM whose lines have only the uptime, estimated from the log's mtime."""
-        if self._started_ns is None:
-            written_ns = self.file.path.stat().st_mtime_ns
-            self._started_ns = written_ns - round((self._log.at.uptime or 0.0) * SECOND_NS)
-        return self._started_ns
+    def _age(self, event: GcEvent) -> float:
+        """Seconds from an event to the last line, by their uptimes; 0 for one of an earlier JVM."""
+        return max((self._log.at.uptime or 0.0) - (event.at.uptime or 0.0), 0.0)
 
 
 class GcLogs:

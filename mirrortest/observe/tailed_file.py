@@ -17,10 +17,14 @@ class TailedFile:
     A file that was replaced is read to its end, then the new one from its beginning. A file that
     was truncated is read from its beginning. A missing file has no lines. All methods can raise
     OSError.
+
+    Attributes:
+        written_ns: when the file was last written to, as of the last reading.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.written_ns = 0
         self._descriptor = -1
         self._rest = b""
 
@@ -51,6 +55,7 @@ class TailedFile:
         pieces = [self._rest]
         while piece := os.read(self._descriptor, _PIECE):
             pieces.append(piece)
+        self.written_ns = os.fstat(self._descriptor).st_mtime_ns
         *lines, self._rest = b"".join(pieces).split(b"\n")
         return [line.decode(errors="replace").rstrip("\r") for line in lines]
 

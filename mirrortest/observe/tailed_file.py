@@ -30,8 +30,9 @@ class TailedFile:
 
     def lines(self) -> list[str]:
         """The lines that were completed since the last call."""
+        replaced = self._replaced()  # before the reading, which then has all up to the rotation
         found = self._read()
-        if self._replaced():
+        if replaced:
             found += self._last_line()
             self.close()
             found += self._read()

@@ -116,6 +116,26 @@ def test_a_rotated_file_loses_no_line(tmp_path: Path) -> None:
     tailed.close()
 
 
+def test_a_file_that_is_rotated_amid_a_reading_loses_no_line(tmp_path: Path) -> None:
+    """Warnings that a broker logged just before the rotation were not counted."""
+    path = tmp_path / "log"
+
+    class Rotated(TailedFile):
+        def _read(self) -> list[str]:
+            found = super()._read()
+            if path.read_text() == "one\n":
+                with path.open("a") as file:
+                    file.write("two\n")
+                path.rename(tmp_path / "log.1")
+                path.write_text("three\n")
+            return found
+
+    tailed = Rotated(path)
+    path.write_text("one\n")
+    assert tailed.lines() + tailed.lines() == ["one", "two", "three"]
+    tailed.close()
+
+
 def test_the_command_reads_logs_once(tmp_path: Path) -> None:
     """Their content so far, also the entry at the end; figures of the machine are not measured."""
     path = tmp_path / "server.log"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +14,7 @@ import structlog
 from mirrortest.errors import LabError
 from mirrortest.lab.control import Control
 from mirrortest.lab.docker import program
-from mirrortest.lab.docker.engine import docker_errors
+from mirrortest.lab.docker.engine import Engine, docker_errors
 from mirrortest.lab.part import Part, inject
 from mirrortest.lab.testbed import Lab
 
@@ -124,3 +125,12 @@ def test_an_engine_that_does_not_answer_in_time_is_one_line() -> None:
         docker_errors("end A1"),
     ):
         raise requests.ReadTimeout("read timed out")
+
+
+def test_without_the_sdk_a_lab_of_containers_is_refused_in_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`lab up --runtime docker` ended with a traceback; what to install was never said."""
+    monkeypatch.setitem(sys.modules, "docker", None)
+    with pytest.raises(LabError, match=r"needs its SDK: pip install 'mirrortest\[lab\]'"):
+        Engine()

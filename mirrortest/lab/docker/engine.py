@@ -107,11 +107,11 @@ class Engine:
     """
 
     def __init__(self, image: str = KAFKA_IMAGE) -> None:
+        self._client = client()  # the first: without the SDK there is nothing to import below
         import docker  # noqa: PLC0415  # an extra
 
         self.lab = f"mirrortest-{uuid.uuid4().hex[:8]}"
         self.image = image
-        self._client = client()
         self._labels = {LABEL: self.lab, _OWNER: f"{socket.gethostname()}:{os.getpid()}"}
         with docker_errors(f"find or pull the image {image}"):
             try:

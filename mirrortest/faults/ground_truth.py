@@ -90,8 +90,8 @@ class Truth(BaseModel):
 
     `read` is by source topic and partition. `written` counts acknowledged records by destination
     topic and partition; all of them are below `ends`. `skipped` are source offsets that were
-    deleted before they were read, or cannot be read. `clean`: the mirror ended in order, and
-    everything is recorded.
+    deleted before they were read, or before they were read again after a restart because they were
+    deferred, or cannot be read. `clean`: the mirror ended in order, and everything is recorded.
     """
 
     model_config = ConfigDict(extra="ignore")

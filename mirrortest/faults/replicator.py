@@ -279,6 +279,7 @@ class Replicator:
             if number not in positions.get(topic, {}):
                 self._truth.read(*at).next = begins[at]
         await self._recall(added, begins)
+        self._skip_lost_deferrals(added)
         await self._reader.assign(self._injectors)
         for at in added:
             self._reader.seek(at, self._truth.read(*at).next)
@@ -331,6 +332,14 @@ class Replicator:
                 reached[at] = item.next_offset
                 if item.next_offset >= position.next:
                     del reached[at]
+
+    def _skip_lost_deferrals(self, added: Iterable[At]) -> None:
+        """Record the deferred messages that the source no longer has: none of them is written."""
+        for at in added:
+            recalled = {each.offset for each in self._injectors[at].deferrals(0)}
+            for each in self._truth.read(*at).waiting:
+                if not each.copy_of and each.offset not in recalled:
+                    self._skipped(at, each.offset, each.offset + 1)
 
     async def _find_unrecorded(self, recorded: dict[At, int]) -> None:
         """Find what a killed replicator wrote and did not record."""

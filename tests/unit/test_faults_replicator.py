@@ -1,4 +1,4 @@
-"""One life of the faulty mirror, without clusters: when it is over."""
+"""One life of the faulty mirror, without clusters: how it begins, and when it is over."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import math
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from mirrortest.faults.ground_truth import Deferral, read_summary
 from mirrortest.faults.replicator import Replicator
+from mirrortest.faults.selection import Selection
+from mirrortest.faults.spec import Spec
+from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 AT = ("t", 0)
 
@@ -58,3 +65,71 @@ async def test_what_has_come_is_read_before_silence_ends_it() -> None:
     replicator = Quiet(idle_timeout=0)
     await replicator._mirror(asyncio.Event())
     assert replicator.reader.calls == 3
+
+
+class Source:
+    """A source partition whose first records are no longer there."""
+
+    def __init__(self, begin: int, end: int, found: FetchedBatches | OutOfRange) -> None:
+        self.begin, self.end, self.found = begin, end, found
+
+    async def beginning_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[Any, int]:
+        return dict.fromkeys(partitions, self.begin)
+
+    async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[Any, int]:
+        return dict.fromkeys(partitions, self.end)
+
+    async def next(self, _: float) -> list[Any]:
+        return [self.found]
+
+    async def assign(self, _: Iterable[tuple[str, int]]) -> None: ...
+
+    def seek(self, _: tuple[str, int], offset: int) -> None: ...
+
+
+class Restarted(Replicator):
+    """Finds its one topic in the source, and writes nothing."""
+
+    def __init__(self, folder: Path, source: Source) -> None:
+        spec = Spec.parse('[[acts]]\nkind = "delay"\nrate = 1.0')
+        options: Any = SimpleNamespace(truth=folder, spec=spec)
+        super().__init__(options, lambda _: None)
+        self._reader: Any = source
+
+        async def refresh() -> list[tuple[str, int]]:
+            return [AT]
+
+        self._topics: Any = SimpleNamespace(
+            refresh=refresh, partitions={"t": 1}, selection=lambda *at: Selection(spec, *at)
+        )
+
+    async def _remember_ends(self, topics: Iterable[str]) -> None: ...
+
+    async def _save(self, *, clean: bool = False) -> None:
+        self._truth.save(clean=clean)
+
+
+EMPTY = FetchedBatches(*AT, 5, 10, 0, None, 0)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Source(5, 10, EMPTY),
+        Source(10, 10, EMPTY),
+        Source(0, 10, OutOfRange(*AT, 3)),
+        Source(0, 3, EMPTY),
+    ],
+    ids=["its record was deleted", "all were deleted", "just now", "the topic was recreated"],
+)
+async def test_a_deferred_message_that_the_source_lost_is_in_the_truth(
+    source: Source, tmp_path: Path
+) -> None:
+    """It was never written, and `calibrate` took its loss for one that nobody had caused."""
+    replicator = Restarted(tmp_path, source)
+    position = replicator._truth.read(*AT)
+    position.next = 10
+    deferral = Deferral(offset=3, act=0, due=1 << 62, left_ns=0, overtaken=0, copy_of=False)
+    position.waiting = [deferral, deferral.model_copy(update={"offset": 4, "copy_of": True})]
+    await replicator._refresh_topics()
+    assert read_summary(tmp_path).skipped == [{"topic": "t", "partition": 0, "from": 3, "to": 4}]

@@ -195,6 +195,15 @@ def test_a_restarted_link_is_as_bad_as_before(link: Link) -> None:
         assert line.recv(10) == b"held"
 
 
+def test_a_link_that_just_starts_takes_a_fault(link: Link) -> None:
+    """One of a scenario that came amid the restart by another had ended the link."""
+    for _ in range(3):
+        link.kill()
+        link.start()
+        link.delay(0.001)
+        assert f"condition {link._number}: {link.condition}" in link.log_since_start()
+
+
 def test_a_target_that_is_down_breaks_the_connection(tmp_path: Path) -> None:
     """A client sees an end, as from a broker that is down; the link goes on."""
     port, nobody = free_ports(2)

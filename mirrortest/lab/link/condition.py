@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,6 +22,8 @@ NO_LINKS = (
 HEAL = "heal"
 FAULTS = ("delay", "rate", "cut", "reset")
 """The faults of a link, independent of each other; `HEAL` ends them."""
+CHANGED = signal.SIGURG
+"""Sent to a relay whose condition changed. A relay that just starts ignores it, as any program."""
 
 
 @dataclass(frozen=True)

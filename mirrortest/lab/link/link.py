@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.errors import LabError
 from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.host.user_files import replace_text
-from mirrortest.lab.link.condition import Condition, applied_prefix
+from mirrortest.lab.link.condition import CHANGED, Condition, applied_prefix
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
 
@@ -41,7 +40,8 @@ class Link(Part):
 
     def spawn(self) -> None:
         """Start it with its current condition, and return at once."""
-        self._write()
+        with self._changing:
+            self._write()
         super().spawn()
 
     def wait_ready(self, timeout: float = TIMEOUT) -> None:
@@ -86,8 +86,8 @@ class Link(Part):
                 raise LabError(f"{self.name} is {self.state}: start or continue it first")
             self.condition = change(self.condition)
             self._write()
-            self.program.send(signal.SIGHUP)
-            self.wait_ready()
+            self.program.send(CHANGED)
+        self.wait_ready()  # another thread may restart it meanwhile
 
     def _write(self) -> None:
         self._number += 1

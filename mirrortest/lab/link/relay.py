@@ -1,8 +1,9 @@
 """The program of a link: relays TCP connections to a cluster's brokers, under a condition.
 
 ``python -m mirrortest.lab.link.relay FILE PORT=TARGET...`` relays connections to a port to its
-target, on the loopback interface. `FILE` has the condition; the relay reads it again at SIGHUP, and
-logs a line once it is applied. Connections are established without delay; their bytes are delayed.
+target, on the loopback interface. `FILE` has the condition; the relay reads it again at the signal
+`CHANGED`, and logs a line once it is applied. Connections are established without delay; their
+bytes are delayed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import asyncio
 import contextlib
 import math
 import random
-import signal
 import socket
 import struct
 import sys
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 import uvloop
 
 from mirrortest.lab.free_ports import ADDRESS
-from mirrortest.lab.link.condition import Condition, applied_prefix
+from mirrortest.lab.link.condition import CHANGED, Condition, applied_prefix
 from mirrortest.timing.passage import Line, Passage
 
 if TYPE_CHECKING:
@@ -215,7 +215,7 @@ def _break(writer: asyncio.StreamWriter) -> None:
 async def _main(file: Path, routes: Mapping[int, int]) -> None:
     changed = asyncio.Event()
     changed.set()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, changed.set)
+    asyncio.get_running_loop().add_signal_handler(CHANGED, changed.set)
     relay = Relay(routes)
     while True:
         await changed.wait()

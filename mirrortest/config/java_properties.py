@@ -77,7 +77,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _unescape(raw: str) -> str:
-    return _ESCAPE.sub(_escaped, raw)
+    utf_16 = _ESCAPE.sub(_escaped, raw).encode("utf-16-le", "surrogatepass")
+    return utf_16.decode("utf-16-le", "surrogatepass")  # two escapes can be one character
 
 
 def _escaped(match: re.Match[str]) -> str:

@@ -56,6 +56,7 @@ def test_what_java_stores_is_read_back(entries: dict[str, str]) -> None:
         ("a=1\\\\\nb=2", {"a": "1\\", "b": "2"}),
         ("# no continuation \\\na=1", {"a": "1"}),
         ("a=\\u00e4\\q\\tx", {"a": "äq\tx"}),
+        ("a=\\ud83d\\ude00", {"a": "😀"}),
         ("a\\=b\\ c=d", {"a=b c": "d"}),
         ("a=1\na=2", {"a": "2"}),
         ("a=1\\", {"a": "1"}),

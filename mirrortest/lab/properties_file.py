@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,11 +17,17 @@ def write_properties(path: Path, properties: Mapping[str, str]) -> None:
 
 
 def _key(text: str) -> str:
-    for special in ("\\", " ", ":", "="):
+    text = _ascii(text)
+    for special in (" ", ":", "="):
         text = text.replace(special, "\\" + special)
     return text
 
 
 def _value(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("\n", "\\n")
+    escaped = _ascii(text)
     return "\\" + escaped if escaped.startswith(" ") else escaped
+
+
+def _ascii(text: str) -> str:
+    """Text as Java reads it, in ISO 8859-1 with escapes of UTF-16, which are JSON's, too."""
+    return json.dumps(text)[1:-1]

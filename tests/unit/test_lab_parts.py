@@ -12,9 +12,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mirrortest.errors import LabError, UsageError
 from mirrortest.host.java import Java
+from mirrortest.host.user_files import read_properties
 from mirrortest.lab import control, free_ports
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.mirrors import CommandMirror, CommandSettings, MirrorMaker2, MirrorSettings
@@ -69,6 +72,28 @@ def test_properties_are_written_as_java_reads_them(tmp_path: Path) -> None:
     path = tmp_path / "new" / "p.properties"
     write_properties(path, {"A->B.topics": "a\\..*, b", "k:=": " x"})
     assert path.read_text() == "A->B.topics=a\\\\..*, b\nk\\:\\==\\ x\n"
+
+
+@given(st.dictionaries(st.sampled_from(["log.dirs", "A->B.é", "k:="]), st.text()))
+def test_properties_in_any_script_are_read_as_they_were_written(
+    tmp_path_factory: pytest.TempPathFactory, properties: dict[str, str]
+) -> None:
+    """Java reads ISO 8859-1: a lab in /home/josé had its data in a directory of another name."""
+    path = tmp_path_factory.getbasetemp() / "any.properties"
+    write_properties(path, properties)
+    expected = {key: text.replace("\b", "b") for key, text in properties.items()}
+    assert read_properties(path) == expected
+
+
+def test_a_tool_runs_in_the_users_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without its locale Java opens no file in /home/josé: the lab did not start there."""
+    java = tmp_path / "java"
+    java.write_text('#!/bin/sh\necho "$LC_ALL $CLASSPATH"\n')
+    java.chmod(0o755)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    assert Jvm(Java(java, 17, "PATH"), "a.jar").run("Tool") == "C.UTF-8 a.jar\n"
 
 
 @pytest.fixture

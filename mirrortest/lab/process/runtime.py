@@ -130,7 +130,7 @@ class Jvm(Runtime):
         """
         done = subprocess.run(
             self.command(main, *arguments),
-            env=self.environment,
+            env={**os.environ, **self.environment},
             capture_output=True,
             text=True,
             check=False,

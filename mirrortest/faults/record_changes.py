@@ -89,7 +89,7 @@ def _replace_byte(record: Record, span: Span, at: int, byte: int) -> Change:
     """Replace one byte of a value, the record's or a header's."""
     if not span.header:
         value, detail = _with_byte(record.value or b"", at, byte)
-        return Change(record._replace(value=value), detail, span.header)
+        return Change(record._replace(value=value), detail)
     headers = list(record.headers)
     index = [name for name, _ in headers].index(span.header)
     value, detail = _with_byte(headers[index][1] or b"", at, byte)

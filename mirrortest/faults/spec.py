@@ -186,7 +186,7 @@ class Act(_Model):
             raise ValueError(f"{value!r} is not a regular expression: {error}") from None
         return value
 
-    @field_validator("other_run")
+    @field_validator("run", "other_run")
     @classmethod
     def _run_id(cls, value: str | None) -> str | None:
         if value is not None and RUN_PATTERN.fullmatch(value) is None:

@@ -116,6 +116,7 @@ def test_windows() -> None:
         ('[[acts]]\nkind = "drop-partition"\npartition = 1\nrate = 1', "it takes no rate"),
         ('[[acts]]\nkind = "reroute"\nrate = 1\npartition = 1\nto_partition = 1', "itself"),
         ('[[acts]]\nkind = "other-run"\nrate = 1\nother_run = "A"', "lower-case letters"),
+        ('[[acts]]\nkind = "drop"\nrate = 1\nrun = "R-7"', "run: a run's id is 1 to 16 lower"),
         ('[[acts]]\nkind = "drop"\nids = 3', "acts.0.ids: it must be a list"),
         ('[[acts]]\nkind = "drop"\nids = [3]', "'3': an id is"),
         ('[[acts]]\nkind = "drop"\nwindow = { seq = 3 }', "acts.0.window.seq: use"),

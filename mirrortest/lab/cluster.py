@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from mirrortest.errors import LabError, MirrortestError
 from mirrortest.lab import reassignment
 from mirrortest.lab.cluster_client import ClusterClient
-from mirrortest.lab.free_ports import ADDRESS, free_ports
+from mirrortest.lab.free_ports import ADDRESS, free_ports, reserve_ports
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
@@ -193,6 +193,7 @@ class Cluster(ClusterClient):
                 f"cluster {alias} was created with {len(self.ports) // 2} brokers, not {brokers}"
             )
         self.link_ports = tuple(link_ports)
+        reserve_ports([*self.ports, *self.link_ports])
         self.runtime = runtime
         names = [f"{alias}{number}" for number in range(1, brokers + 1)]
         copies = str(min(brokers, 3))

@@ -7,12 +7,18 @@ import random
 import socket
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ADDRESS = "127.0.0.1"
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST = 10_000
+_reserved: set[int] = set()
+"""The ports that this process reserved."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -44,11 +50,24 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def reserve_ports(ports: Iterable[int]) -> None:
+    """Reserve these ports until this process ends, except those that it has reserved already.
+
+    Raises:
+        LabError: another process reserved one.
+    """
+    for port in set(ports) - _reserved:
+        try:
+            _reserve(port)
+        except OSError:
+            raise LabError(f"another lab uses port {port}: end that lab first") from None
+
+
 def _reserve(port: int) -> None:
     """Reserve a port among all processes that call this; on Linux only.
 
     Raises:
-        OSError: another process reserved it.
+        OSError: it is reserved.
     """
     if sys.platform != "linux":
         return
@@ -56,3 +75,4 @@ def _reserve(port: int) -> None:
         # An abstract name belongs to the port's network namespace and is freed with the process.
         mark.bind(f"\0mirrortest-port-{port}")
         mark.detach()  # it stays open until the process ends
+    _reserved.add(port)

@@ -6,7 +6,7 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
-from http.client import HTTPException, responses
+from http.client import HTTPException, IncompleteRead, responses
 from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
@@ -91,8 +91,10 @@ class Scraper:
     def _read(self) -> _Scrape:
         request = urllib.request.Request(self._endpoint.url, headers={"Accept": "text/plain"})  # noqa: S310  # checked
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310  # checked
-            text = answer.read(_MOST_BYTES).decode(errors="replace")
-        series = self._parser.parse(text)
+            body = answer.read(_MOST_BYTES)
+            if answer.length or answer.read(1):
+                raise IncompleteRead(body)  # its last value may be cut off, too
+        series = self._parser.parse(body.decode(errors="replace"))
         reading = broker_figures.read(series, by_partition=self._by_partition)
         return _Scrape(time.time_ns(), time.monotonic(), reading)
 
@@ -113,7 +115,7 @@ def _why(error: OSError | ValueError | HTTPException) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"it answers {error.code} {responses.get(error.code, '')}".rstrip()
     if isinstance(error, HTTPException):
-        return "its answer is not HTTP, or it broke off"
+        return f"its answer is not HTTP, broke off, or exceeds {_MOST_BYTES >> 20} MiB"
     if isinstance(error, ValueError):
         return "its answer has no metrics of Kafka in Prometheus's text format"
     reason = getattr(error, "reason", error)

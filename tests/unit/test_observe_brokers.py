@@ -19,7 +19,7 @@ import yaml
 from mirrortest.errors import UsageError
 from mirrortest.lab import jars
 from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST
-from mirrortest.observe import broker_figures
+from mirrortest.observe import broker_figures, scraping
 from mirrortest.observe.broker_figures import keys
 from mirrortest.observe.observer import run
 from mirrortest.observe.options import Endpoint, ObserveOptions
@@ -220,6 +220,8 @@ def test_an_endpoint_that_cannot_be_meant_is_refused(text: str) -> None:
 
 
 NO_HTTP = "no HTTP"
+BROKEN_OFF = OWN[:-2] + "\0"
+"""Ends within its last value, and before the length that it announced."""
 
 
 class Exporter(BaseHTTPRequestHandler):
@@ -233,9 +235,11 @@ class Exporter(BaseHTTPRequestHandler):
             self.wfile.write(b"SSH-2.0-x\r\n")
             return
         self.send_response(answer if isinstance(answer, int) else 200)
+        if answer == BROKEN_OFF:
+            self.send_header("Content-Length", str(len(OWN)))
         self.end_headers()
         if isinstance(answer, str):
-            self.wfile.write(answer.encode())
+            self.wfile.write(answer.removesuffix("\0").encode())
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -319,3 +323,15 @@ async def test_what_fails_is_named_and_scraped_again() -> None:
         assert int(str(row["ended_ns"])) > int(str(row["started_ns"]))
     await scraper.scrape()
     assert scraper.left_out == {"b": "cannot connect: Connection refused"}
+
+
+@pytest.mark.parametrize(("answer", "most"), [(BROKEN_OFF, 1 << 20), (OWN, len(OWN) - 1)])
+async def test_an_answer_that_is_cut_off_is_no_scrape(
+    answer: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a broker that is killed amid it: its last value was taken without its last digits."""
+    monkeypatch.setattr(scraping, "_MOST_BYTES", most)
+    with exporter(answer) as endpoint:
+        scraper = Scraper(endpoint, 10.0, by_partition=False)
+        await scraper.scrape()
+    assert scraper.left_out["b"].startswith("its answer is not HTTP, broke off, or exceeds ")

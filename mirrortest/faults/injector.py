@@ -65,7 +65,6 @@ class _Deferred:
     kind: Anomaly
     due: int
     due_ns: int
-    since_ns: int
     is_copy: bool
     overtaken: int = 0
 
@@ -173,9 +172,7 @@ class PartitionInjector:
             for each in waiting.get(altered.subject.offset, ()):
                 due_ns = now_ns + each.left_ns
                 kind = self._spec.acts[each.act].kind
-                deferred = _Deferred(
-                    altered, each.act, kind, each.due, due_ns, now_ns, each.copy_of
-                )
+                deferred = _Deferred(altered, each.act, kind, each.due, due_ns, each.copy_of)
                 deferred.overtaken = each.overtaken
                 self._deferred.append(deferred)
         self._history.add_rows(batch, lo, rows)
@@ -239,7 +236,7 @@ class PartitionInjector:
         self._history.add(altered)
         deferred = self._deferral(altered, now_ns)
         if deferred is None:
-            self._write(altered, now_ns)
+            self._write(altered)
         else:
             self._deferred.append(deferred)
         for index, act in altered.remaining:
@@ -259,11 +256,9 @@ class PartitionInjector:
             due_ns = now_ns + round(act.parameter("seconds") * _NS)
         else:
             due = offset + (act.parameter("distance") if act.kind is Anomaly.HOLD else 0)
-        return _Deferred(altered, index, act.kind, due, due_ns, now_ns, is_copy=False)
+        return _Deferred(altered, index, act.kind, due, due_ns, is_copy=False)
 
-    def _write(
-        self, altered: AlteredMessage, now_ns: int, further: tuple[TruthRow, ...] = ()
-    ) -> None:
+    def _write(self, altered: AlteredMessage, further: tuple[TruthRow, ...] = ()) -> None:
         """Write a message and its immediate copies, and defer its later copies."""
         subject = altered.subject
         if altered.raw is None:
@@ -284,7 +279,7 @@ class PartitionInjector:
             elif act.kind is Anomaly.DUPLICATE_LATER:
                 due = self._reached + act.parameter("distance")
                 self._deferred.append(
-                    _Deferred(altered, index, act.kind, due, _NEVER, now_ns, is_copy=True)
+                    _Deferred(altered, index, act.kind, due, _NEVER, is_copy=True)
                 )
 
     def _add_other_run(
@@ -334,7 +329,9 @@ class PartitionInjector:
         if deferred.is_copy:
             detail = f"copied again {passed} offsets later"
         elif deferred.kind is Anomaly.DELAY:
-            detail = f"written {(now_ns - deferred.since_ns) / _NS:.3f} s later"
+            overdue = (now_ns - deferred.due_ns) / _NS
+            seconds = self._spec.acts[deferred.act].parameter("seconds")
+            detail = f"written {seconds + overdue:.3f} s later"
         elif deferred.kind is Anomaly.HOLD:
             detail = f"held back for {passed} offsets"
         else:
@@ -344,6 +341,6 @@ class PartitionInjector:
             self._out.writes.append(Write(altered.target, altered.raw, (fault,)))
         # A hold or swap that no offset has passed is written in its place: this is not a fault.
         elif passed or deferred.kind is Anomaly.DELAY:
-            self._write(altered, now_ns, (fault._replace(overtaken=deferred.overtaken),))
+            self._write(altered, (fault._replace(overtaken=deferred.overtaken),))
         else:
-            self._write(altered, now_ns)
+            self._write(altered)

@@ -134,6 +134,19 @@ def test_silence_lets_go() -> None:
     assert way.deferred == 0
 
 
+def test_a_delay_over_a_restart_is_noted_as_long_as_it_was() -> None:
+    """The truth had the time since the restart alone."""
+    second = 1_000_000_000
+    text = '[[acts]]\nkind = "delay"\nids = ["ann@r7.1 3 2"]\nseconds = 5\n'
+    way = injector(text)
+    way.feed(batch_of(lane(4, Form.BODY)), 0)
+    deferrals = way.deferrals(3 * second)
+    way = injector(text)
+    way.recall(batch_of(lane(4, Form.BODY)), 4, deferrals, 100 * second)
+    ((_, _, (note,)),) = written(way.tick(102 * second, ended=False).writes)
+    assert note.detail == "written 5.000 s later"
+
+
 def test_a_topic_that_is_not_there_takes_nothing() -> None:
     """Messages to be merged into an unknown topic's copy stay in their own."""
     act = f'[[acts]]\nkind = "merge-topics"\ntopic = "{TOPIC}"\nto_topic = '

@@ -221,10 +221,8 @@ async def test_used_up_sequence_numbers_need_a_new_producer(producer: Producer) 
         made.send("t", 0, messages(1))
 
 
-async def test_a_record_is_never_written_behind_a_later_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A table's producer that failed may still write: the next one waits until it has ended."""
+def failing_first(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A table's clients, as they start: the first one's writes fail, and it ends on `answers`."""
     clients: list[Any] = []
 
     class Client(Producer):
@@ -238,6 +236,14 @@ async def test_a_record_is_never_written_behind_a_later_one(
 
     used = SimpleNamespace(producer=lambda *_, **__: played(Client()))
     monkeypatch.setattr(compacted, "library", lambda _: used)
+    return clients
+
+
+async def test_a_record_is_never_written_behind_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A table's producer that failed may still write: the next one waits until it has ended."""
+    clients = failing_first(monkeypatch)
     monkeypatch.setattr(compacted, "_STOP_SECONDS", 0)
     patient = replace(CONFIG, request_timeout_ms=60_000)
     table = CompactedTopic(patient, "t")
@@ -249,5 +255,26 @@ async def test_a_record_is_never_written_behind_a_later_one(
     clients[0].answers.set()
     table._config = patient
     assert await table.write(b"k", b"v") == 7
+    clients[1].answers.set()
+    await table.close()
+
+
+async def test_a_record_waits_for_the_producer_that_another_writer_is_stopping(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """States are saved at once: an old state could have replaced the newer one in the topic."""
+    clients = failing_first(monkeypatch)
+    table = CompactedTopic(replace(CONFIG, request_timeout_ms=60_000), "t")
+    failing = asyncio.create_task(table.write(b"a", b"v"))
+    while table._failed is None:  # noqa: ASYNC110  # nobody tells of it
+        await asyncio.sleep(0)
+    writing = asyncio.create_task(table.write(b"k", b"v"))
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(clients) == 1
+    clients[0].answers.set()
+    with pytest.raises(UnreachableError):
+        await failing
+    assert await writing == 7
     clients[1].answers.set()
     await table.close()

@@ -149,12 +149,11 @@ def broker_error(code: int, about: str | None) -> RequestError | None:
 # -- the end ---------------------------------------------------------------------------------------
 
 
-async def stop(client: Any, seconds: float) -> asyncio.Future[None]:
-    """Stop a client; wait at most `seconds`, then let the stop continue in the background."""
+def begin_stop(client: Any) -> asyncio.Future[None]:
+    """Begin to stop a client; the stop goes on whether or not anybody waits for it."""
     stopping: asyncio.Future[None] = asyncio.ensure_future(client.stop())
     _stopping.add(stopping)
     stopping.add_done_callback(_stopped)
-    await asyncio.wait({stopping}, timeout=seconds)
     return stopping
 
 

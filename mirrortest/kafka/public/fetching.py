@@ -8,6 +8,7 @@ or a truncated log is only noticed if the last record that was read differs.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.fetched import End, FetchedBatches, OutOfRange
-from mirrortest.kafka.public.connection import arguments, request_error, request_errors, stop
+from mirrortest.kafka.public.connection import arguments, begin_stop, request_error, request_errors
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire.single_records import write_records
 
@@ -72,7 +73,7 @@ class PublicConsumer:
 
     async def stop(self, seconds: float) -> None:
         """See `ports.ClientPort`."""
-        await stop(self.client, seconds)
+        await asyncio.wait({begin_stop(self.client)}, timeout=seconds)
 
     @property
     def sees_markers(self) -> bool:

@@ -17,9 +17,9 @@ from mirrortest.errors import ClusterError
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.public.connection import (
     arguments,
+    begin_stop,
     request_error,
     request_errors,
-    stop,
 )
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire.record_batch import decode_records
@@ -189,7 +189,9 @@ class PublicProducer:
         """See `ports.ClientPort`."""
         for sending in self._sending:
             sending.cancel()
-        self._stopping = await stop(self.client, seconds)
+        # Set before any wait: meanwhile another writer can call `wait_closed`.
+        self._stopping = begin_stop(self.client)
+        await asyncio.wait({self._stopping}, timeout=seconds)
 
     async def wait_closed(self) -> None:
         """See `ports.ProducerPort`."""

@@ -165,19 +165,12 @@ class CompactedTopic:
             if self._producer is not None:
                 return self._producer
             config, doing = self._config, f"writing to {self.topic}"
-            seconds = config.request_timeout_ms / 1000
-            if self._failed is not None:
-                # Its records must not be appended after those that are written now.
-                try:
-                    async with asyncio.timeout(seconds):
-                        await self._failed.wait_closed()
-                except TimeoutError as error:
-                    raise cluster_error(config, doing, error) from error
-                self._failed = None
             durable = replace(config, acks=-1, enable_idempotence=True)
-            producer = library(config).producer(durable, batch_bytes=_BATCH_BYTES)
-            await start(config, producer, doing, seconds=seconds)
-            self._producer = producer
+            producer = library(config).producer(
+                durable, batch_bytes=_BATCH_BYTES, after=self._failed
+            )
+            await start(config, producer, doing, seconds=config.request_timeout_ms / 1000)
+            self._producer, self._failed = producer, None
             return producer
 
     async def _drop_producer(self, failed: ProducerPort | None = None) -> None:

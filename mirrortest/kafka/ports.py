@@ -95,9 +95,6 @@ class ProducerPort(ClientPort, Protocol):
     def abandon(self, why: str) -> None:
         """Send no more requests, if the client can prevent it; pending responses still count."""
 
-    async def wait_closed(self) -> None:
-        """After `stop`: wait until this producer can no longer write anything."""
-
 
 class RebalanceListener(Protocol):
     """Callbacks of a rebalance, called by a consumer's own task; the rebalance waits for them."""
@@ -269,8 +266,19 @@ class Library(Protocol):
     METADATA_CREATES_TOPICS: bool
     """Whether a metadata request creates a missing topic if the broker allows that."""
 
-    def producer(self, config: ClientConfig, *, batch_bytes: int | None = None) -> ProducerPort:
-        """A producer of encoded batches; with `batch_bytes`, of records in batches up to that."""
+    def producer(
+        self,
+        config: ClientConfig,
+        *,
+        batch_bytes: int | None = None,
+        after: ProducerPort | None = None,
+    ) -> ProducerPort:
+        """A producer of encoded batches; with `batch_bytes`, of records in batches up to that.
+
+        `after` is an idempotent producer of this library that was abandoned and is stopped, or
+        being stopped: in each partition none of its records is appended behind one of the new
+        producer, not even by a request that is still in flight.
+        """
 
     def consumer(self, config: ClientConfig, *, group: str | None = None) -> ConsumerPort:
         """A consumer."""

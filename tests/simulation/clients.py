@@ -46,8 +46,10 @@ def here(config: ClientConfig) -> tuple[World, Process, Cluster]:
     return process.world, process, process.world.cluster_at(config.bootstrap_servers[0])
 
 
-def producer(config: ClientConfig, *, batch_bytes: int | None = None) -> SimulatedProducer:
-    """See `ports.Library`."""
+def producer(
+    config: ClientConfig, *, batch_bytes: int | None = None, after: object = None
+) -> SimulatedProducer:
+    """See `ports.Library`; nothing is sent once a producer was abandoned."""
     return SimulatedProducer(*here(config), config)
 
 

@@ -82,9 +82,6 @@ class SimulatedProducer:
             await asyncio.wait(workers, timeout=seconds)
         self.abandon("the producer was stopped")
 
-    async def wait_closed(self) -> None:
-        """Nothing is sent once it was abandoned."""
-
     def batch(self, encoded: Encoded) -> ReadyBatch:
         """See `ports.ProducerPort`."""
         return ReadyBatch(encoded)

@@ -43,9 +43,6 @@ class _Producer:
     def abandon(self, why: str) -> None:
         """Nothing is on its way."""
 
-    async def wait_closed(self) -> None:
-        """Nothing was."""
-
     async def write(self, *_: object) -> int:
         answer = self._answers.pop(0)
         if isinstance(answer, Code):

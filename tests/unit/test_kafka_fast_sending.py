@@ -200,6 +200,37 @@ async def test_once_abandoned_no_record_is_taken(client: Client) -> None:
     assert client.closed
 
 
+async def test_a_request_in_flight_is_not_appended_behind_the_next_producers_records(
+    client: Client,
+) -> None:
+    """Brokers refuse an older epoch: after an outage an old state could replace a newer one."""
+    failed = await started()
+    written = asyncio.ensure_future(failed.write("t", 0, b"k", b"old"))
+    await requested(client, 1)
+    failed.abandon("as asked")
+    following = FastProducer(CONFIG, batch_bytes=SMALL, after=failed)
+    await following.start()
+    client.broker.answers[0].set_exception(TimeoutError())
+    assert await failure(written) == Code.REQUEST_TIMED_OUT
+    newer = asyncio.ensure_future(following.write("t", 0, b"k", b"new"))
+    await requested(client, 2)
+    client.broker.answer(OK)
+    await newer
+    assert [PRODUCER.unpack_from(batch, PRODUCER_AT) for batch in client.broker.batches] == [
+        (77, 3, 0),
+        (77, 4, 0),
+    ]
+
+
+async def test_after_the_last_epoch_a_producer_has_another_id(client: Client) -> None:
+    """A negative epoch would be none."""
+    client.identities = [(OK, 77, 2**15 - 1), (OK, 78, 0)]
+    failed = await started()
+    following = FastProducer(CONFIG, batch_bytes=SMALL, after=failed)
+    await following.start()
+    assert not client.identities
+
+
 async def test_what_was_written_before_a_stop_is_still_sent(client: Client) -> None:
     """Also what waits for the answer to another request."""
     producer = await started()

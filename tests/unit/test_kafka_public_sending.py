@@ -64,13 +64,13 @@ async def test_a_builder_that_changes_times_is_refused() -> None:
         producer.batch(messages())
 
 
-def played(client: Any) -> PublicProducer:
+def played(client: Any, after: PublicProducer | None = None) -> PublicProducer:
     """Ours around a client of the test's."""
 
     class Played(PublicProducer):
         client_type = staticmethod(lambda **_: client)
 
-    return Played(CONFIG)
+    return Played(CONFIG, after=after)
 
 
 class Producer:
@@ -191,11 +191,12 @@ async def test_a_stop_leaves_nothing_open(producer: Producer) -> None:
     await made.stop()
     assert (await ended).outcome is Outcome.UNKNOWN
     assert not made._pending
-    closed = asyncio.create_task(made._started.wait_closed())
-    await asyncio.sleep(0)
-    assert not closed.done()
+    ours = made._started
+    assert isinstance(ours, PublicProducer)
+    assert ours.stopping is not None
+    assert not ours.stopping.done()
     producer.answers.set()
-    await closed
+    await ours.stopping
 
 
 async def test_a_delivery_that_broke_off_ends_the_sender(producer: Producer) -> None:
@@ -234,7 +235,7 @@ def failing_first(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
                 raise errors.RequestTimedOutError
             return SimpleNamespace(offset=7)
 
-    used = SimpleNamespace(producer=lambda *_, **__: played(Client()))
+    used = SimpleNamespace(producer=lambda _, batch_bytes, after: played(Client(), after))
     monkeypatch.setattr(compacted, "library", lambda _: used)
     return clients
 

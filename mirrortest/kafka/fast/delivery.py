@@ -46,6 +46,7 @@ _NO_LEADER = (None, -1)
 _STORED = (NoError.errno, DuplicateSequenceNumber.errno)
 """Codes; a duplicate was stored by an earlier try whose response was lost."""
 _MAX_SEQUENCE = 2**31 - 1
+_MAX_EPOCH = 2**15 - 1
 _REQUEST_BYTES = 16 << 20
 """Maximum size of a request, unless one batch is larger. Brokers close a connection that announces
 more than `socket.request.max.bytes`, 100 MiB by default."""
@@ -120,6 +121,18 @@ class ProducerNumbers:
     def __init__(self) -> None:
         self.producer_id = self.epoch = -1
         self._next: dict[TopicPartition, int] = {}
+
+    def next_epoch(self) -> ProducerNumbers:
+        """Numbers for a producer that replaces this one, which failed.
+
+        Once a leader has a batch with them, it refuses any batch of this producer. So one that is
+        still in flight, perhaps on a closed connection, cannot be appended behind it. After the
+        last epoch they are empty: the producer requests another id, which fences nothing.
+        """
+        numbers = ProducerNumbers()
+        if 0 <= self.epoch < _MAX_EPOCH:
+            numbers.producer_id, numbers.epoch = self.producer_id, self.epoch + 1
+        return numbers
 
     def take(self, at: TopicPartition, count: int) -> int:
         """Take `count` numbers and return the first; after 2^31 - 1 comes 0, as brokers expect."""

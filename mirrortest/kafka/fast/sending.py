@@ -84,9 +84,13 @@ class GatheredRecords:
 class FastProducer:
     """See `ports.ProducerPort`."""
 
-    def __init__(self, config: ClientConfig, batch_bytes: int | None = None) -> None:
+    def __init__(
+        self, config: ClientConfig, batch_bytes: int | None = None, after: Any = None
+    ) -> None:
         self._client = Client(**arguments(config))
-        self._numbers = ProducerNumbers() if config.enable_idempotence else None
+        self._numbers: ProducerNumbers | None = None
+        if config.enable_idempotence:
+            self._numbers = ProducerNumbers() if after is None else after._numbers.next_epoch()
         self._backoff = config.retry_backoff_ms / 1000
         self._delivery = Delivery(
             self._client,
@@ -109,7 +113,7 @@ class FastProducer:
         """See `ports.ClientPort`."""
         with request_errors():
             await self._client.bootstrap()
-            if self._numbers is not None:
+            if self._numbers is not None and self._numbers.producer_id < 0:
                 while not await self._get_producer_id(self._numbers):
                     await asyncio.sleep(self._backoff)
                     await self._client.force_metadata_update()
@@ -215,6 +219,3 @@ class FastProducer:
         await self._delivery.wait_idle(seconds)
         await stop_cleanly(self._client.close, seconds)
         self._delivery.abandon(self._abandoned)
-
-    async def wait_closed(self) -> None:
-        """Return at once: an abandoned producer sends nothing more."""

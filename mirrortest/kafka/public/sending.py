@@ -57,7 +57,9 @@ class PublicProducer:
 
     client_type: Any = AIOKafkaProducer
 
-    def __init__(self, config: ClientConfig, batch_bytes: int | None = None) -> None:
+    def __init__(
+        self, config: ClientConfig, batch_bytes: int | None = None, after: Any = None
+    ) -> None:
         options = arguments(config) | {
             "acks": config.acks,
             "enable_idempotence": config.enable_idempotence,
@@ -79,10 +81,14 @@ class PublicProducer:
         """Batches behind one for which aiokafka has no room or no metadata yet."""
         self._sending: set[asyncio.Task[None]] = set()
         self._failure: str | None = None
-        self._stopping: asyncio.Future[None] | None = None
+        self.stopping: asyncio.Future[None] | None = None
+        """Ends when aiokafka's producer has stopped, after its last request; None before `stop`."""
+        self._after: PublicProducer | None = after
 
     async def start(self) -> None:
-        """See `ports.ClientPort`."""
+        """See `ports.ClientPort`; it first waits for the end of the producer that failed."""
+        if self._after is not None and self._after.stopping is not None:
+            await asyncio.wait({self._after.stopping})
         with request_errors():
             await self.client.start()
 
@@ -189,14 +195,9 @@ class PublicProducer:
         """See `ports.ClientPort`."""
         for sending in self._sending:
             sending.cancel()
-        # Set before any wait: meanwhile another writer can call `wait_closed`.
-        self._stopping = begin_stop(self.client)
-        await asyncio.wait({self._stopping}, timeout=seconds)
-
-    async def wait_closed(self) -> None:
-        """See `ports.ProducerPort`."""
-        if self._stopping is not None:
-            await asyncio.wait({self._stopping})
+        # Set before any wait: meanwhile another writer can start the next producer.
+        self.stopping = begin_stop(self.client)
+        await asyncio.wait({self.stopping}, timeout=seconds)
 
     def _note_failure(self, error: Exception | None) -> None:
         # aiokafka fails all batches with this error when its sending ends by itself.

@@ -8,7 +8,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
-from aiokafka.errors import IllegalStateError, KafkaConnectionError, KafkaError
+from aiokafka.errors import (
+    IllegalStateError,
+    IncompatibleBrokerVersion,
+    KafkaConnectionError,
+    KafkaError,
+)
 
 from mirrortest.kafka.fast import fetcher, places
 from mirrortest.kafka.fetched import ReadPosition
@@ -240,6 +245,14 @@ async def test_a_connection_that_cannot_be_written_to_is_no_end() -> None:
     reading.broker.refusal = None
     await reading.asked(1)
     reading.fetcher.close()
+
+
+async def test_a_broker_that_is_too_old_ends_fetching() -> None:
+    """Asked again for ever, it would leave a consumer without a message, a log line or an end."""
+    reading = Reading()
+    reading.broker.refusal = IncompatibleBrokerVersion("record batches need Kafka 0.11 or newer")
+    assert await reading.take() == []
+    assert "need Kafka 0.11" in (reading.fetcher.failure or "")
 
 
 async def test_what_should_not_happen_ends_fetching_and_is_told(reading: Reading) -> None:

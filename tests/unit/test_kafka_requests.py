@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestStruct
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,6 +102,13 @@ def test_a_fetch_is_what_its_schema_encodes(
     limits = requests.FetchLimits(500, 1, 1 << 20, most, committed=False, rack=rack)
     prepared = requests.FetchRequest(limits, positions).prepare(NEW)
     assert prepared.encode() == RequestStruct.encode(prepared)
+
+
+@pytest.mark.parametrize("topic_id", [None, TOPIC_ID])
+def test_a_broker_without_record_batches_is_not_asked(topic_id: str | None) -> None:
+    """The error says which Kafka is needed, not which version of which request."""
+    with pytest.raises(IncompatibleBrokerVersion, match=r"need Kafka 0\.11"):
+        fetch(topic_id=topic_id).prepare({1: (0, 3)})
 
 
 def test_a_broker_that_knows_no_topic_ids_is_asked_by_name() -> None:

@@ -241,7 +241,7 @@ class Fetcher:
         self._busy.add(node)
         try:
             answer = asyncio.ensure_future(connection.send(request))
-        except errors.KafkaError:
+        except errors.KafkaConnectionError:
             self._unanswered(node, places)
             return
         self.by_id = self.by_id and request.by_id

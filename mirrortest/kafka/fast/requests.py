@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol import fetch as _fetch
 from aiokafka.protocol import offset as _offset
 from aiokafka.protocol.api import Request, RequestStruct, Response
@@ -39,6 +40,9 @@ LIST_OFFSETS = 4
 """The first version of ListOffsets with the leader's epoch; since Kafka 2.1."""
 LEADER_EPOCH = 3
 """The version of OffsetForLeaderEpoch that serves consumers; since Kafka 2.3."""
+
+_OLDEST_FETCH = 4
+"""The first version of Fetch with record batches of format v2; since Kafka 0.11."""
 
 LATEST = -1
 """The timestamp that asks for the end of a log."""
@@ -223,7 +227,13 @@ class FetchRequest(Request[FetchRequest_v13]):  # type: ignore[misc]  # untyped
         """Whether the fetch is by topic id; set by `prepare`."""
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
-        """See aiokafka's `Request`."""
+        """See aiokafka's `Request`.
+
+        Raises:
+            IncompatibleBrokerVersion: the broker does not support record batches of format v2.
+        """
+        if versions.get(self.API_KEY, (0, -1))[1] < _OLDEST_FETCH:
+            raise IncompatibleBrokerVersion("record batches need Kafka 0.11 or newer")
         all_known = all(at.topic_id is not None for at in self._positions)
         self.by_id = all_known and supported(versions, self.API_KEY, FETCH)
         return self.build(FetchRequest_v13) if self.by_id else self._by_name().prepare(versions)

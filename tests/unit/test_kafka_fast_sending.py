@@ -7,7 +7,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiokafka.errors import NodeNotReadyError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    IncompatibleBrokerVersion,
+    NodeNotReadyError,
+    UnknownTopicOrPartitionError,
+)
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.error_table import Code, RequestError
@@ -257,6 +261,15 @@ async def test_a_refused_producer_id_is_reported(client: Client) -> None:
     """Another try would not help."""
     client.identities = [(Code.CLUSTER_AUTHORIZATION_FAILED, -1, -1)]
     assert await failure(started()) == Code.CLUSTER_AUTHORIZATION_FAILED
+
+
+async def test_a_producer_id_that_no_broker_can_give_is_not_asked_for_again(
+    client: Client,
+) -> None:
+    """The error names the cause, where it said "no answer in time" after a minute."""
+    client.identities = [IncompatibleBrokerVersion("InitProducerIdRequest")]
+    with pytest.raises(RequestError, match="InitProducerIdRequest"):
+        await started()
 
 
 class Sends:

@@ -123,7 +123,9 @@ class FastProducer:
         request = InitProducerIdRequest(*_NO_TRANSACTIONS)
         try:
             answer = await self._client.send(self._client.get_random_node(), request)
-        except KafkaError:
+        except KafkaError as failed:
+            if not failed.retriable:
+                raise
             return False
         error = for_code(answer.error_code)
         if error is NoError:

@@ -315,6 +315,8 @@ class Admin:
     async def _check_leaders(self, topics: Mapping[str, int]) -> None:
         """Raise a retriable error until every partition of these topics has a leader."""
         for topic in await self._started.describe_topics(list(topics)):
+            if topic.error and not topic.error.traits.retriable:
+                raise topic.error
             # A topic that existed before keeps its partition count, so do not compare the count.
             if topic.error or not topic.leaders or min(topic.leaders) < 0:
                 raise _no_leader(topic.name)

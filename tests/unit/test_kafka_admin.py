@@ -10,6 +10,7 @@ import pytest
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.error_table import Code
 from mirrortest.kafka.public.administration import PublicAdmin
 
 if TYPE_CHECKING:
@@ -129,6 +130,23 @@ async def test_a_cluster_that_gets_no_controller_is_told_in_words() -> None:
     admin = admin_of(cluster, **{"request.timeout.ms": "20"})
     with pytest.raises(ClusterError, match="no controller"):
         await admin.create_topic("t", 1)
+
+
+async def test_a_topic_that_we_may_create_and_not_describe_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The error names the missing permission, where it said that Kafka does not answer."""
+    brokers = Unheard()
+
+    async def described(topics: list[str]) -> list[dict[str, Any]]:
+        brokers.asked += 1
+        refused = {"error_code": Code.TOPIC_AUTHORIZATION_FAILED, "is_internal": False}
+        return [refused | {"topic": topic, "partitions": []} for topic in topics]
+
+    monkeypatch.setattr(brokers, "describe_topics", described)
+    with pytest.raises(ClusterError, match="refuses: creating t"):
+        await admin_of(brokers, **{"request.timeout.ms": "100"}).create_topic("t", 3)
+    assert brokers.asked == 1
 
 
 class Unheard(Lagging):

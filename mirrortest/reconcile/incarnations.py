@@ -77,9 +77,9 @@ def unmatched(sessions: Sequence[Session], newest: Mapping[tuple[int, str], int]
     for topic in sorted({topic for _, topic in newest}):
         groups: defaultdict[str, list[int]] = defaultdict(list)
         for at, name in newest:
-            if name == topic:
+            if name == topic and at not in found:
                 groups[sessions[at].reader].append(at)
-        if len(groups) == 1:
+        if len(groups) <= 1:
             continue
         cuts: defaultdict[tuple[int, str], Counter[str]] = defaultdict(Counter)
         ids: set[str] = set()
@@ -97,7 +97,8 @@ def unmatched(sessions: Sequence[Session], newest: Mapping[tuple[int, str], int]
         }
         greatest = {reader: max(newest[at, topic] for at in of) for reader, of in groups.items()}
         named = all(_incarnations(sessions[at], topic) for of in groups.values() for at in of)
-        if not named and (len(ids) > 1 or any(greatest.values())):
+        unnamed = not named and (len(ids) > 1 or any(greatest.values()))
+        if unnamed or left_out == groups.keys():  # each lacks a cut that another one knows of
             left_out = groups.keys() - {max(groups, key=lambda reader: (greatest[reader], reader))}
         found |= {at for reader in left_out for at in groups[reader]}
     return found

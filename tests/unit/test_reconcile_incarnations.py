@@ -134,6 +134,26 @@ def test_clocks_order_what_no_session_has_met_both_of() -> None:
     assert unordered([_of("g", a), _of("g", (0, "b", 0))]) == {_PLACE}
 
 
+def test_of_groups_that_each_know_of_another_cut_one_stays() -> None:
+    """With none left, a run was inconclusive that one group's logs decide."""
+
+    def met(group: str, topic: str, partition: int) -> Session:
+        found = {
+            name: tuple(
+                Incarnation(number=cuts, topic_id=name, cuts=cuts, since_ns=1, partitions=(at,))
+                for at in (3, 4)
+                for cuts in range(1 + ((name, at) == (topic, partition)))
+            )
+            for name in ("t", "u")
+        }
+        topics = {name: Topic(incarnations=each) for name, each in found.items()}
+        return _of(group).model_copy(update={"topics": topics})
+
+    newest = {(at, topic): 1 for at in (0, 1) for topic in ("t", "u")}
+    assert unmatched([met("g", "t", 3), met("h", "t", 4)], newest) == {0}
+    assert unmatched([met("g", "t", 3), met("h", "u", 4)], newest) == {1}
+
+
 def test_groups_that_cannot_be_matched_leave_the_one_that_knows_of_most() -> None:
     """By cuts, or where a log does not name its topics and there were several."""
 

@@ -18,15 +18,11 @@ from mirrortest.reconcile.chain import codes
 from mirrortest.reconcile.judgement import fullest
 from mirrortest.reconcile.stream_rows import StreamRows, coded, is_of_stream
 from mirrortest.reconcile.stretch import NONE, numbers
-from mirrortest.reconcile.sweep import highest_before
+from mirrortest.reconcile.sweep import highest_before, united
 from mirrortest.seqlog.schema import ENDLESS, STREAM, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    Longs = NDArray[np.int64]
 
 
 def slices(lane: pa.Table, most: int) -> Iterator[StreamRows]:
@@ -39,9 +35,7 @@ def slices(lane: pa.Table, most: int) -> Iterator[StreamRows]:
 
 def _of_stream(rows: pa.Table, most: int) -> Iterator[StreamRows]:
     seen = np.flatnonzero(pc.equal(rows["kind"], Kind.SEEN.value).to_numpy())
-    lo, hi, partition, holes = (
-        numbers(rows, name) for name in ("seq_lo", "seq_hi", "partition", "holes")
-    )
+    hi, partition, holes = (numbers(rows, name) for name in ("seq_hi", "partition", "holes"))
     order = seen[
         np.lexsort(
             (numbers(rows, "offset_lo")[seen], numbers(rows, "identity")[seen], partition[seen])
@@ -50,20 +44,32 @@ def _of_stream(rows: pa.Table, most: int) -> Iterator[StreamRows]:
     above = np.zeros(rows.num_rows, dtype=np.int64)
     above[order] = highest_before(partition[order], hi[order])
     rows = rows.append_column("above", pa.array(above))
-    home = _home(partition[seen], (hi - lo)[seen])
     # Slices end where the chains before have that many more holes.
     packed = seen[holes[seen] > 0]
     packed = packed[np.argsort(hi[packed], kind="stable")]
     filled = np.cumsum(holes[packed]) // most
     ends = hi[packed[np.flatnonzero(np.diff(filled, append=filled[-1:]) > 0)]]
-    for begin, end in pairwise([0, *np.unique(ends).tolist(), ENDLESS]):
-        here = (lo == NONE) | ((lo < end) & (hi > begin))
-        some = rows.filter(pa.array(here)).combine_chunks()
-        yield StreamRows.of_table(some, (begin, end), home)
+    bounds = list(pairwise([0, *np.unique(ends).tolist(), ENDLESS]))
+    home = _home(rows.take(pa.array(seen)), bounds)
+    for begin, end in bounds:
+        yield StreamRows.of_table(_between(rows, begin, end), (begin, end), home)
 
 
-def _home(partition: Longs, messages: Longs) -> int:
-    """The partition with the most of the one stream; see `fullest`."""
-    found, place = np.unique(partition, return_inverse=True)
-    sums = np.bincount(place, messages, len(found)).astype(np.int64)
-    return int(fullest(np.zeros(len(found), dtype=np.int64), found, sums, 1)[0])
+def _between(rows: pa.Table, begin: int, end: int) -> pa.Table:
+    """The rows with numbers in [begin, end), or without numbers."""
+    lo, hi = numbers(rows, "seq_lo"), numbers(rows, "seq_hi")
+    here = (lo == NONE) | ((lo < end) & (hi > begin))
+    return rows.filter(pa.array(here)).combine_chunks()
+
+
+def _home(seen: pa.Table, bounds: list[tuple[int, int]]) -> int:
+    """The partition with the most messages of the one stream; see `fullest`."""
+    found = np.unique(numbers(seen, "partition"))
+    messages = np.ones(len(found), dtype=np.int64)
+    if len(found) > 1:  # only then must they be counted, without holes and copies
+        messages[:] = 0
+        for begin, end in bounds:
+            rows = StreamRows.of_table(_between(seen, begin, end), (begin, end))
+            first, lo, hi = united(rows.partition, rows.seq_lo, rows.seq_hi)
+            np.add.at(messages, np.searchsorted(found, rows.partition[first]), hi - lo)
+    return int(fullest(np.zeros(len(found), dtype=np.int64), found, messages, 1)[0])

@@ -20,6 +20,7 @@ from mirrortest.reconcile.holes import NO_PACKING, Packing
 from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.judgement import Given, judge
 from mirrortest.reconcile.online import compared
+from mirrortest.reconcile.slices import slices
 from mirrortest.reconcile.stream_rows import StreamRows
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
@@ -150,6 +151,16 @@ def test_single_losses_all_over_a_stream_are_few_rows() -> None:
     unpacked = StreamRows.of_table(packed)
     assert len(unpacked.of(Kind.CLAIMED)) == len(lost)
     assert unpacked.seq_lo[unpacked.of(Kind.SEEN)].tolist() == [0, *(n + 1 for n in lost)]
+
+
+def test_a_stream_in_slices_is_at_home_where_most_of_its_messages_are() -> None:
+    """Holes and copies are no messages: what is missing was counted under another partition."""
+    log = [seen(n, n + 1, copy + n // 2, 0, 0) for copy in (0, 50) for n in range(0, NUMBERS, 2)]
+    log += [seen(n, n + 1, n, 1, 0) for n in range(NUMBERS, NUMBERS + 30)]
+    packed = pa.Table.from_batches(compacted(log, EVERY, 0), INTERVALS)
+    sliced = list(slices(packed, 4))
+    assert len(sliced) > 2
+    assert {home for rows in sliced for home in rows.home.tolist()} == {1}
 
 
 def test_few_chains_are_not_packed() -> None:

@@ -291,7 +291,7 @@ class _Reading:
                 if at not in self._todo:
                     continue
                 if isinstance(item, OutOfRange):
-                    self._give_up(at)
+                    await self._pass_over(at)
                 else:
                     self._take(at, item)
 
@@ -303,11 +303,18 @@ class _Reading:
             del self._todo[at]
             self._reader.pause([at])
 
-    def _give_up(self, at: TopicPartition) -> None:
-        left = self._todo[at][0]
-        note = f"partition {at.partition}: offsets from {left.lo} on no longer exist"
-        self._result.miss(left.topic, note)
-        self._todo[at] = []
+    async def _pass_over(self, at: TopicPartition) -> None:
+        """Go on with what still exists, after a position that does not."""
+        begin = (await self._reader.beginning_offsets([at]))[at]
+        ranges, self._todo[at] = self._todo[at], []
+        lost = begin <= ranges[0].lo  # not deleted from the beginning: all of it is another log
+        for each in ranges:
+            if lost or each.lo < begin:
+                last = (each.hi if lost else min(begin, each.hi)) - 1
+                note = f"partition {at.partition}: offsets {each.lo} to {last} no longer exist"
+                self._result.miss(each.topic, note)
+            if not lost and each.hi > begin:
+                self._todo[at].append(each._replace(lo=max(each.lo, begin)))
         self._go_on(at)
 
     def _take(self, at: TopicPartition, batch: FetchedBatches) -> None:

@@ -68,11 +68,14 @@ class Played:
         begin: int = 0,
         cluster: str = "B",
         gone: int | None = None,
+        expiring: int = 0,
         generation: int = 1,
     ) -> None:
         self.batches = batches
         self.generation = generation
         self.begin, self.cluster, self.gone = begin, cluster, gone
+        self.expiring = expiring
+        """Up to here all is deleted before anything is fetched."""
         self.position: int | None = None
         self.sought: list[int] = []
 
@@ -118,7 +121,8 @@ class Played:
     async def next(self, _: float) -> list[FetchedBatches | OutOfRange]:
         if self.position is None:
             return []
-        if self.gone is not None and self.position >= self.gone:
+        self.begin = max(self.begin, self.expiring)
+        if self.position < self.begin or (self.gone is not None and self.position >= self.gone):
             return [OutOfRange("A.t", 0, self.position)]
         # Several batches at a time: those after the range's end are not asked for any more.
         found: list[FetchedBatches | OutOfRange] = []
@@ -229,6 +233,17 @@ def test_what_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     # A copy that was never made holds nothing; one that was read and is gone may have.
     assert not look(monkeypatch, Played(), observed()).incomplete
     assert look(monkeypatch, Played(), observed([(0, 0, 5)])).incomplete == {"t"}
+
+
+def test_what_is_deleted_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The offsets behind it were not looked at, and called deleted."""
+    played = Played(*(batch(at, at, 10) for at in range(0, 60, 10)), expiring=25)
+    looked = look(monkeypatch, played, observed([(0, 0, 5), (0, 10, 20), (0, 30, 40)]))
+    assert looked.found == {STREAM: IntervalSet([(25, 30), (40, 60)])}
+    assert looked.notes == [
+        "look-up: t: partition 0: offsets 5 to 9 no longer exist",
+        "look-up: t: partition 0: offsets 20 to 24 no longer exist",
+    ]
 
 
 def test_a_copy_that_was_recreated_since_is_looked_at_as_a_whole(

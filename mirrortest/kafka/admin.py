@@ -44,7 +44,9 @@ def topic_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(rf"(?:{pattern})\Z")
     except re.error as error:
-        raise UsageError(f"topic pattern {pattern!r} is no regular expression: {error}") from None
+        raise UsageError(
+            f"topic pattern {pattern!r} is not a regular expression: {error}"
+        ) from None
 
 
 def stamps_records(configuration: Mapping[str, str]) -> bool:

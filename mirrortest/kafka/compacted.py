@@ -213,8 +213,7 @@ class CompactedTopic:
     def _replaced(self) -> TopicReplacedError:
         self._reached, self._topic_id = 0, None
         return TopicReplacedError(
-            f"topic {self.topic!r} at {addresses(self._config)} was deleted and created again, or "
-            "cut"
+            f"topic {self.topic!r} at {addresses(self._config)} was recreated or truncated"
         )
 
     async def _open_reader(self) -> Reader:
@@ -273,7 +272,7 @@ def _decodable(batch: FetchedBatches) -> Iterator[RecordArrays]:
             yield decode_records(data[begin:end])
         except MalformedBatchError as error:
             _log.warning(
-                "a batch cannot be read and is left out",
+                "skipping unreadable batch",
                 topic=batch.topic,
                 after_offset=batch.fetched_from,
                 why=str(error),

@@ -101,20 +101,22 @@ async def bootstrap_failure(config: ClientConfig, error: RequestError) -> Cluste
         elif code == Code.ILLEGAL_SASL_STATE:
             without = config.security_protocol.removeprefix("SASL_")
             why = (
-                f"this listener takes no SASL: is it security.protocol={without}, "
-                f"and not {config.security_protocol}?"
+                f"this listener does not use SASL: set security.protocol={without} "
+                f"instead of {config.security_protocol}"
             )
         return ClusterError(f"Kafka at {addresses(config)} refuses us: {why}")
     origin = _deepest(cause)
     is_tls = isinstance(origin, ssl.SSLError)
     text = f"no Kafka broker answers at {addresses(config)}: {reason(origin if is_tls else cause)}"
     if not is_tls and await _connects(config):
-        text += f"; somebody listens there: is it security.protocol={config.security_protocol}"
+        check = [f"security.protocol={config.security_protocol}"]
         if config.portable and config.uses_sasl:  # the public API does not report a refusal
-            text += f", does it offer sasl.mechanism={config.sasl_mechanism} and take the password"
+            check += [f"sasl.mechanism={config.sasl_mechanism}", "the password"]
         if config.uses_tls and config.ssl_keystore_location is config.ssl_keystore_key is None:
-            text += ", and does it ask for a certificate (ssl.keystore.location)"
-        text += "?"
+            check.append("whether it asks for a certificate (ssl.keystore.location)")
+        *first, last = check
+        named = f"{', '.join(first)} and {last}" if first else last
+        text += f"; the port accepts connections: check {named}"
     return UnreachableError(text)
 
 

@@ -137,7 +137,8 @@ class Follower:
                 await self._moved.wait()
         except TimeoutError as error:
             raise UnreachableError(
-                f"what was written to {self._topic.topic} was not read within {STALLED_SECONDS:g} s"
+                f"records written to {self._topic.topic} were not read back within "
+                f"{STALLED_SECONDS:g} s"
             ) from error
 
     async def _read_until_replaced(self) -> None:
@@ -173,7 +174,7 @@ class Follower:
             self.epoch += 1
             self.position = 0
             _log.warning(
-                "a topic was deleted, created again or cut; it is read from its beginning",
+                "topic was recreated or truncated; reading it from the beginning",
                 topic=self._topic.topic,
             )
             await self._notify()

@@ -301,7 +301,7 @@ class Reader:
                 return []  # fetched before the caller sought it
             if error.traits.retriable:
                 _log.warning(
-                    "fetching is tried again", cluster=addresses(self._config), why=str(error)
+                    "fetch failed, retrying", cluster=addresses(self._config), why=str(error)
                 )
                 return []
             raise cluster_error(self._config, "reading", error) from error
@@ -337,7 +337,7 @@ class Reader:
                 topic_id, epoch = self._identities[at] = item.topic_id, item.leader_epoch
             if item.unread is not None:
                 _log.warning(
-                    "records cannot be read, and are passed over",
+                    "skipping unreadable records",
                     partition=str(at),
                     offsets=f"{item.fetched_from} to {item.next_offset - 1}",
                     why=item.unread,
@@ -401,7 +401,7 @@ class Reader:
             await self._started().commit(positions)
         except RequestError as error:
             if error.code in GROUP_MOVED_ON:
-                _log.info("commit left out: the group has moved on", why=str(error))
+                _log.info("offset commit skipped: the group has rebalanced", why=str(error))
                 return False
             raise cluster_error(self._config, "committing offsets", error) from error
         return True

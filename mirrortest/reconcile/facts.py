@@ -104,8 +104,8 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         if not found.session.clean
     ]
     notes += [
-        f"messages were judged by --expect-partition {', '.join(others)} before: where they "
-        f"belong was judged anew by --expect-partition {policy}"
+        f"messages were judged by --expect-partition {', '.join(others)} before: their "
+        f"partition was judged again by --expect-partition {policy}"
         for *others, policy in sorted({*map(tuple, policies_of(plan).values())})
         if others
     ]

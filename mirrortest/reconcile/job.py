@@ -353,7 +353,7 @@ def _explain(result: _Result, *, emptied: bool) -> None:
         )
     if unlogged:
         reasons.append(
-            f"the ledger vouches for {unlogged:,} messages that are in no producer's log: "
+            f"the ledger records {unlogged:,} acknowledged messages that no producer's log has: "
             "a log is missing or damaged"
         )
     if unaccounted:

@@ -192,10 +192,10 @@ def _why(process: subprocess.Popen[bytes], memory: str) -> str | None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DYING_SECONDS)
     if process.returncode == _OUT_OF_MEMORY:
-        return f"Spark ran out of memory with a heap of {memory}: give it more by --driver-memory"
+        return f"Spark ran out of memory with a heap of {memory}: raise --driver-memory"
     if process.returncode is not None:
         return (
-            f"Spark's Java process ended amid the work with code {process.returncode}; "
+            f"Spark's Java process ended unexpectedly with code {process.returncode}; "
             "its output is above"
         )
     return None

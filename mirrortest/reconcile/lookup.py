@@ -203,7 +203,7 @@ class LookUp:
                 others.add(at)
                 replaced.add(at[0])
         for topic in sorted(replaced):
-            result.miss(topic, "it was recreated or cut back, what stood there before is unknown")
+            result.miss(topic, "recreated or truncated; its earlier messages cannot be read")
         return others
 
     def _clipped(
@@ -283,8 +283,9 @@ class _Reading:
             found = await self._reader.next(_POLL_SECONDS)
             quiet = 0.0 if found else quiet + _POLL_SECONDS
             if quiet > _PATIENCE_SECONDS:
+                note = f"the destination returned nothing for {_PATIENCE_SECONDS:g} s"
                 for ranges in self._todo.values():
-                    self._result.miss(ranges[0].topic, "the destination brought nothing more")
+                    self._result.miss(ranges[0].topic, note)
                 return
             for item in found:
                 at = TopicPartition(item.topic, item.partition)

@@ -33,8 +33,8 @@ _NOT_OBSERVED = (
     "source or the mirror lost a message is unknown"
 )
 _NOT_LOOKED = (
-    "the destination was not searched (--bootstrap-server): messages that are there and were not "
-    "consumed are not found"
+    "the destination was not searched (--bootstrap-server): messages that were mirrored but not "
+    "consumed cannot be told from lost ones"
 )
 _SEVERAL_SOURCES = (
     "the run's producers wrote to several clusters: whether a message was never in its source's "

@@ -48,8 +48,8 @@ class Disagreement(NamedTuple):
     def __str__(self) -> str:
         at = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         return (
-            f"{at}: {self.finding}: {self.only_online:,} messages were found online alone, "
-            f"{self.only_offline:,} offline alone"
+            f"{at}: {self.finding}: {self.only_online:,} messages only online, "
+            f"{self.only_offline:,} only offline"
         )
 
 

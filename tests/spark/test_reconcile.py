@@ -306,7 +306,7 @@ def test_what_was_not_read_or_not_logged_is_never_lost_nor_passed(
         assert reason in reasons
     assert "the log of producer ghost.1 is missing" in reasons
     assert "7 messages were read whose producers' logs are missing" in reasons
-    assert "t-0: duplicated: 2 messages were found online alone" in reasons
+    assert "t-0: duplicated: 2 messages only online" in reasons
 
 
 def test_a_damaged_log_proves_nothing_lost(spark: SparkSession, tmp_path: Path) -> None:

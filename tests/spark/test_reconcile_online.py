@@ -77,7 +77,7 @@ def test_a_consumer_that_ends_before_the_deadline_is_not_contradicted(together: 
     assert together.count("lost", "early") == together.count("lost", "blind") == 2
     assert together.disagreements("early") == []
     assert together.disagreements("blind") == [
-        "blind: lost: 0 messages were found online alone, 2 offline alone"
+        "blind: lost: 0 messages only online, 2 only offline"
     ]
 
 
@@ -118,7 +118,7 @@ def test_ids_that_were_given_up_for_memory_are_not_compared(together: Result) ->
     """A collapsed stream's findings are offline's alone; its neighbour's are still compared."""
     assert (together.count("lost", "given"), together.count("duplicated", "given")) == (2, 3)
     assert together.disagreements("given") == [
-        "given-0: duplicated: 0 messages were found online alone, 1 offline alone"
+        "given-0: duplicated: 0 messages only online, 1 only offline"
     ]
 
 
@@ -173,7 +173,7 @@ def test_a_topic_made_again_is_compared_by_id_as_any_other(together: Result) -> 
     assert counts == {"seen": 25, "duplicated": 5, "reordered": 1, "lost": 0, "inconclusive": 5}
     assert together.disagreements("remade") == []
     assert together.disagreements("forgot") == [
-        "forgot-0: duplicated: 0 messages were found online alone, 5 offline alone",
+        "forgot-0: duplicated: 0 messages only online, 5 only offline",
     ]
     again = [why for why in together.summary.inconclusive if "recreated" in why]
     assert {"forgot-0", "remade-0"} <= {why.split(":")[0] for why in again}
@@ -271,7 +271,7 @@ def test_what_was_sent_after_a_topic_was_found_made_again_is_lost(together: Resu
     again = [why for why in together.summary.inconclusive if "recreated" in why]
     assert {f"{topic}-0" for topic in counts} <= {why.split(":")[0] for why in again}
     assert together.disagreements("overlooked") == [
-        "overlooked: lost: 0 messages were found online alone, 11 offline alone"
+        "overlooked: lost: 0 messages only online, 11 only offline"
     ]
 
 

@@ -29,8 +29,8 @@ _KILLED = """pid = spark._jvm.java.lang.ProcessHandle.current().pid()
 @pytest.mark.parametrize(
     ("work", "told"),
     [
-        (_TOO_MUCH, "ran out of memory with a heap of 512m: give it more by"),
-        (_KILLED, "Java process ended amid the work with code -9"),
+        (_TOO_MUCH, "ran out of memory with a heap of 512m: raise --driver-memory"),
+        (_KILLED, "Java process ended unexpectedly with code -9"),
     ],
 )
 def test_why_the_work_ended(work: str, told: str) -> None:

@@ -170,8 +170,8 @@ async def test_sasl_where_none_is_asked_for_is_told_in_words(
         sasl_jaas_config='x.PlainLoginModule required username="u" password="p";',
     )
     text = str(await bootstrap_failure(secured, request_error(refusal)))
-    assert text.startswith("Kafka at a:1,b:2 refuses us: this listener takes no SASL: ")
-    assert "security.protocol=PLAINTEXT, and not SASL_PLAINTEXT" in text
+    assert text.startswith("Kafka at a:1,b:2 refuses us: this listener does not use SASL: ")
+    assert "set security.protocol=PLAINTEXT instead of SASL_PLAINTEXT" in text
     assert reason(refusal) == "ILLEGAL_SASL_STATE"
 
 

@@ -125,5 +125,5 @@ async def test_a_record_that_is_not_read_is_not_awaited_for_ever(
     """F15: the wait ends with an error that names the topic; it may be repeated."""
     monkeypatch.setattr(follower, "STALLED_SECONDS", 0.01)
     async with following(Topic([(0, b"a")])) as (made, _):
-        with pytest.raises(UnreachableError, match="written to ledger was not read within"):
+        with pytest.raises(UnreachableError, match="written to ledger were not read back within"):
             await made.wait_applied(5, made.place)

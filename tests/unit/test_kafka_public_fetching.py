@@ -198,7 +198,7 @@ async def test_fetching_that_has_ended_is_found_out() -> None:
     consumer.resting = set()
     await fetch()
     await fetch()
-    with pytest.raises(ClusterError, match="aiokafka has broken off"):
+    with pytest.raises(ClusterError, match="aiokafka's fetcher has stopped"):
         await fetch()
 
 

@@ -369,7 +369,7 @@ class Fetcher:
         elif place.refused != code:
             place.refused = code
             _log.warning(
-                "a partition cannot be fetched, which is tried again",
+                "partition fetch failed, retrying",
                 partition=str(place.at),
                 why=str(request_error(kind())),
             )

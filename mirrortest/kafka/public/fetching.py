@@ -232,8 +232,9 @@ class PublicConsumer:
                 await self.client.end_offsets(wanted)
             if suspect:
                 raise ClusterError(
-                    f"nothing was fetched for {self._patience:g} s though the brokers answer: "
-                    "aiokafka has broken off; start again, to go on where the state is"
+                    f"no fetch succeeded for {self._patience:g} s although brokers respond: "
+                    "aiokafka's fetcher has stopped; restart the consumer, it resumes from its "
+                    "saved state"
                 )
             self._suspect = True  # the brokers may just have come back
 

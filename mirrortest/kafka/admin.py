@@ -33,6 +33,7 @@ DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
 """Kafka's own default of `max.message.bytes`."""
 _STOP_SECONDS = 2.0
 _PROPAGATION_SECONDS = 10.0
+_UNANSWERED = frozenset({Code.NO_ANSWER, Code.NOT_CONNECTED, Code.REQUEST_TIMED_OUT})
 
 
 def topic_pattern(pattern: str) -> re.Pattern[str]:
@@ -189,7 +190,9 @@ class Admin:
     async def add_partitions(self, topic: str, total: int) -> None:
         """Raise a topic's partition count to `total` and wait until all partitions have leaders."""
         client, doing = self._started, f"adding partitions to {topic}"
-        await self._retry(doing, lambda: client.create_partitions(topic, total))
+        await self._change(
+            doing, lambda: client.create_partitions(topic, total), Code.INVALID_PARTITIONS
+        )
 
         async def wait_until_grown() -> None:
             # A broker's metadata may be older than the controller's response.
@@ -208,7 +211,9 @@ class Admin:
                 raise _no_leader(f"{topic} still exists")
 
         self._expected.pop(topic, None)
-        await self._retry(doing, lambda: client.delete_topic(topic))
+        await self._change(
+            doing, lambda: client.delete_topic(topic), Code.UNKNOWN_TOPIC_OR_PARTITION
+        )
         await self._retry(doing, wait_until_deleted)
 
     async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
@@ -287,6 +292,25 @@ class Admin:
                 if missing or not error.traits.retriable or time.monotonic() >= deadline:
                     raise cluster_error(self._config, doing, error) from error
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
+
+    async def _change(self, doing: str, ask: Callable[[], Awaitable[None]], done: Code) -> None:
+        """Repeat a request for a change; its response can be lost after the change was made.
+
+        `done` is then the error of the next try.
+        """
+        unanswered = False
+
+        async def once() -> None:
+            nonlocal unanswered
+            try:
+                await ask()
+            except RequestError as error:
+                if unanswered and error.code == done:
+                    return
+                unanswered |= error.code in _UNANSWERED
+                raise
+
+        await self._retry(doing, once)
 
     async def _counts(self, topics: list[str] | None) -> dict[str, int]:
         async def ask() -> dict[str, int]:

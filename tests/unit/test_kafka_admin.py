@@ -6,9 +6,15 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiokafka.errors import (
+    InvalidPartitionsError,
+    KafkaConnectionError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+)
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.errors import ClusterError
+from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.error_table import Code
 from mirrortest.kafka.public.administration import PublicAdmin
@@ -147,6 +153,49 @@ async def test_a_topic_that_we_may_create_and_not_describe_is_refused_at_once(
     with pytest.raises(ClusterError, match="refuses: creating t"):
         await admin_of(brokers, **{"request.timeout.ms": "100"}).create_topic("t", 3)
     assert brokers.asked == 1
+
+
+class Forgetful(Lagging):
+    """A topic of three partitions at a broker that does what it is asked, and loses its answer."""
+
+    def __init__(self, lost: int) -> None:
+        super().__init__()
+        self.lost = lost
+        self.count = 3
+
+    def _answered(self, *, legal: bool, otherwise: type[KafkaError]) -> None:
+        if self.lost:
+            self.lost -= 1
+            raise KafkaConnectionError("closed")
+        if not legal:
+            raise otherwise
+
+    async def create_partitions(self, wanted: dict[str, NewPartitions]) -> None:
+        (new,) = wanted.values()
+        legal, self.count = self.count < new.total_count, max(self.count, new.total_count)
+        self._answered(legal=legal, otherwise=InvalidPartitionsError)
+
+    async def delete_topics(self, topics: list[str]) -> Any:
+        legal, self.count = self.count > 0, 0
+        self._answered(legal=legal, otherwise=UnknownTopicOrPartitionError)
+        return SimpleNamespace(topic_error_codes=[])
+
+    async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        self.asked = 10
+        (described,) = await super().describe_topics(topics)
+        return [described | {"partitions": described["partitions"][: self.count]}]
+
+
+async def test_a_change_whose_answer_is_lost_is_made() -> None:
+    """What the repeated request is refused for is what the first has done."""
+    for lost in (0, 1, 2):
+        admin = admin_of(Forgetful(lost))
+        await admin.add_partitions("t", 5)
+        await admin.delete_topic("t")
+        with pytest.raises(TopicMissingError):
+            await admin.delete_topic("t")
+    with pytest.raises(PartitionCountError):
+        await admin_of(Forgetful(0)).add_partitions("t", 2)
 
 
 class Unheard(Lagging):

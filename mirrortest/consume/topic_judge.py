@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
-from mirrortest.verify.compaction import Explained, Missing, explained, removed_from_source
+from mirrortest.verify.compaction import (
+    Explained,
+    Missing,
+    by_partition,
+    explained,
+    removed_from_source,
+)
 from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.fragment_index import FragmentIndex
 from mirrortest.verify.judge import StreamVerdict, doubtful_below, judge
@@ -237,13 +243,15 @@ class TopicRound:
         """(producer, incarnation) of which the ledger has all lanes in this topic."""
         self._index = FragmentIndex()
         self._explained: dict[StreamId, Explained] = {}
-        """Stream -> what compaction explains of it; filled lane by lane, on demand."""
+        """Stream -> what compaction explains of it, if anything is missing."""
 
     def steps(self) -> Iterator[None]:
         """Judge stream by stream, in small steps: the caller may yield to other tasks between."""
         for number, checker in self._checkers.items():
             self._index.add(number, checker)
             yield
+        if self._source_compacted or any(checker.holes for checker in self._checkers.values()):
+            yield from self._explain()
         run = self._judge.run
         seen = {stream for stream in self._index.streams if stream.run == run}
         self.unrecorded = [stream for stream in seen if stream not in self._lanes]
@@ -305,42 +313,29 @@ class TopicRound:
         )
 
     def _explanation(self, stream: StreamId) -> Explained | None:
-        """What compaction explains of a stream; None: nothing, or nothing is missing."""
-        lane = self._lanes.get(stream)
-        if lane is None or not (self._source_compacted or self._holed):
-            return None
-        if stream not in self._explained:
-            self._explain(stream.lane)
-        found = self._explained[stream]
-        return found if found.removed or found.doubtful else None
-
-    @cached_property
-    def _holed(self) -> bool:
-        return any(checker.holes for checker in self._checkers.values())
+        """What compaction explains of a stream; None: nothing."""
+        found = self._explained.get(stream)
+        return found if found and (found.removed or found.doubtful) else None
 
     @cached_property
     def _source_compacted(self) -> bool:
         """Whether any producer saw the source compact the topic; one that ended before did not."""
         return any(lane.compacted for lane in self._lanes.values())
 
-    @cached_property
-    def _of_lane(self) -> dict[int, list[LaneRecord]]:
-        """The ledger's records of all streams of each lane."""
-        found: dict[int, list[LaneRecord]] = {}
-        for lane in self._lanes.values():
-            found.setdefault(lane.stream.lane, []).append(lane)
-        return found
-
-    def _explain(self, number: int) -> None:
-        """Compute what compaction explains of a lane's streams, which compete for its holes."""
-        missing = {
-            lane.stream: self._judge.missing(lane.stream, lane, self._index, self._elapsed_ns)
-            for lane in self._of_lane[number]
-        }
-        self._explained |= explained(number, missing, self._index)
-        for stream, its in missing.items():
-            if self._source_compacted and its.numbers:
-                bound = removed_from_source(stream, its.homes, self._index)
-                found = self._explained[stream]
-                removed = found.removed | its.numbers.below(bound)
-                self._explained[stream] = found._replace(removed=removed)
+    def _explain(self) -> Iterator[None]:
+        """Compute what compaction explains, in small steps: all streams compete for its holes."""
+        missing: dict[StreamId, Missing] = {}
+        for stream, lane in self._lanes.items():
+            its = self._judge.missing(stream, lane, self._index, self._elapsed_ns)
+            if its.numbers:
+                missing[stream] = its
+            yield
+        for number, here in by_partition(missing, self._index).items():
+            for stream, found in explained(number, here, self._index).items():
+                self._explained[stream] = self._explained.get(stream, Explained()) | found
+            yield
+        for stream, its in missing.items() if self._source_compacted else ():
+            bound = removed_from_source(stream, its.homes, self._index)
+            found = Explained(its.numbers.below(bound))
+            self._explained[stream] = self._explained.get(stream, Explained()) | found
+            yield

@@ -1,14 +1,14 @@
 """What tasks give to Spark: bundles, each of many rows in Arrow's format, which Spark never opens.
 
 A row in Spark costs more than all that is done with it here. All rows of a lane go into bundles for
-one part of the judgement (`part_of`). The driver gets bundles of its own: rows of offsets, sums,
+one part of the judgement (`Parts`). The driver gets bundles of its own: rows of offsets, sums,
 damage, and an overview of the others.
 """
 
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -80,7 +80,34 @@ def opened(packed: Iterable[pa.Scalar]) -> Iterator[pa.Table]:
             yield stream.read_all()
 
 
-def scanned(batches: Iterable[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
+class Parts(NamedTuple):
+    """How rows are spread over the parts of the judgement.
+
+    Attributes:
+        number: how many parts there are.
+        joined: topics whose lanes are all in one part: they compete for the holes of compaction.
+    """
+
+    number: int
+    joined: frozenset[str] = frozenset()
+
+    def of(self, rows: pa.Table) -> Longs:
+        """The part for each row: by topic and lane; without a lane, by topic and partition."""
+        if self.number == 1 or not rows.num_rows:
+            return np.zeros(rows.num_rows, dtype=np.int64)
+        topics = rows["topic"].combine_chunks().dictionary_encode()
+        names = [*topics.dictionary.to_pylist(), None]
+        # Unlike Python's own hash, this one is the same in all processes.
+        hashes = np.array([zlib.crc32((name or "").encode()) for name in names], dtype=np.int64)
+        joined = np.array([name in self.joined for name in names])
+        topic = pc.fill_null(topics.indices, len(names) - 1).to_numpy(zero_copy_only=False)
+        lane, partition = numbers(rows, "lane"), numbers(rows, "partition")
+        within = np.where(joined[topic], 0, np.where(lane == NONE, partition, lane))
+        part: Longs = (hashes[topic] + within) % self.number
+        return part
+
+
+def scanned(batches: Iterable[pa.RecordBatch], parts: Parts) -> Iterator[pa.RecordBatch]:
     """Pack a task's `INTERVALS` rows into bundles."""
     pending: list[pa.RecordBatch] = []
     size = 0
@@ -94,7 +121,7 @@ def scanned(batches: Iterable[pa.RecordBatch], parts: int) -> Iterator[pa.Record
         yield from _of_parts(pending, parts)
 
 
-def _of_parts(pending: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
+def _of_parts(pending: list[pa.RecordBatch], parts: Parts) -> Iterator[pa.RecordBatch]:
     rows = pa.Table.from_batches(pending).combine_chunks()
     if not rows.num_rows:
         return
@@ -103,23 +130,9 @@ def _of_parts(pending: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBa
     others = rows.filter(pc.invert(for_driver))
     small = [rows.filter(for_driver), *([_overview(others)] if others.num_rows else [])]
     yield from bundles(SCANNED, DRIVER, task, pa.concat_tables(small))
-    part = part_of(others, parts)
+    part = parts.of(others)
     for number in np.unique(part).tolist():
         yield from bundles(SCANNED, number, task, others.filter(pa.array(part == number)))
-
-
-def part_of(rows: pa.Table, parts: int) -> Longs:
-    """The part for each row: by topic and lane; without a lane, by topic and partition."""
-    if parts == 1 or not rows.num_rows:
-        return np.zeros(rows.num_rows, dtype=np.int64)
-    topics = rows["topic"].combine_chunks().dictionary_encode()
-    names = topics.dictionary.to_pylist()
-    # Unlike Python's own hash, this one is the same in all processes.
-    hashes = np.array([*(zlib.crc32((name or "").encode()) for name in names), 0], dtype=np.int64)
-    topic = hashes[pc.fill_null(topics.indices, len(names)).to_numpy(zero_copy_only=False)]
-    lane, partition = numbers(rows, "lane"), numbers(rows, "partition")
-    part: Longs = (topic + np.where(lane == NONE, partition, lane)) % parts
-    return part
 
 
 def _overview(rows: pa.Table) -> pa.Table:

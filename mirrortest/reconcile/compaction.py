@@ -1,9 +1,9 @@
 """Which missing messages compaction explains, and which it leaves in doubt.
 
-`verify.compaction` specifies the rule; this module applies it to rows, with code of its own. A
-missing number's place in a partition is between the first copies of its neighbours. The missing
-numbers of a place are explained if it has as many holes. With fewer holes they are in doubt; so are
-all others, if a hole is left anywhere in the partition.
+`verify.compaction` specifies the rule; this module applies it to rows, with code of its own. The
+missing numbers of a gap are explained if every largest assignment gives each of them a hole. If a
+topic was seen to be compacted, all its lanes compete; else nothing counts as compacted in it, and
+each lane is judged by itself: a hole may be counted for several lanes, each of which is in doubt.
 """
 
 from __future__ import annotations
@@ -41,53 +41,64 @@ HoleRange = tuple[int, int, int, int]
 class Holes(NamedTuple):
     """The holes of a partition: sorted disjoint ranges of offsets, and how many holes each has.
 
-    Where a range has fewer holes than offsets, it is unknown which of its offsets are holes.
+    Each range has at least `least` and at most `most` holes. If these are fewer than its offsets,
+    it is unknown which of its offsets are holes.
     """
 
     identity: Longs
     lo: Longs
     hi: Longs
-    number: Longs
+    least: Longs
+    most: Longs
 
     @classmethod
     def of(cls, ranges: Iterable[HoleRange]) -> Self:
         """Merge ranges, which may overlap: several sessions may have read the same offsets."""
         found: list[list[int]] = []
         for identity, lo, hi, count in sorted(ranges):
-            last = found[-1] if found else [NONE] * 4
-            if last[0] == identity and lo <= last[2]:
-                last[2] = max(last[2], hi)
-                last[3] = min(last[3] + count, last[2] - last[1])
-            else:
-                found.append([identity, lo, hi, count])
-        return cls(*np.array(found, dtype=np.int64).reshape(-1, 4).T)
+            last = found[-1] if found else [NONE] * 5
+            if last[0] != identity or lo >= last[2]:
+                found.append([identity, lo, hi, count, count])
+                continue
+            exact = last[3] == last[2] - last[1] and count == hi - lo
+            last[2] = max(last[2], hi)
+            last[3] = last[2] - last[1] if exact else max(last[3], count)
+            last[4] = min(last[4] + count, last[2] - last[1])
+        return cls(*np.array(found, dtype=np.int64).reshape(-1, 5).T)
 
     @property
     def total(self) -> int:
-        """How many holes there are."""
-        return int(self.number.sum())
-
-    @property
-    def exact(self) -> bool:
-        """Whether it is known for each offset whether it is a hole."""
-        return bool((self.number == self.hi - self.lo).all())
+        """How many holes there are at most."""
+        return int(self.most.sum())
 
     def within(self, identity: int, lo: int, hi: int) -> int:
         """How many holes are among these offsets, at most."""
-        first, last = self.before(np.array([identity] * 2), np.array([lo, hi])).tolist()
-        return int(last - first)
+        places = np.array([identity] * 2), np.array([lo, hi])
+        return int(self.most_before(*places)[1] - self.least_before(*places)[0])
 
-    def before(self, identity: Longs, offset: Longs) -> Longs:
+    def most_before(self, identity: Longs, offset: Longs) -> Longs:
         """How many holes are before each of these places, at most."""
-        sums = np.append(0, np.cumsum(self.number))
+        return self._before(identity, offset, self.most, 0)
+
+    def least_before(self, identity: Longs, offset: Longs) -> Longs:
+        """How many holes are before each of these places, at least."""
+        return self._before(identity, offset, self.least, self.hi - self.lo - self.least)
+
+    def _before(self, identity: Longs, offset: Longs, number: Longs, first: Longs | int) -> Longs:
+        """Holes before places, if each range's `number` of holes are one after the other.
+
+        The first one is `first` offsets after the range's begin.
+        """
+        sums = np.append(0, np.cumsum(number))
+        begins = self.lo + first
         found = np.zeros(len(offset), dtype=np.int64)
-        for number in np.unique(identity).tolist() if len(self.lo) else ():
-            mine = identity == number
-            begin, end = np.searchsorted(self.identity, [number, number + 1])
+        for each in np.unique(identity).tolist() if len(self.lo) else ():
+            mine = identity == each
+            begin, end = np.searchsorted(self.identity, [each, each + 1])
             at = begin + np.searchsorted(self.lo[begin:end], offset[mine])
             last = np.maximum(at - 1, 0)
             # Of the range that contains the place, only the offsets before it count.
-            inside = np.minimum(self.number[last], offset[mine] - self.lo[last])
+            inside = np.clip(offset[mine] - begins[last], 0, number[last])
             found[mine] = np.where(at > begin, sums[last] + inside, sums[at])
         return found
 
@@ -95,7 +106,9 @@ class Holes(NamedTuple):
 class _Seen(NamedTuple):
     """Seen rows with keys of lanes in a partition; `stream` is `NONE` for rows of no stream.
 
-    `before_first` and `before_last` count the holes before each row's first and last message.
+    `before_first` and `before_last` count the holes before each row's first and last message: a gap
+    begins after at most as many as `most_before_last`, and ends after at least as many as the
+    others, so that only holes that are certainly in it count.
     """
 
     group: Longs
@@ -104,6 +117,7 @@ class _Seen(NamedTuple):
     seq_hi: Longs
     before_first: Longs
     before_last: Longs
+    most_before_last: Longs
 
 
 class _Lane(NamedTuple):
@@ -133,9 +147,12 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
             concerned = missing & possible[judged.spans.key]
             if concerned.any():
                 seen = _seen(rows, topics.index(topic), partition, holes)
-                taken, left = _in_partition(rows, judged, seen, holes.total, concerned)
+                together = topic in given.joined
+                taken, left = _in_partition(
+                    rows, judged, seen, holes.total, concerned, together=together
+                )
                 removed |= taken
-                doubtful |= left if holes.exact else concerned
+                doubtful |= left
     what = as_what[rows.streams.topic[judged.spans.key]]
     findings = np.where(removed, (judged.findings & ~_EXPLAINED) | what, judged.findings)
     doubtful &= ~removed & ~judged.claimed & judged.has(Finding.LOST)
@@ -161,17 +178,20 @@ def _possible_streams(
 
 
 def _in_partition(
-    rows: StreamRows, judged: Judged, seen: _Seen, holes: int, missing: Flags
+    rows: StreamRows, judged: Judged, seen: _Seen, holes: int, missing: Flags, *, together: bool
 ) -> tuple[Flags, Flags]:
-    """Which of the missing segments a partition's holes explain, and which they leave in doubt."""
+    """Which of the missing segments a partition's holes explain, and which they leave in doubt.
+
+    `together`: all lanes of the topic compete for the holes, else those of each lane.
+    """
     streams = rows.streams
     lane = _lane(rows, seen)
     mine = seen.stream != NONE
     at, lo, hi = united(seen.stream[mine], seen.seq_lo[mine], seen.seq_hi[mine])
     of = seen.stream[mine][at]
     before_lo = _least(of, lo, seen.stream[mine], seen.seq_lo[mine], seen.before_first[mine])
-    before_hi = _least(of, hi, seen.stream[mine], seen.seq_hi[mine], seen.before_last[mine])
-    # The place of each missing segment: how many of these precede it.
+    before_hi = _least(of, hi, seen.stream[mine], seen.seq_hi[mine], seen.most_before_last[mine])
+    # The gap of each missing segment: how many of these precede it.
     some = np.flatnonzero(missing)
     key, first, after = judged.spans.take(some)
     numbers, rank = np.unique(np.append(lo, first), return_inverse=True)
@@ -183,18 +203,73 @@ def _in_partition(
     begin[has_lower] = before_hi[place[has_lower] - 1]
     end[has_higher] = before_lo[place[has_higher]]
     # After the last seen number of a stream, only what is not in flight competes for holes.
-    counts = has_higher | ~judged.has(Finding.IN_FLIGHT)[some]
-    _, of_place = np.unique(key * (len(of) + 1) + place, return_inverse=True)
-    wanted = _sums(of_place, np.where(counts, after - first, 0))
-    taken = counts & (wanted[of_place] <= end - begin)
-    group = streams.group[key]
-    by_lane = _sums(group, np.where(taken, after - first, 0), len(lane.last))
-    fits = by_lane <= lane.last
+    competes = (has_higher | ~judged.has(Finding.IN_FLIGHT)[some]) & (begin < end)
+    _, one, gap = np.unique(key * (len(of) + 1) + place, return_index=True, return_inverse=True)
+    needed = _sums(gap, np.where(competes, after - first, 0))
+    round_of = np.zeros_like(key) if together else streams.group[key]
+    short, used = _short(round_of[one], begin[one], end[one], needed)
     removed, doubtful = np.zeros(len(missing), dtype=bool), np.zeros(len(missing), dtype=bool)
-    removed[some] = taken & fits[group]
-    crowded = ~taken & (end > begin)
-    doubtful[some] = crowded | (np.where(fits, by_lane, 0) < holes)[group]
+    removed[some] = competes & ~short[gap]
+    doubtful[some] = (competes & short[gap]) | (used[gap] < holes)
     return removed, doubtful
+
+
+def _short(round_of: Longs, begin: Longs, end: Longs, needed: Longs) -> tuple[Flags, Longs]:
+    """Which gaps some largest assignment leaves short of a hole; the holes that the others use.
+
+    Gaps [begin, end) of one round compete; `used` counts those of the gap's round. The gap that
+    ends first takes its first free holes: those that end later can use any others that it could.
+    A gap that goes short could have had every hole in it, so whichever has these could go short.
+    """
+    short, used = np.zeros(len(begin), dtype=bool), np.zeros(len(begin), dtype=np.int64)
+    for each in np.unique(round_of).tolist():
+        mine = np.flatnonzero((round_of == each) & (needed > 0))
+        if not len(mine):
+            continue
+        least = int(begin[mine].min())
+        size = int(end[mine].max()) - least
+        free, unseen = _Next(size), _Next(size)
+        owner = [NONE] * size
+        waiting: list[int] = []
+        for at in mine[np.argsort(end[mine], kind="stable")].tolist():
+            left, until = int(needed[at]), int(end[at]) - least
+            hole = free.from_(int(begin[at]) - least)
+            while left and hole < until:
+                owner[hole] = at
+                left -= 1
+                hole = free.after(hole)
+            if left:
+                waiting.append(at)
+        while waiting:
+            at = waiting.pop()
+            short[at] = True
+            hole = unseen.from_(int(begin[at]) - least)
+            while hole < int(end[at]) - least:
+                if not short[owner[hole]]:
+                    waiting.append(owner[hole])
+                hole = unseen.after(hole)
+        used[round_of == each] = needed[mine][~short[mine]].sum()
+    return short, used
+
+
+class _Next:
+    """The numbers from 0 to `size` of which each but the last can be removed: the next one left."""
+
+    def __init__(self, size: int) -> None:
+        self._next = list(range(size + 1))
+
+    def from_(self, number: int) -> int:
+        """The least number left that is not below this one."""
+        found = self._next
+        while found[number] != number:
+            found[number] = found[found[number]]
+            number = found[number]
+        return number
+
+    def after(self, number: int) -> int:
+        """Remove a number; the next one that is left."""
+        self._next[number] = number + 1
+        return self.from_(number + 1)
 
 
 def _seen(rows: StreamRows, topic: int, partition: int, holes: Holes) -> _Seen:
@@ -212,8 +287,9 @@ def _seen(rows: StreamRows, topic: int, partition: int, holes: Holes) -> _Seen:
         np.append(rows.stream[at], no_stream),
         np.append(rows.seq_lo[at], no_stream),
         np.append(rows.seq_hi[at], no_stream),
-        holes.before(identity, first),
-        holes.before(identity, last),
+        holes.least_before(identity, first),
+        holes.least_before(identity, last),
+        holes.most_before(identity, last),
     )
 
 
@@ -223,7 +299,7 @@ def _lane(rows: StreamRows, seen: _Seen) -> _Lane:
     np.maximum.at(last, seen.group, seen.before_last)
     mine = seen.stream != NONE
     of_stream = np.zeros(len(streams), dtype=np.int64)
-    np.maximum.at(of_stream, seen.stream[mine], seen.before_last[mine])
+    np.maximum.at(of_stream, seen.stream[mine], seen.most_before_last[mine])
     producer = coded(streams.table["producer"]).astype(np.int64)
     line = streams.group * (int(producer.max()) + 1) + producer
     order = np.lexsort((streams.incarnation, line))

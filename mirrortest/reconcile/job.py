@@ -175,7 +175,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     given = facts.given(plan, known, coverage.unread, overlapping=bool(twice))
     later = bool(plan.observers) or look_up is not None
     part = Part(plan.run, given, attributed_later=later)
-    judged = scanned.map_parts(work.parts, part.judge)
+    judged = scanned.map_parts(work.parts.number, part.judge)
     _clear(place)
     sums = _sums(judged)
     timed = minutes.latencies(for_driver)

@@ -105,6 +105,11 @@ class Given:
     holes: Mapping[str, Mapping[int, Holes]] = field(default_factory=dict)
     source_compacted: Mapping[str, Collection[int]] = field(default_factory=dict)
 
+    @property
+    def joined(self) -> frozenset[str]:
+        """The topics whose lanes are judged together; `Parts.joined` has them, too."""
+        return frozenset(t for t, each in self.explaining.items() if each is Finding.COMPACTED)
+
     def can_be_cut(self, topic: str) -> bool:
         """Whether a part of a stream's numbers can be judged without the others (`slices`)."""
         doubtful = topic in self.explaining or any(each.topic == topic for each in self.unread)

@@ -22,6 +22,7 @@ from mirrortest.seqlog.schema import ENDLESS, STREAM, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mirrortest.reconcile.bundle import Parts
     from mirrortest.reconcile.facts import Facts
     from mirrortest.reconcile.lookup import LookedUp, LookUp
     from mirrortest.reconcile.plan import Plan
@@ -59,7 +60,7 @@ class Ids:
     engine: Engine
     plan: Plan
     known: Facts
-    parts: int
+    parts: Parts
     scanned: Bundles
     judged: Bundles
 
@@ -132,7 +133,7 @@ class Ids:
         if observed is not None:
             every = every.with_(observed)
         work = Attributing(self.plan.run, evidence, self.parts)
-        return every.map_parts(self.parts, work.attribute)
+        return every.map_parts(self.parts.number, work.attribute)
 
     def _observed(
         self, notes: list[str]

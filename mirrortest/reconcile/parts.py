@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.reconcile import attribution, result_tables
-from mirrortest.reconcile.bundle import SCANNED, bundles, opened, part_of
+from mirrortest.reconcile.bundle import SCANNED, bundles, opened
 from mirrortest.reconcile.chain import codes
 from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.judgement import judge
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from mirrortest.reconcile.attribution import Evidence
+    from mirrortest.reconcile.bundle import Parts
     from mirrortest.reconcile.judgement import Given
 
 OBSERVED, STRADDLING = "observed", "straddling"
@@ -73,7 +74,7 @@ class Attributing(NamedTuple):
 
     run: str
     evidence: Evidence
-    parts: int
+    parts: Parts
 
     def attribute(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Attribute a part's bundles, of what is missing and of all logs that may have seen it."""
@@ -92,7 +93,7 @@ class Attributing(NamedTuple):
         found = self.evidence.found
         if found is not None and found.num_rows:
             rows = conformed(found, INTERVALS)
-            tables.append(rows.filter(pa.array(part_of(rows, self.parts) == part)))
+            tables.append(rows.filter(pa.array(self.parts.of(rows) == part)))
         rows = StreamRows.of_table(pa.concat_tables(tables))
         if len(rows.streams):
             attributed = attribution.attribute(rows, self.evidence)
@@ -111,13 +112,15 @@ def _of_run(table: pa.Table, run: str) -> pa.Table:
 
 
 def _lanes(every: pa.Table, given: Given) -> Iterator[StreamRows]:
-    """All rows of some lanes, then of others, about as many each time."""
+    """All rows of some lanes, then of others, about as many each time; joined lanes together."""
     every = every.filter(pc.is_valid(every["lane"]))
     weight = 1 + np.maximum(numbers(every, "holes"), 0)
     if int(weight.sum()) <= _AT_ONCE:
         yield StreamRows.of_table(every.combine_chunks())
         return
-    lane = codes(coded(every["topic"]), coded(every["lane"])).astype(np.int64)
+    joined = pc.is_in(every["topic"], pa.array(sorted(given.joined), pa.string()))
+    lane = pc.if_else(joined, 0, every["lane"])
+    lane = codes(coded(every["topic"]), coded(lane)).astype(np.int64)
     of_lane = np.zeros(int(lane.max()) + 1, dtype=np.int64)
     np.add.at(of_lane, lane, weight)
     large = of_lane > _AT_ONCE

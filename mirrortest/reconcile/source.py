@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from mirrortest.host.error_text import reason_of
-from mirrortest.reconcile.bundle import scanned
+from mirrortest.reconcile.bundle import Parts, scanned
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.holes import NO_PACKING, Packing
 from mirrortest.reconcile.interval_rows import damage_row
+from mirrortest.reconcile.session_topics import compacted_topics
 from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import LogFile, read_file
@@ -49,14 +50,14 @@ class Reading(NamedTuple):
     """All that tasks need besides the file systems.
 
     `horizons` are times (ns) for which it may matter whether an acknowledgement came before them.
-    `parts` is how many parts the judgement has; `numbers` are by session.
+    `numbers` are by session.
     """
 
     run: str
     tasks: tuple[tuple[File, ...], ...]
     horizons: tuple[int, ...]
     placed: bool
-    parts: int
+    parts: Parts
     numbers: Mapping[int, Numbers]
     zones: tuple[Zone, ...] = ()
     packing: Packing = NO_PACKING
@@ -103,7 +104,7 @@ class Reading(NamedTuple):
             yield from compactor.close()
 
 
-def reading(plan: Plan, cores: int, *, placed: bool, parts: int | None = None) -> Reading:
+def reading(plan: Plan, cores: int, *, placed: bool, parts: Parts | None = None) -> Reading:
     """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter.
 
     By default the number of parts follows from the size of the logs.
@@ -121,7 +122,7 @@ def reading(plan: Plan, cores: int, *, placed: bool, parts: int | None = None) -
         tuple(map(tuple, _tasks(files, cores * _TASKS_PER_CORE))),
         tuple(sorted({0, *plan.horizons.values()})),
         placed,
-        _parts(plan, cores) if parts is None else parts,
+        parts or Parts(_parts(plan, cores), frozenset(compacted_topics(plan))),
         plan.renumbered,
     )
 

@@ -16,10 +16,12 @@ The *gap* of a missing message in a partition is between the first copies of its
 greatest seq below it and the least seq above it of its stream that were seen there. Without a lower
 neighbour, the gap begins after everything seen of the producer's earlier incarnations in this lane.
 Without a higher neighbour, it ends where the key was last seen, on any message, and only overdue
-messages count as missing in it. The missing seqs of one gap are explained together: only if the gap
-has at least as many holes. The same holds for all gaps of a lane in a partition together: if they
-need more holes than there are before the place where the key was last seen, some messages are lost,
-but it is unknown which.
+messages count as missing in it.
+
+A hole explains one message. Where the gaps of several messages share holes, be they of one stream
+or of several lanes, an *assignment* gives each hole to at most one message. A message has *enough*
+holes if every assignment of as many holes as possible gives it one. The others compete for too few:
+some of them are lost, but it is unknown which.
 
 A mirror may write out of order, and compaction may then remove the evidence. The later message that
 caused a removal may itself have been removed. So a hole elsewhere causes doubt, but it explains
@@ -33,13 +35,15 @@ shows it there.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment import ALWAYS, HoleCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from mirrortest.verify.fragment import Fragment
     from mirrortest.verify.fragment_index import FragmentIndex
@@ -61,33 +65,118 @@ class Missing(NamedTuple):
 class Explained(NamedTuple):
     """The seqs of a stream that compaction removed, and overdue ones that it may have removed."""
 
-    removed: IntervalSet
-    doubtful: IntervalSet
+    removed: IntervalSet = NOTHING
+    doubtful: IntervalSet = NOTHING
+
+    def __or__(self, other: Explained) -> Explained:
+        """What two partitions explain together."""
+        return Explained(self.removed | other.removed, self.doubtful | other.doubtful)
+
+
+class Gap(NamedTuple):
+    """The holes [begin, end) of a partition, by their rank, and how many messages need one."""
+
+    begin: int
+    end: int
+    needed: int
+
+
+def by_partition(
+    missing: Mapping[StreamId, Missing], index: FragmentIndex
+) -> dict[int, dict[StreamId, Missing]]:
+    """Partition with holes -> the missing seqs of the streams that it may have contained."""
+    found: dict[int, dict[StreamId, Missing]] = {
+        number: {} for number, checker in index.checkers.items() if checker.holes
+    }
+    for stream, its in missing.items():
+        if its.numbers:
+            for number in partitions_of(stream, its.homes, index):
+                if number in found:
+                    found[number][stream] = its
+    return found
 
 
 def explained(
-    lane: int, missing: Mapping[StreamId, Missing], index: FragmentIndex
+    number: int, missing: Mapping[StreamId, Missing], index: FragmentIndex
 ) -> dict[StreamId, Explained]:
-    """Which missing seqs of a lane's streams compaction of the destination explains."""
-    removed = dict.fromkeys(missing, NOTHING)
-    doubtful = dict.fromkeys(missing, NOTHING)
-    for number, checker in index.checkers.items():
-        if not checker.holes:
+    """Which missing seqs compaction of a destination partition explains.
+
+    `missing` has all streams of the topic that the partition may have contained (`by_partition`).
+    """
+    checker: PartitionChecker = index.checkers[number]
+    gaps: list[Gap] = []
+    of_gap: list[tuple[StreamId, IntervalSet]] = []
+    for stream, its in missing.items():
+        for gap, seqs in _gaps(its, stream, number, index):
+            gaps.append(gap)
+            of_gap.append((stream, seqs))
+    removed = {stream: IntervalSet() for stream in missing}
+    doubtful = {stream: IntervalSet() for stream in missing}
+    contested, used = contested_gaps(gaps), 0
+    for at, (gap, (stream, seqs)) in enumerate(zip(gaps, of_gap, strict=True)):
+        if at in contested:
+            doubtful[stream].update(seqs & missing[stream].due)
+        else:
+            removed[stream].update(seqs)
+            used += gap.needed
+    is_left = used < checker.holes
+    return {
+        stream: Explained(removed[stream], its.due if is_left else doubtful[stream])
+        for stream, its in missing.items()
+    }
+
+
+def contested_gaps(gaps: Sequence[Gap]) -> set[int]:
+    """The indexes of the gaps that some largest assignment of holes leaves a message short of one.
+
+    Holes are given away in their order, each to the gap that ends first of those that still need
+    one: this assigns as many as possible (Glover, 1967). A gap that goes short competes with all
+    gaps that were given its holes, these with those that were given theirs, and so on. So all of
+    them could go short in its place, and no others.
+    """
+    order = sorted(range(len(gaps)), key=lambda at: gaps[at].begin)
+    given: list[tuple[int, int, int]] = []
+    short: list[int] = []
+    waiting: list[tuple[int, int]] = []
+    needed = [gap.needed for gap in gaps]
+    hole, taken = 0, 0
+    while waiting or taken < len(order):
+        if not waiting:
+            hole = max(hole, gaps[order[taken]].begin)
+        while taken < len(order) and gaps[order[taken]].begin <= hole:
+            heappush(waiting, (gaps[order[taken]].end, order[taken]))
+            taken += 1
+        end, at = waiting[0]
+        if end <= hole or not needed[at]:
+            heappop(waiting)
+            short += [at] if needed[at] else []
             continue
-        concerned = {s: m for s, m in missing.items() if number in partitions_of(s, m.homes, index)}
-        last = max(
-            checker.key_seen(lane).holes,
-            *(fragment.holes for _, fragment in _of_lane(lane, number, index)),
-            0,
-        )
-        found = {s: _explained_in_gaps(its, s, number, last, index) for s, its in concerned.items()}
-        count = sum(fitting.count for fitting, _ in found.values())
-        all_fit = count <= last
-        is_left = not all_fit or count < checker.holes
-        for stream, (fitting, crowded) in found.items():
-            removed[stream] |= fitting if all_fit else NOTHING
-            doubtful[stream] |= missing[stream].due if is_left else crowded
-    return {stream: Explained(removed[stream], doubtful[stream]) for stream in missing}
+        until = min(end, hole + needed[at])
+        if taken < len(order):
+            until = min(until, gaps[order[taken]].begin)
+        given.append((hole, until, at))
+        needed[at] -= until - hole
+        hole = until
+    contested: set[int] = set()
+    ends = [until for _, until, _ in given]
+    for at in short:
+        if at in contested:
+            continue
+        contested.add(at)
+        begin, end, _ = gaps[at]
+        first = last = bisect_right(ends, begin)
+        while True:
+            if last < len(given) and given[last][0] < end:
+                competitor = given[last][2]
+                last += 1
+            elif first and given[first - 1][1] > begin:
+                first -= 1
+                competitor = given[first][2]
+            else:
+                break
+            contested.add(competitor)
+            begin, end = min(begin, gaps[competitor].begin), max(end, gaps[competitor].end)
+    return contested
 
 
 def partitions_of(
@@ -103,39 +192,36 @@ def _of_lane(lane: int, number: int, index: FragmentIndex) -> list[tuple[StreamI
     return [(stream, fragment) for stream, fragment in each if fragment is not None]
 
 
-def _explained_in_gaps(
-    missing: Missing, stream: StreamId, number: int, last: int, index: FragmentIndex
-) -> tuple[IntervalSet, IntervalSet]:
-    """The seqs with enough holes in their gaps in a partition, and the overdue ones with too few.
-
-    `last` is the number of holes before the place where the key was last seen.
-    """
+def _gaps(
+    missing: Missing, stream: StreamId, number: int, index: FragmentIndex
+) -> Iterator[tuple[Gap, IntervalSet]]:
+    """The gaps with holes of a stream's missing seqs in a partition, and the seqs of each."""
     fragment = index.seen(stream).get(number)
     seen, counts = NOTHING, HoleCounts()
     if fragment is not None:
         seen, counts = fragment.seen, fragment.holes_before or counts
-    earlier = max(
-        (
-            its.holes
-            for other, its in _of_lane(stream.lane, number, index)
-            if other[:3] == stream[:3] and other.incarnation < stream.incarnation
-        ),
-        default=0,
+    of_lane = _of_lane(stream.lane, number, index)
+    earlier = (
+        its.holes
+        for other, its in of_lane
+        if other[:3] == stream[:3] and other.incarnation < stream.incarnation
     )
-    fitting, crowded, done = IntervalSet(), IntervalSet(), 0
+    done = 0
     for first, _ in missing.numbers.intervals():
         if first < done:
             continue
         lo, hi = seen.around(first)
         done = ALWAYS if hi is None else hi
-        in_gap = (missing.due if hi is None else missing.numbers).within(lo, done)
-        begin = counts.at(lo - 1) if lo else earlier
-        end = last if hi is None else counts.at(hi)
-        if in_gap.count <= end - begin:
-            fitting.update(in_gap)
-        elif begin < end:
-            crowded.update(in_gap & missing.due)
-    return fitting, crowded
+        begin = counts.at(lo - 1) if lo else max(earlier, default=0)
+        if hi is None:
+            seqs = missing.due.within(lo, done)
+            key_seen = index.checkers[number].key_seen(stream.lane).holes
+            end = max(key_seen, *(its.holes for _, its in of_lane), 0)
+        else:
+            seqs = missing.numbers.within(lo, done)
+            end = counts.at(hi)
+        if seqs and begin < end:
+            yield Gap(begin, end, seqs.count), seqs
 
 
 # -- compaction of the source ---------------------------------------------------------------------

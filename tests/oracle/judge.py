@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mirrortest.model.findings import Finding
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from mirrortest.wire.stream import StreamId
+
+Of = TypeVar("Of", bound="Hashable")
+"""A message, however it is called."""
 
 STEP_SECONDS = 13
 """Between two messages of a stream: every five of them there is a new minute."""
@@ -315,47 +318,58 @@ def explained(
     for number, each in partitions.items():
         if not each.holes:
             continue
-        for lane in {stream.lane for stream in gone}:
-            mine = {
-                s
-                for s in gone
-                if s.lane == lane and number in concerned(s, partitions, homes.get(s, ()))
-            }
-            last = each.holes_before(
-                max((at for at, message in each.seen.items() if message.lane == lane), default=0)
-            )
-            taken = {s: _in_place(s, gone[s], each, last) for s in mine}
-            count = sum(len(fitting) for fitting, _ in taken.values())
-            for stream, (fitting, crowded) in taken.items():
-                removed, doubtful = found[stream]
-                doubtful |= crowded & gone[stream][1]
-                if count <= last:
-                    removed |= fitting
-                if count > last or count < len(each.holes):
-                    doubtful |= gone[stream][1]
+        mine = [s for s in gone if number in concerned(s, partitions, homes.get(s, ()))]
+        holes = {
+            (stream, seq): choice
+            for stream in mine
+            for seq, choice in _holes_between(stream, gone[stream], each).items()
+        }
+        competing = in_competition(holes)
+        for stream, seq in holes:
+            if (stream, seq) not in competing:
+                found[stream][0].add(seq)
+            elif seq in gone[stream][1]:
+                found[stream][1].add(seq)
+        if len(holes) - len(competing) < len(each.holes):
+            for stream in mine:
+                found[stream][1].update(gone[stream][1])
     return found
 
 
-def _in_place(
-    stream: StreamId, gone: tuple[set[int], set[int]], partition: Partition, last: int
-) -> tuple[set[int], set[int]]:
-    """Those numbers for which there are holes between their neighbours, enough or too few."""
+def in_competition(holes: Mapping[Of, range]) -> set[Of]:
+    """The messages that some largest assignment gives none of their holes.
+
+    One largest assignment is found by augmenting paths. A message can go without a hole in place
+    of another one if alternating paths lead from that one to it.
+    """
+    by_hole: dict[int, Of] = {}
+
+    def reached(message: Of, passed: set[int]) -> bool:
+        """Whether it gets a hole, its holders taking others; all holes on the way are `passed`."""
+        for hole in holes[message]:
+            if hole not in passed:
+                passed.add(hole)
+                if hole not in by_hole or reached(by_hole[hole], passed):
+                    by_hole[hole] = message
+                    return True
+        return False
+
+    competing: set[Of] = set()
+    for message in holes:
+        reached(message, set())
+    for message in holes.keys() - set(by_hole.values()):
+        passed: set[int] = set()
+        assert not reached(message, passed)
+        competing |= {message, *(by_hole[hole] for hole in passed)}
+    return competing
+
+
+def _holes_between(
+    stream: StreamId, gone: tuple[set[int], set[int]], partition: Partition
+) -> dict[int, range]:
+    """Missing numbers for which there are holes between their neighbours: which, by their order."""
     places = partition.of_stream(stream)
-    between: dict[tuple[int | None, int | None], set[int]] = defaultdict(set)
-    for seq in gone[0]:
-        lower = max((n for n in places if n < seq), default=None)
-        higher = min((n for n in places if n > seq), default=None)
-        if higher is not None or seq in gone[1]:
-            between[lower, higher].add(seq)
-
-    def is_earlier(message: Message) -> bool:
-        of = message.stream
-        return (
-            of is not None
-            and (of[:3], of.lane) == (stream[:3], stream.lane)
-            and of.incarnation < stream.incarnation
-        )
-
+    of_lane = [at for at, message in partition.seen.items() if message.lane == stream.lane]
     earlier = [
         at
         for at, message in partition.seen.items()
@@ -363,16 +377,17 @@ def _in_place(
         and (of[:3], of.lane) == (stream[:3], stream.lane)
         and of.incarnation < stream.incarnation
     ]
-    fitting: set[int] = set()
-    crowded: set[int] = set()
-    for (lower, higher), numbers in between.items():
-        begin = partition.holes_before(max(earlier, default=0) if lower is None else places[lower])
-        end = last if higher is None else partition.holes_before(places[higher])
-        if len(numbers) <= end - begin:
-            fitting |= numbers
-        elif begin < end:
-            crowded |= numbers
-    return fitting, crowded
+    found: dict[int, range] = {}
+    for seq in gone[0]:
+        lower = max((n for n in places if n < seq), default=None)
+        higher = min((n for n in places if n > seq), default=None)
+        if higher is None and seq not in gone[1]:
+            continue
+        begin = max(earlier, default=0) if lower is None else places[lower]
+        end = max(of_lane, default=0) if higher is None else places[higher]
+        if between := range(partition.holes_before(begin), partition.holes_before(end)):
+            found[seq] = between
+    return found
 
 
 def removed_from_source(

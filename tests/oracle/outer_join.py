@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.model.findings import STREAM_FINDINGS, Finding
 from mirrortest.wire.stream import StreamId
 
-from .judge import minute_of, shows_clock
+from .judge import in_competition, minute_of, shows_clock
 from .truth import RUN
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ WITH firsts AS (
         AND f.incarnation = c.incarnation AND f.lane = c.lane AND f.partition = c.partition
     GROUP BY ALL
 ), bounds AS (
-    SELECT n.*, coalesce(n.lower.at, e.at, 0) AS from_at, coalesce(n.higher.at, k.at, 0) AS to_at,
-        coalesce(k.at, 0) AS last_at
+    SELECT n.*, coalesce(n.lower.at, e.at, 0) AS from_at, coalesce(n.higher.at, k.at, 0) AS to_at
     FROM neighbours n
     LEFT JOIN (SELECT topic, partition, lane, max(offset) AS at FROM keys GROUP BY ALL) k
         USING (topic, partition, lane)
@@ -174,29 +173,28 @@ WITH firsts AS (
             AND m.partition = o.partition AND m.incarnation < o.incarnation GROUP BY ALL
     ) e USING (topic, producer, incarnation, lane, partition)
     WHERE n.late OR n.higher IS NOT NULL
-), counted AS (
-    SELECT b.topic, b.producer, b.incarnation, b.lane, b.seq, b.partition, b.lower.seq AS below,
-        b.higher.seq AS above,
-        count_if(h.offset < b.to_at) - count_if(h.offset < b.from_at) AS room,
-        count_if(h.offset < b.last_at) AS most
+), gaps AS (
+    SELECT b.topic, b.producer, b.incarnation, b.lane, b.seq, b.partition,
+        int(count_if(h.offset < b.from_at)) AS from_hole,
+        int(count_if(h.offset < b.to_at)) AS to_hole
     FROM bounds b JOIN holes h USING (topic, partition) GROUP BY ALL
-), crowds AS (
-    SELECT *, count(*) OVER (PARTITION BY topic, partition, producer, incarnation, lane, below,
-        above) AS wanted FROM counted
-), fitting AS (
-    SELECT * FROM crowds WHERE wanted <= room
+), competitors AS (
+    SELECT topic, partition, collect_list(g) AS messages, oracle_competing(collect_list(g)) AS short
+    FROM (SELECT topic, partition, struct(producer, incarnation, lane, seq, from_hole, to_hole) AS g
+        FROM gaps WHERE from_hole < to_hole) GROUP BY ALL
+), assigned AS (
+    SELECT topic, partition, of.messages.producer, of.messages.incarnation, of.messages.lane,
+        of.messages.seq, of.short
+    FROM (SELECT topic, partition, explode(arrays_zip(messages, short)) AS of FROM competitors)
 ), removed AS (
-    SELECT * FROM (
-        SELECT *, count(*) OVER (PARTITION BY topic, partition, lane) AS together FROM fitting
-    ) WHERE together <= most
+    SELECT * FROM assigned WHERE NOT short
 ), taken AS (
-    SELECT topic, partition, lane, count(*) AS taken FROM removed GROUP BY ALL
+    SELECT topic, partition, count(*) AS taken FROM removed GROUP BY ALL
 ), left_over AS (
     SELECT DISTINCT c.topic, c.producer, c.incarnation, c.lane, c.seq
-    FROM concerned c LEFT JOIN taken t USING (topic, partition, lane)
+    FROM concerned c LEFT JOIN taken t USING (topic, partition)
     WHERE coalesce(t.taken, 0) < c.holes
-    UNION SELECT topic, producer, incarnation, lane, seq FROM crowds
-    WHERE 0 < room AND room < wanted
+    UNION SELECT topic, producer, incarnation, lane, seq FROM assigned WHERE short
 ), verdicts AS (
     SELECT j.*, CASE
         WHEN NOT acked OR is_seen THEN ''
@@ -236,6 +234,7 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
         _fill({name: rows for name, (_, rows) in tables.items()}, reference)
     for name, (schema, rows) in tables.items():
         spark.createDataFrame(rows, schema).createOrReplaceTempView(f"oracle_{name}")
+    spark.udf.register("oracle_competing", _competing, "array<boolean>")
     answer: Answer = {}
     with _compiled(spark):
         rows = spark.sql(_QUERY).collect()
@@ -247,6 +246,14 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
         for name in names:
             answer.setdefault((stream, name), set()).add(row.seq)
     return answer
+
+
+def _competing(messages: Sequence[Any]) -> list[bool]:
+    """Which messages of a partition compete for its holes: matching is nothing for SQL."""
+    competing = in_competition(
+        {at: range(each.from_hole, each.to_hole) for at, each in enumerate(messages)}
+    )
+    return [at in competing for at in range(len(messages))]
 
 
 @contextlib.contextmanager

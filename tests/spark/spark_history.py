@@ -103,6 +103,8 @@ class History:
     """Those of the source."""
     policy: str = "source"
     compacted: tuple[str, ...] = ()
+    """Topics that are compacted in the source, and so are their copies."""
+    compacted_copies: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     """Topics of which no consumer could see whether they are compacted."""
     detail: Detail = Detail.INTERVALS
@@ -153,7 +155,8 @@ class History:
                 topic: Topic(
                     destination=topic,
                     destination_partitions=count,
-                    compacted=topic in self.compacted,
+                    compacted=topic in self.compacted
+                    or (role is not Role.PRODUCER and topic in self.compacted_copies),
                     policy_hidden=topic in self.hidden,
                     incarnations=(_log_of(topic, count),) if role is Role.SOURCE else (),
                 )

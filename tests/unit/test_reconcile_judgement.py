@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.reconcile import holes, missing, parts, source
-from mirrortest.reconcile.bundle import part_of
+from mirrortest.reconcile.bundle import Parts
 from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.job import reconcile_by
 from mirrortest.reconcile.plan import plan
@@ -139,5 +139,7 @@ def test_all_rows_of_a_lane_are_for_one_part() -> None:
         ],
         INTERVALS,
     )
-    assert part_of(rows, 7).tolist() == [4, 4, 5, 5, 4, 5] * 2
-    assert set(part_of(rows, 1).tolist()) == {0}
+    assert Parts(7).of(rows).tolist() == [4, 4, 5, 5, 4, 5] * 2
+    assert set(Parts(1).of(rows).tolist()) == {0}
+    together = Parts(7, frozenset("b")).of(rows).tolist()
+    assert (together[:6], len(set(together[6:]))) == ([4, 4, 5, 5, 4, 5], 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
-from mirrortest.verify.compaction import Explained, Missing, explained, removed_from_source
+from mirrortest.verify.compaction import (
+    Explained,
+    Gap,
+    Missing,
+    by_partition,
+    contested_gaps,
+    explained,
+    removed_from_source,
+)
 from mirrortest.verify.fragment import ALWAYS, HoleCounts
 from mirrortest.verify.partition import KeySeen, PartitionChecker
 from mirrortest.verify.row import SeenRow
@@ -21,6 +30,11 @@ from tests.oracle.online import ids
 from tests.oracle.online import intervals as of
 from tests.unit.test_verify_fragment_index import STREAMS, index_of
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirrortest.verify.fragment_index import FragmentIndex
+
 STREAM = StreamId("t", "r", "a", 1, 0)
 OTHER = STREAM._replace(producer="b")
 MARKER = "marker"
@@ -29,6 +43,17 @@ STEP = st.tuples(
 )
 """Partition, stream (None: a hole; a number: another run's record with this lane's key), seq."""
 SEQS = st.frozensets(st.integers(0, 9))
+
+
+def _explained(
+    missing: Mapping[StreamId, Missing], index: FragmentIndex
+) -> dict[StreamId, Explained]:
+    """What compaction of all partitions explains."""
+    found = dict.fromkeys(missing, Explained())
+    for number, here in by_partition(missing, index).items():
+        for stream, its in explained(number, here, index).items():
+            found[stream] |= its
+    return found
 
 
 def _again(checker: PartitionChecker) -> PartitionChecker:
@@ -84,16 +109,11 @@ def test_compaction_explains_what_the_oracle_says(
         missing = set(numbers - seen.get(stream, set()))
         gone[stream] = missing, missing & due
     index = index_of(checkers)
-    found: dict[StreamId, Explained] = {}
-    for lane in (0, 1):
-        its = {
-            s: Missing(of(numbers), of(due), homes.get(s, ()))
-            for s, (numbers, due) in gone.items()
-            if s.lane == lane
-        }
-        found |= explained(lane, its, index)
-    told = {s: (ids(each.removed), ids(each.doubtful)) for s, each in found.items()}
-    assert told == oracle.explained(gone, partitions, homes)
+    its = {s: Missing(of(numbers), of(due), homes.get(s, ())) for s, (numbers, due) in gone.items()}
+    found = _explained(its, index)
+    assert {
+        s: (ids(each.removed), ids(each.doubtful)) for s, each in found.items()
+    } == oracle.explained(gone, partitions, homes)
     for stream in STREAMS:
         bound = removed_from_source(stream, homes.get(stream, ()), index)
         expected = oracle.removed_from_source(stream, partitions, homes.get(stream, ()))
@@ -118,19 +138,58 @@ def test_a_hole_explains_one_number_and_only_between_its_neighbours(
     for seq, offset in offsets.items():
         checker.apply(_seen(STREAM, seq, offset))
     missing = of(set(range(7)) - offsets.keys())
-    found = explained(0, {STREAM: Missing(missing, missing)}, index_of({0: checker}))[STREAM]
+    found = _explained({STREAM: Missing(missing, missing)}, index_of({0: checker}))[STREAM]
     assert ids(found.removed) == removed
     assert found.doubtful == (missing if others == "doubtful" else IntervalSet())
 
 
-def test_a_hole_in_the_place_of_two_streams_may_be_eithers() -> None:
-    """One of them lacks as many as there are holes, and the other more: neither's may be lost."""
+def test_a_hole_in_the_gap_of_two_streams_may_be_eithers() -> None:
+    """One of them lacks as many as there are holes, and the other more: which are lost is open."""
     checker = PartitionChecker("t", 0)
     checker.apply(_seen(STREAM, 2, 2))
     two, many = IntervalSet([(0, 2)]), IntervalSet([(0, 5)])
     both = {STREAM: Missing(two, two), OTHER: Missing(many, many)}
-    found = explained(0, both, index_of({0: checker}))
-    assert found == {STREAM: Explained(two, NOTHING), OTHER: Explained(NOTHING, many)}
+    found = _explained(both, index_of({0: checker}))
+    assert found == {STREAM: Explained(NOTHING, two), OTHER: Explained(NOTHING, many)}
+
+
+def test_two_keys_of_a_partition_do_not_share_a_hole() -> None:
+    """A1 was compacted and B1 was lost by the mirror: one hole must not explain both.
+
+    A user would have seen `compacted`, and a pass. Keys share a partition where the destination has
+    fewer partitions than the source.
+    """
+    checker = PartitionChecker("t", 0)
+    other = OTHER._replace(lane=1)
+    for stream, seq, offset in [(STREAM, 0, 0), (other, 0, 1), (STREAM, 2, 3), (other, 2, 4)]:
+        checker.apply(_seen(stream, seq, offset))
+    one = IntervalSet([(1, 2)])
+    found = _explained(dict.fromkeys([STREAM, other], Missing(one, one)), index_of({0: checker}))
+    assert found == dict.fromkeys([STREAM, other], Explained(NOTHING, one))
+
+
+def test_who_has_holes_of_its_own_is_explained_whatever_others_lack() -> None:
+    """Of two gaps that share a hole and one with its own, only the first two compete."""
+    gaps = [Gap(0, 1, 1), Gap(0, 1, 1), Gap(1, 3, 2), Gap(0, 9, 5)]
+    assert contested_gaps(gaps) == {0, 1}
+
+
+GAP = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(1, 6)).map(
+    lambda drawn: Gap(drawn[0], drawn[0] + drawn[1], drawn[2])
+)
+
+
+@given(st.lists(GAP, max_size=7))
+def test_gaps_compete_as_the_oracle_says(gaps: list[Gap]) -> None:
+    """By augmenting paths, message by message."""
+    messages = {
+        (at, n): range(gap.begin, gap.end) for at, gap in enumerate(gaps) for n in range(gap.needed)
+    }
+    competing = oracle.in_competition(messages)
+    expected = {at for at, _ in competing}
+    assert contested_gaps(gaps) == expected
+    # The messages of one gap have the same holes: all of them compete, or none.
+    assert competing == {each for each in messages if each[0] in expected}
 
 
 def test_two_streams_of_one_key_do_not_share_a_hole() -> None:
@@ -141,9 +200,9 @@ def test_two_streams_of_one_key_do_not_share_a_hole() -> None:
     checker.apply(_seen(STREAM, 2, 3))
     checker.apply(_seen(OTHER, 2, 4))
     one = IntervalSet([(1, 2)])
-    both = explained(0, dict.fromkeys([STREAM, OTHER], Missing(one, one)), index_of({0: checker}))
+    both = _explained(dict.fromkeys([STREAM, OTHER], Missing(one, one)), index_of({0: checker}))
     assert both == dict.fromkeys([STREAM, OTHER], Explained(NOTHING, one))
-    alone = explained(0, {STREAM: Missing(one, one)}, index_of({0: checker}))
+    alone = _explained({STREAM: Missing(one, one)}, index_of({0: checker}))
     assert alone[STREAM].removed == one
 
 
@@ -224,7 +283,7 @@ def test_a_later_incarnation_explains_only_where_the_tail_may_have_stood(
     checkers[number].apply(_seen(STREAM._replace(incarnation=2), 0, 3))
     tail = {STREAM: Missing(IntervalSet([(4, 6)]), IntervalSet([(4, 6)]), homes)}
     index = index_of(checkers)
-    assert bool(explained(0, tail, index)[STREAM].removed) is answer
+    assert bool(_explained(tail, index)[STREAM].removed) is answer
     assert (removed_from_source(STREAM, homes, index) == ALWAYS) is answer
     checkers[0].apply(_seen(STREAM, 3, 5))
     index = index_of(checkers)
@@ -274,7 +333,7 @@ def test_a_state_of_before_may_have_met_any_key_and_any_hole(absent: tuple[str, 
     assert (old.holes, old.take_new_holes()) == (4, [(0, 6)])
     assert old.key_seen(0).holes == 4
     missing = IntervalSet([(0, 3), (4, 5)])
-    found = explained(0, {STREAM: Missing(missing, missing)}, index_of({0: old}))[STREAM]
+    found = _explained({STREAM: Missing(missing, missing)}, index_of({0: old}))[STREAM]
     assert found.removed | found.doubtful == missing
 
 

@@ -271,6 +271,14 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "000000000000000000000000b84d47000000000000000000005a8dc30000002137",
     ),
+    "a hole explained messages of two keys": (
+        Plan(
+            partitions=2, compacted=True, copies_alone=True, rehash=True, folded=True,
+            drop_every=7, consumer_starts=4.0,
+            strikes=(Strike("compaction", 3.0), Strike("compaction", 5.0)),
+        ),
+        "000000000000000000000013",
+    ),
 }  # fmt: skip
 """Name -> plan and seed."""
 

@@ -108,6 +108,7 @@ class Stage:
             Habits(
                 lag=plan.mirror_lag,
                 rehash=plan.rehash,
+                partitions=plan.partitions - 1 if plan.folded else None,
                 transactional=plan.transactional,
                 drop_every=plan.drop_every,
                 stamps=plan.stamps == "destination",

@@ -144,9 +144,9 @@ class Mirror:
     def _target(self, topic: Topic, copy: str) -> Topic:
         """The copy, created or grown where that is needed."""
         world, habits = self._world, self.habits
-        count = habits.partitions or len(topic.partitions)
-        if topic.compacted:
-            count = len(topic.partitions)
+        count = len(topic.partitions)
+        if habits.partitions and copy != LEDGER:
+            count = habits.partitions
         target = world.destination.topics.get(copy)
         if target is None:
             world.note("mirror creates", copy, count)

@@ -56,6 +56,8 @@ class Plan:
     policy_lapses: float = 0.0
     """When the copies' policy is set back, so that nothing more is compacted; 0: never."""
     rehash: bool = False
+    folded: bool = False
+    """Whether copies have one partition less than their sources, so that lanes share one."""
     mirror_lag: float = 0.0
     drop_every: int = 0
     consumer_starts: float = 0.0
@@ -109,6 +111,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
     succeeded = tape.below(256)
     befalls = ("nothing", "deleted", "recreated", "leaderless")[others & 3]
     policy = tape.below(8) if compacted else 0
+    folded = tape.below(8) == 7 and partitions > 1 and not source_role
     return Plan(
         partitions=partitions,
         topics=topics,
@@ -124,7 +127,8 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         compacted=compacted,
         copies_alone=bool(policy & 4),
         policy_lapses=(0.0, 0.0, 3.0, 8.0)[policy & 3],
-        rehash=bool((more & 4 and more & 8) or any_every) and not source_role,
+        rehash=bool((more & 4 and more & 8) or any_every or folded) and not source_role,
+        folded=folded,
         mirror_lag=lag,
         drop_every=drop_every,
         consumer_starts=starts,

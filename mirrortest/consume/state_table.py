@@ -152,24 +152,24 @@ class StateTable:
             kind, *scope = untrusted.listed(untrusted.document(key))
         except ValueError:
             return
-        parts = scope[len(self._scope) :]
         ours = tuple(scope[: len(self._scope)]) == self._scope
         if not (ours or (kind == "topic" and tuple(scope[:3]) == self._scope[:3])):
             return
         try:
             if kind == "topic":
-                self._apply_shared(None if ours else scope[3], parts, value)
+                reader, topic = untrusted.listed(scope[3:], 2)
+                self._apply_shared(None if ours else untrusted.text(reader), topic, value)
             elif kind != "hello":
-                self._apply_partition(kind, parts, value)
+                self._apply_partition(kind, scope[len(self._scope) :], value)
         except RecordError:
             self.damaged += 1
 
-    def _apply_shared(self, other: object, parts: list[Any], value: bytes | None) -> None:
-        topic = untrusted.topic(*untrusted.listed(parts, 1))
+    def _apply_shared(self, other: str | None, topic: object, value: bytes | None) -> None:
+        topic = untrusted.topic(topic)
         if value is None:
             return
         if other is not None:
-            self._elsewhere.setdefault(topic, {})[str(other)] = value
+            self._elsewhere.setdefault(topic, {})[other] = value
             return
         self.shared[topic] = value
         self.shared_in_topic.add(topic)

@@ -75,7 +75,7 @@ def _slots(thing: Any) -> list[Slot]:
 
 def _change(rng: Random, slot: Slot, whole: Any) -> None:
     held, key = slot
-    match rng.randrange(14):
+    match rng.randrange(16):
         case 0 if held is not whole:
             del held[key]
         case 1 if isinstance(held, list) and held is not whole:
@@ -91,6 +91,8 @@ def _change(rng: Random, slot: Slot, whole: Any) -> None:
             held[key] += rng.choice((-1, 1)) * (1 << rng.choice(_EDGES))
         case 6 | 7 | 8 | 9 | 10 if type(held[key]) is int:
             held[key] += rng.choice((-3, -2, -1, 1, 2, 3, 10))
+        case 11 | 12 if isinstance(held, list) and held is not whole:
+            del held[key:]
         case _:
             held[key] = _value(rng)
 

@@ -113,7 +113,7 @@ class SharedState:
     async def _packed_deadlines(self, judge: TopicJudge) -> bytes:
         """The deadlines, compressed; empty if there are none, or more than readers accept."""
         packer, parts, size = zlib.compressobj(1), [], 0
-        for entry in judge.losses.clocks_to_state(self._monotonic_ns()):
+        for entry in judge.losses.clocks_to_state(self._monotonic_ns):
             line = _json(entry) + b"\n"
             size += len(line)
             if size > MOST_UNPACKED_BYTES:

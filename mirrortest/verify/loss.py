@@ -173,13 +173,15 @@ class Losses:
         while clocks.running and clocks.running[0][0] + self.deadline_ns <= elapsed_ns:
             clocks.expired.update(clocks.running.popleft()[1])
 
-    def clocks_to_state(self, elapsed_ns: int) -> Iterator[list[Any]]:
+    def clocks_to_state(self, monotonic_ns: Callable[[], int]) -> Iterator[list[Any]]:
         """The deadlines of each stream as JSON types; times become ages.
 
-        Streams without noted seqs are left out. The caller may note more between two streams.
+        Streams without noted seqs are left out. The caller may note more between two streams, so
+        the clock is read for each: an age must not be below zero by more than the rounding.
         """
         for stream, clocks in list(self._clocks.items()):
             if clocks.noted:
+                elapsed_ns = monotonic_ns()
                 running = [[elapsed_ns - noted, ids.to_list()] for noted, ids in clocks.running]
                 yield [list(stream), clocks.expired.to_list(), running]
 

@@ -151,7 +151,7 @@ def read_shared(rng: Random) -> bool:
     for stream, numbers in judged.losses.claimed.items():
         _check_stream(stream)
         _check_numbers(numbers)
-    waiting = list(judged.losses.clocks_to_state(0))
+    waiting = list(judged.losses.clocks_to_state(lambda: 0))
     if logged and (
         judged.closing
         or (waiting and not judged.losses.claimed and b'"claimed":[]' not in parts[0])

@@ -104,6 +104,31 @@ async def test_a_restart_does_not_set_deadlines_back() -> None:
         assert second.round(ledger, 3) == {STREAM: IntervalSet([(0, 5)])}
 
 
+async def test_seqs_noted_while_the_deadlines_are_written_have_ages_that_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A round ran between two streams: the next consumer refused the record, with all claims."""
+    topic, other, acked = MemoryTopic(), STREAM._replace(lane=1), IntervalSet([(0, 5)])
+    step = 60 * SECOND // 64
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.now = 1100 * step - SECOND // 100
+        for stream in (STREAM, other):
+            first.judge.losses.note(stream, acked, first.now)
+
+        async def over() -> bool:
+            first.now += SECOND // 50
+            first.judge.losses.note(other, IntervalSet([(5, 9)]), first.now)
+            return True
+
+        monkeypatch.setattr(first.shared._slice, "over", over)
+        await first.shared.write()
+    async with following(topic, "b") as store:
+        second = await Consumer(store).begin()
+        second.shared.merge_written()
+        assert second.judge.losses.expired(other, second.now + 62 * SECOND) == IntervalSet([(0, 9)])
+
+
 async def test_another_deadline_starts_anew() -> None:
     """What is overdue under one is not under the other."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
@@ -374,7 +399,10 @@ async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: by
         with structlog.testing.capture_logs() as logged:
             consumer.shared.merge_written()
         assert "cannot be read" in logged[0]["event"]
-        assert (consumer.judge.losses.claimed, list(consumer.judge.losses.clocks_to_state(0))) == (
+        assert (
+            consumer.judge.losses.claimed,
+            list(consumer.judge.losses.clocks_to_state(lambda: 0)),
+        ) == (
             {},
             [],
         )

@@ -129,7 +129,7 @@ class AssignedPartition:
     """Messages below this offset were in the partition when the consumer took it, or after a
     standstill. They are read late because of the consumer, so their latencies are not measured."""
     absent_ns: int = 0
-    """When the consumer last looked for this partition before it existed; 0: unknown. The backlog's
+    """When the consumer last looked for this partition before it existed; 0: unknown. A backlog's
     messages that were sent before then are late for everyone. They are measured as if they had
     arrived at that time, the earliest possible."""
     caught_up: bool = False
@@ -162,11 +162,10 @@ class AssignedPartition:
             self.cuts,
         )
 
-    def begin_backlog(self, end: int, absent_ns: int = 0) -> None:
+    def begin_backlog(self, end: int) -> None:
         """Count messages from the next offset up to `end` as backlog."""
         # A consumer that is beyond the end has not noticed yet that the log was replaced.
         self.backlog_to, self.caught_up = end, self.checker.next_offset == end
-        self.absent_ns = absent_ns
 
     @property
     def read_position(self) -> ReadPosition:

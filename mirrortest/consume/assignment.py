@@ -343,8 +343,8 @@ class Assignment:
         await self.watch(taken)
         if not self._context.options.include_backlog:
             for assigned in taken:
-                absent_ns = self._context.topics.absent_ns(assigned.at)
-                assigned.begin_backlog(assigned.watched_from, absent_ns)
+                assigned.absent_ns = self._context.topics.absent_ns(assigned.at)
+                assigned.begin_backlog(assigned.watched_from)
                 self._context.log.backlog(assigned)
 
     async def watch(self, partitions: Collection[AssignedPartition]) -> None:

@@ -6,12 +6,12 @@ import time
 from typing import TYPE_CHECKING
 
 from mirrortest.model.topic_partition import TopicPartition
+from tests.unit.fetched_messages import fetched, read
 from tests.unit.played_cluster import Played, consumer_of
 
 if TYPE_CHECKING:
     from mirrortest.consume.assigned_partition import JudgedBatch
     from mirrortest.consume.consumer import Consumer
-from tests.unit.fetched_messages import fetched, read
 
 
 async def _taken_from(played: Played, consumer: Consumer, seq: int, count: int) -> JudgedBatch:
@@ -124,3 +124,24 @@ async def test_what_is_in_a_partition_that_was_added_came_after_the_look_before(
     assert topics.absent_ns(second) <= after_ns
     await consumer.assignment.take_share()
     assert consumer.context.partitions[second].absent_ns == topics.absent_ns(second)
+
+
+async def test_after_a_standstill_a_topic_that_came_late_is_still_late() -> None:
+    """The rest of its backlog was not measured: `p(99)<2s` passed, although the mirror was late."""
+    played = Played({})
+    played.end = 4
+    consumer, topics = consumer_of(played, ("a",))
+    for _ in range(3):
+        await topics.discover()
+    played.counts["a"] = 1
+    await topics.discover()
+    await consumer.assignment.take_share()
+    absent_ns = topics.absent_ns(TopicPartition("a", 0))
+    assert absent_ns
+    taken = [await _taken_from(played, consumer, 0, 2)]
+    consumer.context.standstill._stalled = True
+    taken.append(await _taken_from(played, consumer, 2, 2))
+    consumer.batches.end_backlogs({"a": {0: 6}})
+    taken.append(await _taken_from(played, consumer, 4, 2))
+    for each in taken:
+        assert each.latency_intended.tolist() == [absent_ns - 1_000] * 2

@@ -55,10 +55,10 @@ class JudgedTopics:
         """Destination topics of which records were read that the destination's brokers stamped."""
         self._policy_asked: dict[str, float] = {}
         self._in_force: dict[str, list[int]] = {}
-        self._found: Mapping[str, int] = {}
-        """The topics and partition counts that `discover` found last, at `_found_ns`."""
-        self._found_ns = 0
-        """ns since the epoch; 0 before the first `discover`."""
+        self._found: dict[str, int] = {}
+        """Topic -> the most partitions that `discover` ever found."""
+        self._looked_ns: int | None = None
+        """When `discover` last looked, ns since the epoch; 0: only once, None: not yet."""
         self._absent_ns: dict[TopicPartition, int] = {}
         self._counted_ns: dict[str, int] = {}
         """When `recount` last counted each topic's partitions, ns since the epoch."""
@@ -83,10 +83,7 @@ class JudgedTopics:
             if not wanted and not self._nothing_matched:
                 self._nothing_matched = True
                 await self._warn_of_no_match()
-        for topic, count in found.items():
-            for number in range(self._found.get(topic, 0), count):
-                self._absent_ns[TopicPartition(topic, number)] = self._found_ns
-        self._found, self._found_ns = found, asked_ns
+        self._note_absent(found, asked_ns)
         for topic in wanted:
             if topic not in self.judges:
                 self.judges[topic] = TopicJudge(
@@ -107,6 +104,19 @@ class JudgedTopics:
         back = self._missing & self.counts.keys()
         self._missing = (self._missing | before.keys()) - self.counts.keys()
         self._returned |= back
+
+    def _note_absent(self, found: Mapping[str, int], asked_ns: int) -> None:
+        """Record of partitions found for the first time when they were last looked for in vain.
+
+        A broker that lags may lack what existed long ago. So a partition that was ever found is not
+        new, and one look in vain proves nothing.
+        """
+        for topic, count in found.items():
+            before = self._found.get(topic, 0)
+            for number in range(before, count):
+                self._absent_ns[TopicPartition(topic, number)] = self._looked_ns or 0
+            self._found[topic] = max(before, count)
+        self._looked_ns = 0 if self._looked_ns is None else asked_ns
 
     @property
     def compacted(self) -> set[str]:
@@ -134,7 +144,7 @@ class JudgedTopics:
         return {topic for topic, judge in self.judges.items() if judge.stamped_at_source}
 
     def absent_ns(self, at: TopicPartition) -> int:
-        """When `discover` last missed a partition, so its records came later; 0: unknown."""
+        """When `discover` last missed a new partition, so its records came later; 0: unknown."""
         return self._absent_ns.get(at, 0)
 
     def returned(self) -> set[str]:

@@ -145,3 +145,26 @@ async def test_after_a_standstill_a_topic_that_came_late_is_still_late() -> None
     taken.append(await _taken_from(played, consumer, 4, 2))
     for each in taken:
         assert each.latency_intended.tolist() == [absent_ns - 1_000] * 2
+
+
+async def test_a_broker_that_lists_a_topic_no_more_for_once_makes_no_backlog_late() -> None:
+    """What had been in it for hours had latencies of hours, and failed conditions."""
+    played = Played({"a": 2, "b": 1})
+    consumer, topics = consumer_of(played)
+    for counts in ({"a": 2, "b": 1}, {"a": 1}, {"a": 2, "b": 1}):
+        played.counts = counts
+        await topics.discover()
+    await consumer.assignment.take_share()
+    assert [held.absent_ns for held in consumer.context.partitions.values()] == [0, 0, 0]
+
+
+async def test_one_answer_without_a_topic_does_not_prove_that_it_came_later() -> None:
+    """The broker that a consumer asks first may have just started, and list nothing yet."""
+    played = Played({})
+    consumer, topics = consumer_of(played, ("a",))
+    await topics.discover()
+    played.counts["a"] = 1
+    await topics.discover()
+    await consumer.assignment.take_share()
+    (held,) = consumer.context.partitions.values()
+    assert held.absent_ns == 0

@@ -371,8 +371,10 @@ def _topics(
                 source_partitions=partitions.get(topic),
                 compacted=topic in compacted,
                 uncommitted=topic in uncommitted,
+                policy_hidden=topic in hidden,
                 stamped=topic in stamped,
                 incarnations=_recorded(incarnations.get(topic, {})),
+                below_zero_ns=below_zero.get(topic, 0),
             )
             for topic in {*options.topics, *partitions}
         }

@@ -58,7 +58,7 @@ class Evidence(NamedTuple):
 
     Attributes:
         source_read: by topic and source partition, the offsets that observers read, as ranges in
-            order; without compacted topics.
+            order; without topics that are or may be compacted.
         one_log: the topics of which all observers read one and the same source log; only in these
             can a message be proven absent.
         found: what is in the destination where no consumer read; None: it was not searched.

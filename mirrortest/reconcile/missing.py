@@ -15,12 +15,14 @@ from mirrortest.reconcile.compact import Zone
 from mirrortest.reconcile.interval_rows import DAMAGE, INTERVALS
 from mirrortest.reconcile.parts import OBSERVED, SHOWN_RANGES, STRADDLING, Attributing
 from mirrortest.reconcile.result_files import MOST_ROWS, write_parts, write_table
+from mirrortest.reconcile.session_topics import hidden_topics
 from mirrortest.reconcile.source import reading
 from mirrortest.results.summary import Attributed, Missing
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS, STREAM, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mirrortest.reconcile.bundle import Parts
     from mirrortest.reconcile.facts import Facts
@@ -36,6 +38,10 @@ _NOT_OBSERVED = (
 _NOT_LOOKED = (
     "the destination was not searched (--bootstrap-server): messages that were mirrored but not "
     "consumed cannot be told from lost ones"
+)
+_HIDDEN = (
+    "{}: no source observer could see whether the topic is compacted (grant them DescribeConfigs "
+    "on it): whether a message was never in the source's log is unknown"
 )
 _SEVERAL_SOURCES = (
     "the run's producers wrote to several clusters: whether a message was never in its source's "
@@ -155,19 +161,22 @@ class Ids:
         if len(self.plan.sources) > 1:
             notes.append(_SEVERAL_SOURCES)
             return observed, frozenset(), {}
-        return observed, *_source_read(self.plan, rows)
+        hidden = hidden_topics(self.plan.observed, Role.SOURCE)
+        notes += map(_HIDDEN.format, hidden)
+        return observed, *_source_read(self.plan, rows, hidden)
 
 
 def _source_read(
-    plan: Plan, rows: pa.Table
+    plan: Plan, rows: pa.Table, hidden: Collection[str]
 ) -> tuple[frozenset[str], dict[tuple[str, int], list[tuple[int, int]]]]:
     """`Evidence.one_log` and `Evidence.source_read`.
 
     An observer that names no topic id, as with brokers that have none, may have read several logs.
-    A partition that was cut back is left out: other messages got its offsets.
+    A partition that was cut back is left out: other messages got its offsets. So are topics that
+    are compacted or, with a `hidden` policy, may be: what they lack may have been removed.
     """
     ids: dict[str, set[str]] = {}
-    cut, compacted = set(), set()
+    cut, compacted = set(), set(hidden)
     for found in plan.observers:
         for name, topic in found.session.topics.items():
             ids.setdefault(name, set()).update(each.topic_id for each in topic.incarnations)

@@ -46,10 +46,13 @@ def judged_by_others(plan: Plan, topic: str, policy: str) -> frozenset[int]:
     )
 
 
-def hidden_topics(plan: Plan) -> list[str]:
-    """The source topics for whose copies no consumer could see whether they are compacted."""
+def hidden_topics(plan: Plan, role: Role = Role.CONSUMER) -> list[str]:
+    """The source topics of which no session of a role could see whether what it read is compacted.
+
+    Consumers read the copies, source observers the topics themselves.
+    """
     hidden_by_topic: dict[str, set[bool]] = {}
-    for _, session in plan.of(Role.CONSUMER):
+    for _, session in plan.of(role):
         for source, topic in session.topics.items():
             hidden_by_topic.setdefault(source, set()).add(
                 topic.policy_hidden and not topic.compacted

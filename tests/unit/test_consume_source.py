@@ -72,6 +72,19 @@ async def test_its_log_lies_apart_and_says_that_it_is_the_sources(tmp_path: Path
     assert found.session.role is Role.SOURCE
 
 
+async def test_its_log_tells_where_it_cannot_see_whether_the_topic_is_compacted(
+    tmp_path: Path,
+) -> None:
+    """What compaction may have removed was attributed to the source's brokers as lost."""
+    topics = topics_seen({"t": 3})
+    topics.policy_hidden.add("t")
+    options = _options(log_dir=str(tmp_path))
+    async with await ConsumerLog.open(options, session="x", cluster="id", topics=topics):
+        pass
+    (found,) = find_sessions(tmp_path, "r1")
+    assert found.session.topics["t"].policy_hidden
+
+
 async def test_a_state_of_the_source_copied_along_is_not_the_consumers() -> None:
     """In one topic, of one partition: neither its claims nor its states are the other's."""
     topic = MemoryTopic()

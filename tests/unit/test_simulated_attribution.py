@@ -21,6 +21,7 @@ from tests.simulation.scenarios import Script, played
 if TYPE_CHECKING:
     from mirrortest.seqlog.rows import Row
     from tests.simulation.history import Stage
+    from tests.simulation.sequence_log import SimulatedLog
 
 _PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
 
@@ -118,24 +119,42 @@ def _without(row: Row, seq: int) -> list[Row]:
     ]
 
 
-def test_what_was_never_in_the_source_is_not_read_off_another_clusters_offsets() -> None:
-    """An observer of another cluster has read the same offsets there: it is left out, and noted."""
+def _observed_without(seq: int) -> tuple[Stage, SimulatedLog]:
+    """A history whose mirror, and whose source where it was observed, lack a message."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
         await script.held_back()
         await script.consuming()
         _observe(stage)
-        script.write(number for number in range(15) if number != 4)
+        script.write(number for number in range(15) if number != seq)
 
     stage = played(_PLAN, script)
     [observer] = [log for log in stage.world.logs if log.session.role is Role.SOURCE]
     observer.rows = [
         part
         for row in observer.rows
-        for part in (_without(row, 4) if row.kind == "seen" and row.seq_lo == 0 else [row])
+        for part in (_without(row, seq) if row.kind == "seen" and row.seq_lo == 0 else [row])
     ]
     observer.durable_rows = len(observer.rows)
+    return stage, observer
+
+
+def test_what_a_compacted_source_may_lack_is_not_lost_by_its_brokers() -> None:
+    """The observer may not see the topic's policy: compaction may have removed what is missing."""
+    stage, observer = _observed_without(4)
+    hidden = {
+        name: topic.model_copy(update={"policy_hidden": True})
+        for name, topic in observer.session.topics.items()
+    }
+    observer.session = observer.session.model_copy(update={"topics": hidden})
+    assert _attributions(stage) == {Attribution.ACKNOWLEDGED: 1}
+    assert any("no source observer could see whether" in n for n in reconciled(stage).notes)
+
+
+def test_what_was_never_in_the_source_is_not_read_off_another_clusters_offsets() -> None:
+    """An observer of another cluster has read the same offsets there: it is left out, and noted."""
+    stage, observer = _observed_without(4)
     assert _attributions(stage) == {Attribution.NEVER_IN_SOURCE: 1}
     observer.session = observer.session.model_copy(update={"clusters": {"source": "other"}})
     assert _attributions(stage) == {Attribution.ACKNOWLEDGED: 1}

@@ -127,16 +127,17 @@ class BatchJudge:
         if batches[0].unread is not None:
             self._pass_over(assigned, batches[0], batches[0].unread)
             assigned.note_origin(batches[:1])
+            assigned.resumed = False  # the last judged record may be among these
             return
+        context, topic = self._context, assigned.at.topic
+        until_answered = context.outage.until_answered
         full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
-        if full:
-            context, topic = self._context, assigned.at.topic
-            until_answered = context.outage.until_answered
-            records = decode_batches([buffer for buffer, _ in full])
-            if assigned.was_recreated(records):
-                topic_id = await until_answered(context.reader.topic_id, topic)
-                await self._begin_incarnation(assigned, _recreated(assigned, topic_id))
-                return
+        records = decode_batches([buffer for buffer, _ in full]) if full else None
+        if assigned.was_recreated(records, may_compact=context.topics.may_compact(topic)):
+            topic_id = await until_answered(context.reader.topic_id, topic)
+            await self._begin_incarnation(assigned, _recreated(assigned, topic_id))
+            return
+        if records is not None:
             decoded = assigned.decode(records, _arrivals([batch for _, batch in full]))
             stamped = [batch for _, batch in full if batch.stamped]
             if stamped:

@@ -368,6 +368,42 @@ async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
     assert (held.identity, played.order[-1]) == (1, "seek 0")
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+@pytest.mark.parametrize("readable", [False, True])
+async def test_without_topic_ids_a_log_that_lacks_the_record_that_was_judged_last_is_another_one(
+    compacted: bool, readable: bool
+) -> None:
+    """A marker has its offset: the new topic was read from there, and what is before was lost.
+
+    Compaction may have removed the record from the same log.
+    """
+    played = Ordered(topic_id=None)
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0, topic_id=None))
+    played.state = json.loads(json.dumps(held.to_state()))
+    consumer, held = await reading(played)
+    consumer.context.topics.judges["a"].compact = compacted
+    behind = fetched(7, 3, 3, topic_id=None)
+    if readable:
+        await read(played, consumer, replace(behind, fetched_from=2))
+    else:
+        await read(played, consumer, replace(behind, fetched_from=2, buffer=None, count=0))
+    assert held.identity == (not compacted)
+    assert held.checker.next_offset == (6 if compacted else 0)
+
+
+async def test_without_topic_ids_an_unreadable_record_does_not_prove_another_log() -> None:
+    """What was judged last may be damaged since: it cannot be compared."""
+    played = Ordered(topic_id=None)
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0, topic_id=None))
+    played.state = json.loads(json.dumps(held.to_state()))
+    consumer, held = await reading(played)
+    damaged = replace(fetched(2, 1, 2, topic_id=None), buffer=None, count=0, unread="damaged")
+    await read(played, consumer, damaged, fetched(3, 2, 3, topic_id=None))
+    assert (held.identity, held.checker.next_offset) == (0, 5)
+
+
 async def test_with_topic_ids_nothing_is_looked_at_again() -> None:
     """Every fetch compares them, and to seek would forget which leader wrote the last batch."""
     played = Ordered()

@@ -71,7 +71,7 @@ def finite(share: float | None) -> float | None:
 def difference(base: Sequence[float], new: Sequence[float]) -> Difference:
     """The difference with its interval; each side needs at least `FEWEST` values."""
     estimate, chance = relative(base, new), chance_of(base, new)
-    if chance == 1.0:
+    if _within_resolution(base, new):
         # Too small to be measured: there may be none.
         return Difference(min(estimate, 0.0), estimate, max(estimate, 0.0), chance)
     low, high = _interval(np.array(base, float), np.array(new, float))
@@ -121,13 +121,16 @@ def chance_of(base: Sequence[float], new: Sequence[float]) -> float:
 
     It is 1 if all values are within the resolution of their measurement.
     """
-    everything = [*base, *new]
-    scale = max(map(abs, everything))
-    if max(everything) - min(everything) <= RESOLUTION * scale:
+    if _within_resolution(base, new):
         return 1.0
-    if min(everything) > 0:
+    if min(*base, *new) > 0:
         return t_test([log(each) for each in base], [log(each) for each in new], RESOLUTION / 2)
-    return t_test(base, new, RESOLUTION / 2 * scale)
+    return t_test(base, new, RESOLUTION / 2 * max(map(abs, [*base, *new])))
+
+
+def _within_resolution(base: Sequence[float], new: Sequence[float]) -> bool:
+    everything = [*base, *new]
+    return max(everything) - min(everything) <= RESOLUTION * max(map(abs, everything))
 
 
 @lru_cache(maxsize=8)

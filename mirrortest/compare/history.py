@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirrortest.compare.document import Pair
-    from mirrortest.compare.trend import Trend
+    from mirrortest.compare.trend import FigureTrend, LevelChange, Run, Trend
 
 TIME = "%Y%m%dT%H%M%SZ"
 """The format of a night's name: when it began."""
@@ -121,12 +121,20 @@ def _worse(pair: Pair) -> Iterator[str]:
 def _new_levels(before: Trend, now: Trend) -> Iterator[str]:
     """New changes for the worse; the start of a known one may move by up to `FEWEST` - 1 runs."""
     reported = {
-        (figure.title, change.at + near)
+        (figure.title, run)
         for figure in before.figures
         for change in figure.changes
-        for near in range(1 - FEWEST, FEWEST)
+        for run in _near(before, figure, change)
     }
     for figure in now.figures:
         for change in figure.changes:
-            if change.change is Change.WORSE and (figure.title, change.at) not in reported:
+            known = (figure.title, now.runs[change.at]) in reported
+            if change.change is Change.WORSE and not known:
                 yield f"{figure.title} {percent(change.difference)} %"
+
+
+def _near(of: Trend, figure: FigureTrend, change: LevelChange) -> list[Run]:
+    """The runs that have the figure and are fewer than `FEWEST` runs from a change."""
+    runs = [at for at, value in enumerate(figure.values) if value is not None]
+    middle = runs.index(change.at)  # a level has at least `FEWEST` runs
+    return [of.runs[at] for at in runs[middle - FEWEST + 1 : middle + FEWEST]]

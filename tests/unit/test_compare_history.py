@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mirrortest.compare import history as history_module
+from mirrortest.compare import trend as trend_module
 from mirrortest.compare.history import COMPARISON_PAGE, TREND_PAGE, judge, nights, prune
 from mirrortest.compare.reading import read_side
 from mirrortest.errors import MirrortestError
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from mirrortest.compare.comparison import Side
 
 
-def _night(history: Path, day: int, *seconds: float, lost: int = 0) -> Path:
-    """A night's results, with a repeat for each of these latencies."""
+def _night(
+    history: Path, day: int, *seconds: float, lost: int = 0, of_points: bool = False
+) -> Path:
+    """A night's results, with a repeat for each of these latencies; or a scenario's point."""
     night = history / f"202601{day:02}T020000Z"
     for number, value in enumerate(seconds):
         run = f"d{day:02}r{number}"
@@ -28,6 +31,9 @@ def _night(history: Path, day: int, *seconds: float, lost: int = 0) -> Path:
         clients = night / f"point-00{number}"
         write(clients / "p1.json", document)
         write(clients / "summary.json", reconciled(run, counts={"acked": 20, "lost": lost}))
+    if of_points:
+        points = [{"run": f"d{day:02}r{at}", "label": f"p{at}"} for at in range(len(seconds))]
+        write(night / "scenario.json", {"kind": "scenario", "version": 1, "points": points})
     return night
 
 
@@ -73,6 +79,25 @@ def test_a_new_level_is_said_once(tmp_path: Path) -> None:
     ]
     assert len(said) == 1
     assert 18 <= said[0] <= 21
+
+
+def test_a_known_level_is_not_new_where_the_oldest_runs_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every old change was reported again each night once a history had more than 2,000 runs."""
+    monkeypatch.setattr(trend_module, "MOST_RUNS", 30)
+    for day in range(1, 12):
+        level = 1.0 if day < 7 else 1.5
+        night = _night(tmp_path, day, *(level * each for each in (1.0, 1.01, 0.99)))
+    assert judge(night) == ([], "not worse than 20260110T020000Z")
+
+
+def test_a_known_level_may_begin_a_run_later_whatever_the_number_of_points(tmp_path: Path) -> None:
+    """It was reported again: runs of one point that follow each other are three runs apart."""
+    values = [1.0, 1.01, 0.99, 1.005] * 3 + [1.225] + [1.5, 1.51, 1.49, 1.505] * 2 + [1.5, 1.51]
+    for day, value in enumerate(values, start=1):
+        night = _night(tmp_path, day, value, 1.0, 1.0, of_points=True)
+    assert judge(night)[0] == []
 
 
 def test_an_earlier_night_without_figures_is_passed_over(tmp_path: Path) -> None:

@@ -167,6 +167,14 @@ def test_pauses_add_up_and_the_heap_stays_until_the_next_collection(tmp_path: Pa
     assert table.rows[0][5:9] == ["600 ms", "300 ms", "99.50 %", "3"]
 
 
+def test_a_pause_may_end_with_the_last_step(tmp_path: Path) -> None:
+    """`mirrortest report` ended with a traceback: the pause was counted in the step after it."""
+    result = result_of(tmp_path, {GC: [pause(119.5, 0.5, 20_000_000), pause(4, 0, 10_000_000)]})
+    drawn = jvm_panels(found_in(result))
+    assert line(drawn, "longest pause", "A1-gc")[-1] == pytest.approx(0.5)
+    assert line(drawn, "longest pause", "A1-gc")[0] == 0
+
+
 def test_log_lines_are_counted_by_class_over_the_whole_run(tmp_path: Path) -> None:
     """Count, first and last time and an example of each, the most frequent first."""
     name = "org.apache.kafka.common.errors.NotLeaderOrFollowerException"

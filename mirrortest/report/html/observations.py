@@ -146,9 +146,8 @@ class Observations:
         found = {}
         for name in sorted(rows[by].unique().to_pylist()):
             own = rows.filter(pc.equal(rows[by], name))
-            _, ended = times_of(own)
             values = own[figure].cast(pa.float64()).to_numpy()
-            found[name] = self.slots.of(ended), values
+            found[name] = self.slots.last(*times_of(own)), values
         return found
 
 

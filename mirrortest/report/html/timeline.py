@@ -93,9 +93,13 @@ class Slots:
         """The end of the last slot."""
         return self.begin(self.count)
 
+    def last(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The last slot of each interval; one that ends at a slot's border has no part after it."""
+        return self.of(np.maximum(end - 1, begin))
+
     def cuts(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Cuts:
         """Cut intervals at the slots' borders; one of length 0 is in one slot, with share 1."""
-        first, last = self.of(begin), self.of(np.maximum(end - 1, begin))
+        first, last = self.of(begin), self.last(begin, end)
         count = last - first + 1
         row, nth = positions(count)
         slot = first[row] + nth

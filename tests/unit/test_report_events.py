@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirrortest.report.html.charts import MOST_MARKS
 from mirrortest.report.html.page import page
 from mirrortest.report.result import read_result
 from mirrortest.seqlog.events import EventLog
@@ -34,6 +35,18 @@ def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
     assert labels[0] == "mirror: kill, down for 3 min"
     assert labels[1] == "broker: stop, and did not come up again"
     assert labels[4] == "cable"
+
+
+def test_an_outage_ends_though_its_end_is_not_shown(tmp_path: Path) -> None:
+    """The last event that is shown was said not to have come up again, whatever followed it."""
+    place = Made(minutes=90).write(tmp_path, sessions=False)
+    before = [(1, f"cable {at}", "") for at in range(MOST_MARKS - 1)]
+    note_events(tmp_path, *before, (2, "kill", "mirror"), (5, "ready", "mirror"))
+    shown = page(read_result(Location.parse(place)))
+    assert shown["marks_left_out"] == 1
+    assert shown["marks"][-1]["label"] == "mirror: kill, down for 3 min"
+    mark = shown["charts"]["marks"][-1]
+    assert (mark["until"] / 1000 - START) / 60 == 5
 
 
 def test_a_pause_and_a_cut_last_until_they_are_undone(tmp_path: Path) -> None:

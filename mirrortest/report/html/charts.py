@@ -102,12 +102,12 @@ def _strips(timeline: Timeline, chosen: Sequence[int], tones: Tones) -> list[dic
 
 
 def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
-    """Each event with the time (ns) when its part was up again; None: not in these events.
+    """The first events, each with the time (ns) when its part was up again; None: it never was.
 
     An event that took nothing down ends at once.
     """
     found: list[tuple[Event, int | None]] = []
-    for number, event in enumerate(events, start=1):
+    for number, event in enumerate(events[:MOST_MARKS], start=1):
         up: int | None = event.time_ns
         if event.what in UP_AFTER:
             up = next((each.time_ns for each in events[number:] if each.ends(event)), None)
@@ -125,7 +125,7 @@ def marks(timeline: Timeline, events: Sequence[Event]) -> list[dict[str, Any]]:
             "until": _ms(end if up is None else up),
             "inside": timeline.slots.start_ns <= event.time_ns <= end,
         }
-        for number, (event, up) in enumerate(outages(events[:MOST_MARKS]), start=1)
+        for number, (event, up) in enumerate(outages(events), start=1)
     ]
 
 

@@ -269,7 +269,7 @@ def _no_timeline(result: Result) -> str:
 
 def _marks(events: Sequence[Event]) -> list[dict[str, str]]:
     texts = []
-    for event, up in outages(events[:MOST_MARKS]):
+    for event, up in outages(events):
         of_link = event.what in LINK_FAULTS
         rest = ", and was not healed" if of_link else ", and did not come up again"
         if up is not None:

@@ -200,6 +200,7 @@ def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
 
     Raises:
         UsageError: there is none, or there are several.
+        SequenceLogError: a directory cannot be read.
     """
     there: dict[str, Location] = {}
     for logdir in logdirs:
@@ -233,8 +234,7 @@ def result_at(place: Location) -> Location:
         SequenceLogError: the place cannot be read.
     """
     below = place.child(RESULT_FOLDER)
-    with place.checked("read"):
-        there = not _exists(place.child(SUMMARY_FILE)) and _exists(below.child(SUMMARY_FILE))
+    there = not _exists(place.child(SUMMARY_FILE)) and _exists(below.child(SUMMARY_FILE))
     return below if there else place
 
 
@@ -268,7 +268,8 @@ def _summary(place: Location) -> Summary:
 
 
 def _exists(place: Location) -> bool:
-    return bool(place.filesystem.get_file_info(place.path).type is not fs.FileType.NotFound)
+    with place.checked("read"):
+        return bool(place.filesystem.get_file_info(place.path).type is not fs.FileType.NotFound)
 
 
 def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:

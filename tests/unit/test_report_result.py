@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.report.html import render
@@ -79,6 +81,36 @@ def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:
     (place / "findings.parquet").write_bytes(b"PAR1 and nothing more")
     with pytest.raises(SequenceLogError, match=r"findings\.parquet: cannot be read"):
         render(read_result(Location.parse(place)))
+
+
+class _Refusing:
+    """A local file system that answers as an object store does that refuses to look at a file."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        self._local = fs.LocalFileSystem()
+        self._name, self._error = name, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._local, name)
+
+    def get_file_info(self, asked: Any) -> Any:
+        if isinstance(asked, str) and asked.endswith(self._name):
+            raise self._error
+        return self._local.get_file_info(asked)
+
+
+@pytest.mark.parametrize("error", [OSError("access denied"), pa.ArrowKeyError("access denied")])
+def test_an_object_store_that_refuses_is_an_error_that_names_the_file(
+    tmp_path: Path, error: Exception
+) -> None:
+    """The command ended with a traceback."""
+    place = Made(minutes=1).write(tmp_path)
+    at = Location(_Refusing("by_minute.parquet", error), str(place))
+    with pytest.raises(SequenceLogError, match=r"by_minute\.parquet: cannot be read"):
+        read_result(at)
+    logs = Location(_Refusing("summary.json", error), str(tmp_path))
+    with pytest.raises(SequenceLogError, match=r"summary\.json: cannot be read"):
+        find_result([logs], None)
 
 
 def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:

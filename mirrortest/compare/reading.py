@@ -45,7 +45,7 @@ class _Found:
     documents: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     """Summaries by the process that wrote them, each with its place."""
     log_documents: list[dict[str, Any]] = field(default_factory=list)
-    """Producers' summaries in their logs."""
+    """Producers' summaries in their logs; of workers, their command writes one of all."""
     logs: list[ProcessLog] = field(default_factory=list)
     observed: list[RunObservation] = field(default_factory=list)
     written_ns: int = 0
@@ -171,9 +171,14 @@ def _points(place: Location, document: Mapping[str, Any]) -> dict[str, str]:
 
 def _repeat(root: Location, run: str, found: _Found) -> Repeat:
     documents: list[Mapping[str, Any]] = [document for _, document in found.documents.values()]
-    if not any(each["kind"] == "produce" for each in documents):
-        documents += found.log_documents
     try:
+        summed_up = {
+            each["producer"]
+            for command in documents
+            if command["kind"] == "produce"
+            for each in (command, *command.get("workers", ()))
+        }
+        documents += [each for each in found.log_documents if each.get("producer") not in summed_up]
         return repeat(run, documents, found.logs, found.observed, started_ns=found.written_ns)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UsageError(

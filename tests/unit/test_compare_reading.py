@@ -173,17 +173,35 @@ def test_a_runs_directory_is_read_with_its_logs(tmp_path: Path) -> None:
     assert found.settings[OPTIONS]["mirrortest"]
 
 
+def _log_with_summary(logs: Path, producer: str, rate: float) -> None:
+    session = Session(
+        run="run7", role=Role.PRODUCER, name=producer, session=f"s-{producer}", started_ns=17
+    )
+    folder = logs / "run=run7" / "role=producer" / producer
+    write(folder / "summary.json", produced(producer=producer, records_per_second=rate))
+    (folder / "session.json").write_bytes(session.encode())
+
+
 def test_a_producers_summary_in_its_log_counts_unless_the_command_wrote_one(
     tmp_path: Path,
 ) -> None:
     """With --workers the command's own is of all workers together."""
-    session = Session(run="run7", role=Role.PRODUCER, name="a", session="s", started_ns=17)
-    folder = tmp_path / "run=run7" / "role=producer" / "a-s"
-    write(folder / "summary.json", produced(records_per_second=3.0))
-    (folder / "session.json").write_bytes(session.encode())
+    for name in ("a.1", "a.2"):
+        _log_with_summary(tmp_path, name, 3.0)
     (found,) = read_side(str(tmp_path)).repeats
-    assert found.figures["produce_rate"] == 3.0
-    write(tmp_path / "produce.json", produced(records_per_second=6.0))
+    assert found.figures["produce_rate"] == 6.0
+    workers = [{"producer": name} for name in ("a.1", "a.2")]
+    command = produced(producer="a", records_per_second=7.0) | {"workers": workers}
+    write(tmp_path / "produce.json", command)
+    (found,) = read_side(str(tmp_path)).repeats
+    assert found.figures["produce_rate"] == 7.0
+
+
+def test_a_producer_counts_by_its_log_next_to_anothers_own_summary(tmp_path: Path) -> None:
+    """A rate was halved: one of two producers was started with --report, the other without."""
+    for name in ("a", "b"):
+        _log_with_summary(tmp_path, name, 3.0)
+    write(tmp_path / "a.json", produced(producer="a", records_per_second=3.0))
     (found,) = read_side(str(tmp_path)).repeats
     assert found.figures["produce_rate"] == 6.0
 

@@ -29,8 +29,8 @@ _LONG_NS = 600 * 10**9
 class First:
     """What came first: `what` in `topic`, in the slot of `step_ns` that begins at `at_ns`.
 
-    Its cause came before `before_ns`: none of these messages was wrong until then. If only the slot
-    is known, that is the slot's start.
+    Its cause came before `before_ns`, when one was seen to be wrong at the earliest. If only the
+    slot is known, that is the slot's start.
     """
 
     what: str

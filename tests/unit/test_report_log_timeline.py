@@ -13,7 +13,7 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.html import render
 from mirrortest.report.html.log_timeline import best_timeline, from_logs
 from mirrortest.report.result import Result, read_result
-from mirrortest.report.story import failures
+from mirrortest.report.story import failures, first_finding
 from mirrortest.results.summary import Threshold
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.location import Location
@@ -171,6 +171,43 @@ def test_a_cause_comes_before_its_effect(tmp_path: Path) -> None:
 def test_an_event_after_the_first_bad_message_is_not_named(tmp_path: Path, at: float) -> None:
     """Neither half a second nor 26 s after it."""
     assert all("event" not in each for each in killed_mirror(tmp_path, (at, "kill")))
+
+
+@pytest.mark.parametrize("finding", [Finding.LATE, Finding.LOST])
+def test_the_cause_of_what_did_not_arrive_may_follow_its_intended_time(
+    tmp_path: Path, finding: Finding
+) -> None:
+    """An event of a minute before was named, not the kill of 50 ms after the intended time."""
+    first_missing = 510 if finding is Finding.LOST else 500
+    result = short_run(
+        tmp_path,
+        producer=[sent(0, 1000, 0.0, 9.99)],
+        consumer=[
+            seen(0, 500, 0.0, 4.99, 3000),
+            seen(first_missing, 1000, 5.1, 9.99, 3500, arrived=75.0),
+        ],
+        found=[(finding.label, 0, 500, 510)],
+    )
+    events = [
+        Event(time_ns=BEGIN + int(at * SECOND_NS), what=what, part=part)
+        for at, what, part in ((-60, "restart", "B1"), (5.05, "kill", "mirror"), (80, "stop", "B1"))
+    ]
+    told = str(first_finding(told_of(result), events))
+    assert "this showed at 2023-03-28 10:41:15 UTC at the earliest" in told
+    assert told.endswith("the last event before: “mirror: kill” at 2023-03-28 10:40:05 UTC")
+
+
+def test_a_backlog_does_not_tell_when_a_message_was_missed(tmp_path: Path) -> None:
+    """A consumer that starts after the faults reads everything after them."""
+    read = seen(510, 1000, 5.1, 9.99, 3500, arrived=75.0)
+    result = short_run(
+        tmp_path,
+        producer=[sent(0, 1000, 0.0, 9.99)],
+        consumer=[read._replace(latency_bucket=None, latency_count=None, negative=None)],
+        found=[(Finding.LOST.label, 0, 500, 510)],
+    )
+    kill = Event(time_ns=BEGIN + 70 * SECOND_NS, what="kill", part="mirror")
+    assert "event" not in str(first_finding(told_of(result), [kill]))
 
 
 def test_what_restores_a_part_is_named_by_what_took_it_down(tmp_path: Path) -> None:

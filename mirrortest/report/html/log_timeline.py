@@ -26,7 +26,7 @@ from mirrortest.seqlog.schema import STREAM, Kind
 from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -53,7 +53,7 @@ class _Rows(NamedTuple):
     """Rows of messages in order of (stream, seq), evenly spaced in time within each row.
 
     `at` is the first seq, with the stream's number in the bits above `_SEQ_BITS`; `until` is the
-    end of the seqs, likewise. `first` and `last` are intended times.
+    end of the seqs, likewise. `first` and `last` are intended times (but see `_arrivals`).
     """
 
     topic: NDArray[np.int64]
@@ -101,6 +101,7 @@ def from_logs(result: Result, span_ns: int) -> Timeline | None:
     for name, value in _OUTCOMES.items():
         counts[name] = _spread(_Rows(*(each[outcome == value] for each in rows)), slots, shape)
     findings = result.table("findings")
+    arrivals = _arrivals(measured, stream_keys, topics)
     unplaced: dict[str, int] = {}
     before: dict[tuple[str, int], int] = {}
     if findings is not None:
@@ -108,7 +109,7 @@ def from_logs(result: Result, span_ns: int) -> Timeline | None:
             ranges = findings.filter(pc.equal(findings["finding"], name))
             pieces, missing = _pieces(rows, ranges, stream_keys)
             counts[name] = _spread(pieces, slots, shape)
-            before |= {(name, topic): at for topic, at in _earliest(pieces.topic, pieces.first)}
+            before |= {(name, topic): at for topic, at in _passed(pieces, arrivals)}
             if missing:
                 unplaced[name] = missing
     before |= _first_arrivals(seen, topics)
@@ -123,6 +124,38 @@ def _timed(rows: pa.Table) -> pa.Table:
 def _earliest(topic: NDArray[np.int64], at: NDArray[np.int64]) -> list[tuple[int, int]]:
     """The earliest time of each topic."""
     return [(int(each), int(at[topic == each].min())) for each in np.unique(topic)]
+
+
+def _arrivals(seen: pa.Table, stream_keys: pa.Array, topics: Sequence[str]) -> _Rows:
+    """The rows of `seen`, in its order; their times are those of their arrival."""
+    streams = pc.index_in(_streams(seen), stream_keys)
+    seen = seen.filter(pc.is_valid(streams))
+    stream = _ints(streams.drop_null()) << _SEQ_BITS
+    return _Rows(
+        topic_numbers(seen["topic"], topics),
+        stream + _ints(seen["seq_lo"]),
+        stream + _ints(seen["seq_hi"]),
+        _ints(seen["arrived_first"]),
+        _ints(seen["arrived_last"]),
+    )
+
+
+def _passed(pieces: _Rows, arrivals: _Rows) -> Iterator[tuple[int, int]]:
+    """Each topic, and when its first message or a later one of that stream arrived.
+
+    A mirror keeps the order: by then the message was late, or missing. If none of them arrived, it
+    is the intended time.
+    """
+    for topic in np.unique(pieces.topic):
+        its = _Rows(*(each[pieces.topic == topic] for each in pieces))
+        earliest = its.first.argmin()
+        message, intended = its.at[earliest], its.first[earliest]
+        same_stream = arrivals.at >> _SEQ_BITS == message >> _SEQ_BITS
+        rows = _Rows(*(each[same_stream & (arrivals.until > message)] for each in arrivals))
+        share = np.maximum(message - rows.at, 0) / np.maximum(rows.until - rows.at - 1, 1)
+        arrived = rows.first + ((rows.last - rows.first) * share).astype(np.int64)
+        passed = int(arrived.min()) if arrived.size else 0
+        yield int(topic), max(int(intended), passed)
 
 
 def _first_arrivals(seen: pa.Table, topics: Sequence[str]) -> dict[tuple[str, int], int]:

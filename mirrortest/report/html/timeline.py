@@ -116,8 +116,8 @@ class Timeline:
     `unplaced` are the counts of messages whose intended time is unknown, by name. `latencies` is
     None if there is no table of them. `cause_before` has, by name and topic's number, the time (ns)
     before which the cause of the first such message must have come: the arrival of the first one
-    whose row shows the finding or, without one, the first intended time. It is empty if only
-    minutes are known.
+    whose row shows the finding or, without one, of the first such message or a later one of its
+    stream; if none arrived, its intended time. It is empty if only minutes are known.
     """
 
     slots: Slots

@@ -128,3 +128,18 @@ def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
         ("consumer dora: ended", 60),
         ("consumer dora: began", 70),
     ]
+
+
+@pytest.mark.parametrize("role", ["producer", "consumer"])
+def test_a_role_has_ended_once_all_of_it_have(logs: Path, role: str) -> None:
+    """The page said that the producers ended though one of two had been killed, for good."""
+    add(logs, role=role, session="killed", name="eve", started_ns=START * 10**9, ended_ns=None)
+    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    shown = [str(event) for event in run_events(result)]
+    assert f"{role}s: began" in shown
+    assert f"{role}s: ended" not in shown
+    assert len(shown) == 3
+    again = {"started_ns": START * 10**9 + 1, "ended_ns": START * 10**9 + 2}
+    add(logs, role=role, session="again", name="eve", **again)
+    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    assert f"{role}s: ended" in [str(event) for event in run_events(result)]

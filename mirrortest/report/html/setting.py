@@ -80,21 +80,19 @@ def setting(result: Result) -> Setting:
 
 
 def run_events(result: Result) -> list[Event]:
-    """The first start and the last end of producers and of consumers."""
-    own = [each.session for each in result.sessions if each.session.role is Role.PRODUCER]
-    if not own:
-        return []
-    ends = [session.ended_ns for session in own if session.ended_ns is not None]
-    began = [Event(time_ns=min(s.started_ns for s in own), what="began", part="producers")]
-    ended = [Event(time_ns=max(ends), what="ended", part="producers")] if ends else []
-    readers = [each.session for each in result.sessions if each.session.role is Role.CONSUMER]
-    if readers:
-        first = min(session.started_ns for session in readers)
-        began.append(Event(time_ns=first, what="began", part="consumers"))
-        if all(session.ended_ns is not None for session in readers):
-            last = max(session.ended_ns or 0 for session in readers)
-            ended.append(Event(time_ns=last, what="ended", part="consumers"))
-    return began + ended
+    """The first start of producers and of consumers, and their last end once each has ended."""
+    found: list[Event] = []
+    for role, part in ((Role.PRODUCER, "producers"), (Role.CONSUMER, "consumers")):
+        own = [each.session for each in result.sessions if each.session.role is role]
+        if not own:
+            continue
+        found.append(Event(time_ns=min(s.started_ns for s in own), what="began", part=part))
+        # In order of their starts: a process that was killed may have been started again.
+        ends = {session.name: session.ended_ns for session in own}
+        known = [end for end in ends.values() if end is not None]
+        if len(known) == len(ends):
+            found.append(Event(time_ns=max(known), what="ended", part=part))
+    return sorted(found, key=lambda event: event.time_ns)
 
 
 def changes(result: Result) -> list[Event]:

@@ -107,6 +107,23 @@ def test_the_commands_that_repeat_a_run_are_read_by_the_program(
         check(program, words)
 
 
+def test_a_log_without_its_topics_gives_a_command_that_names_some(
+    result: Result,
+    program: Any,  # noqa: F811  # the fixture
+) -> None:
+    """Those that it has read, or a placeholder; it had the pattern '', which nothing matches."""
+    consume, _, _ = repeat_commands(result)
+    assert "--topics orders" in consume
+    sessions = []
+    for found in result.sessions:
+        session = found.session.model_copy(update={"topics": {}})
+        sessions.append(type(found)(session, found.location, found.files, found.damage))
+    commands = repeat_commands(type(result)(result.summary, result.place, tuple(sessions)))
+    for each in commands[:2]:
+        assert "--topics TOPICS" in each
+        check(program, shlex.split(each.replace("NEW-RUN", RUN))[1:])
+
+
 SETTINGS = {
     Role.PRODUCER: {
         "bootstrap servers": "dc1:9092", "client library": "public API only",

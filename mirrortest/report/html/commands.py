@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 20
 _NEW_RUN = "NEW-RUN"
+_TOPICS = "TOPICS"
 _LEDGER = "mirrortest.ledger"
 _TEXT, _NUMBER, _DURATION, _FLAG = "", ",", " ", None
 _CONSUME = {
@@ -96,7 +97,7 @@ def _common(verb: str, session: Session) -> list[str]:
 def _produce(session: Session) -> list[str]:
     # Its start time has passed.
     workload = {name: value for name, value in session.workload.items() if name != "start-at"}
-    topics = {"topics": ",".join(session.topics)}
+    topics = {"topics": ",".join(session.topics) or _TOPICS}
     return [*_common("produce", session), *words_of(topics | workload)]
 
 
@@ -104,9 +105,9 @@ def _consume(session: Session) -> list[str]:
     words = _common("consume", session)
     if session.role is Role.SOURCE:
         words += ["--role", "source"]
-    asked = session.settings.get("topics", "")
     copies = {name: topic.destination or name for name, topic in session.topics.items()}
-    named = set(asked.split(",")) <= set(copies.values())
+    asked = session.settings.get("topics") or ",".join(copies.values()) or _TOPICS
+    named = set(asked.split(",")) <= {*copies.values(), _TOPICS}
     words += ["--topics" if named else "--topic-pattern", asked]
     aliases = {copy.removesuffix(f".{name}") for name, copy in copies.items() if copy != name}
     if len(aliases) == 1 and all(copy != name for name, copy in copies.items()):

@@ -11,6 +11,7 @@ from rich.text import Text
 from mirrortest.compare.comparison import interval, percent
 from mirrortest.compare.document import Change, Comparison, Pair
 from mirrortest.compare.figures import Unit
+from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.config.units import number
 from mirrortest.config.visible import visible
 from mirrortest.model.verdict import Verdict
@@ -39,7 +40,7 @@ _MARKS = {Change.NONE: "", Change.UNKNOWN: "?"}
 _MOST_VALUES = 3
 """The most values of a setting that are shown; the JSON document has all."""
 _ALONE = (
-    " Thresholds alone decide: a finding or a verdict that none of them bounds got worse, or is "
+    " Only thresholds decide: a finding or a verdict without a threshold got worse, or a verdict is "
     "inconclusive or missing."
 )
 _ENDED = {True: ("met", None), False: ("failed", "red"), None: ("undecided", "yellow")}
@@ -72,8 +73,13 @@ def why(comparison: Comparison) -> str:
 
 
 def _got_worse(pair: Pair) -> bool:
-    """Whether a finding or verdict got worse, or a verdict is newly inconclusive or missing."""
-    return any(each.change is Change.WORSE for each in (*pair.counts, *pair.verdicts)) or any(
+    """Whether a finding without a threshold, or a verdict, got worse.
+
+    A verdict that is newly inconclusive or missing counts as worse, too.
+    """
+    bounded = {DifferenceThreshold.parse(each.expression).metric for each in pair.thresholds}
+    found = [each for each in pair.counts if each.name not in bounded]
+    return any(each.change is Change.WORSE for each in (*found, *pair.verdicts)) or any(
         len(each.new) < len(pair.runs) or {*each.new} - {Verdict.PASSED, *each.base}
         for each in pair.verdicts
     )

@@ -108,7 +108,19 @@ def test_thresholds_that_pass_what_got_worse_say_so(base: str, new: str, *, alon
     met = [DifferenceThreshold.parse("produce_rate>-5%")]
     found = compare(judged_side(base), [judged_side(new)], met)
     assert found.verdict is Verdict.PASSED
-    assert ("Thresholds alone decide" in why(found)) is alone
+    assert ("Only thresholds decide" in why(found)) is alone
+
+
+@pytest.mark.parametrize(("threshold", "alone"), [("lost<=+5", False), ("duplicated<=+5", True)])
+def test_a_finding_that_a_threshold_bounds_is_no_remark(threshold: str, *, alone: bool) -> None:
+    """The last line said that no threshold bounds what got worse, though one did."""
+    sides = [
+        side(counts=[{"lost": lost, "duplicated": 0}] * 4, verdicts=[Verdict.PASSED] * 4)
+        for lost in (0, 3)
+    ]
+    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    assert found.verdict is Verdict.PASSED
+    assert ("Only thresholds decide" in why(found)) is alone
 
 
 @pytest.mark.parametrize(

@@ -157,20 +157,25 @@ def _charts(pair: Pair) -> dict[str, Any]:
 
 
 def _curve(series: Series, figures: dict[str, FigureChange]) -> dict[str, Any] | None:
-    """Percentiles of a latency, a line for each repeat; None if a side lacks them."""
-    found = [
+    """Percentiles of a latency, a line for each repeat; None if a side lacks them.
+
+    Only those are drawn that all repeats with this latency have.
+    """
+    measured = [
         (name, figures[full])
         for name in (*QUANTILES, "max")
         if (full := statistic(series, name)) in figures and figures[full].base and figures[full].new
     ]
+    most = max((_repeats(each) for _, each in measured), default=None)
+    found = [(name, each) for name, each in measured if _repeats(each) == most]
     if len(found) < 2:  # a line needs two points
         return None
     return {
         "title": f"{series.replace('_', ' ').capitalize()}, percentiles of each repeat",
         "text": "The table has the figures.",
         "statistics": [name for name, _ in found],
-        "base": _lines([each.base for _, each in found]),
-        "new": _lines([each.new for _, each in found]),
+        "base": [*zip(*(each.base for _, each in found), strict=True)],
+        "new": [*zip(*(each.new for _, each in found), strict=True)],
     }
 
 
@@ -199,6 +204,5 @@ def _times(pair: Pair, sides: Sequence[Side]) -> list[dict[str, Any]]:
     ]
 
 
-def _lines(columns: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
-    """A line for each repeat, as many as have the rarest percentile."""
-    return list(zip(*columns, strict=False))
+def _repeats(each: FigureChange) -> tuple[int, int]:
+    return len(each.base), len(each.new)

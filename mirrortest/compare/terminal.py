@@ -40,8 +40,8 @@ _MARKS = {Change.NONE: "", Change.UNKNOWN: "?"}
 _MOST_VALUES = 3
 """The most values of a setting that are shown; the JSON document has all."""
 _ALONE = (
-    " Only thresholds decide: a finding or a verdict without a threshold got worse, or a verdict is "
-    "inconclusive or missing."
+    " Only thresholds decide: a finding or a verdict without a threshold got worse, or a verdict "
+    "is inconclusive or missing."
 )
 _ENDED = {True: ("met", None), False: ("failed", "red"), None: ("undecided", "yellow")}
 

@@ -19,6 +19,7 @@ from mirrortest.seqlog.interval_log import SCHEMA
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
 from tests.compared import drawn
+from tests.compared import side as side_of
 
 
 def _sides(repeats: int, **changes: Any) -> list[Side]:
@@ -53,6 +54,18 @@ def test_it_draws_each_repeat_and_the_interval() -> None:
     assert pair["curves"][0]["statistics"] == ["p50", "p90", "p99", "p99.9", "max"]
     assert page.count('id="chart-') == 1 + len(pair["curves"]) + 1
     assert "ack_latency.p(50) worse by +" in page
+
+
+def test_a_line_has_the_percentiles_of_one_repeat() -> None:
+    """Where a repeat lacked a percentile, lines had values of several repeats."""
+    values = [{"p(50)": at, "p(95)": 10 * at, "max": 100 * at} for at in (1.0, 2.0, 3.0)]
+    del values[0]["p(95)"]
+    sides = side_of(*values), side_of(*values[::-1])
+    (pair,) = _charts(render(compare(sides[0], sides[1:])))["pairs"]
+    (curve,) = pair["curves"]
+    assert curve["statistics"] == ["p50", "max"]
+    assert curve["base"] == [[1, 100], [2, 200], [3, 300]]
+    assert curve["new"] == curve["base"][::-1]
 
 
 def test_what_cannot_be_told_is_not_drawn_with_an_interval() -> None:

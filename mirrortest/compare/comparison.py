@@ -425,7 +425,7 @@ def _unknown_verdicts(pair: Pair, side: Side) -> Iterator[str]:
             yield f"{subject} is missing in the base"
         elif each.change is Change.UNKNOWN and Verdict.FAILED in each.new:
             in_base = Verdict.INCONCLUSIVE in each.base
-            chance = "failed, which may be chance: it takes more repeats to tell"
+            chance = "failed, possibly by chance: run more repeats"
             yield f"{subject} {'is inconclusive in the base' if in_base else chance}"
 
 

@@ -93,7 +93,8 @@ def judge(night: Path) -> NightResult:
     undecided = found.inconclusive or [
         each.change for each in found.pairs if each.change is Change.UNKNOWN
     ]
-    return NightResult([], f"{'cannot be told from' if undecided else 'not worse than'} {last}")
+    text = f"comparison with {last} is inconclusive" if undecided else f"not worse than {last}"
+    return NightResult([], text)
 
 
 def _read(night: Path, *, with_logs: bool) -> Side | None:

@@ -147,7 +147,7 @@ def read_result(
         absent += noted.damage
     if not sessions:
         absent.append(
-            "the run's logs are not here (use --log-dir): this report does not show its set-up"
+            "the run's logs were not found (use --log-dir): this report does not show its set-up"
         )
     found: dict[str, ObservationFiles] = {}
     for root in roots:
@@ -174,7 +174,7 @@ def read_result(
     )
     missing = result.sessions_missing if sessions else {}
     lines = [
-        f"the logs of {number(count, role.value)} are not here (use --log-dir for each directory "
+        f"the logs of {number(count, role.value)} were not found (use --log-dir for each directory "
         "of logs): this report does not show their set-up, and draws no step below a minute"
         for role, count in missing.items()
     ]

@@ -160,7 +160,7 @@ def _online(summary: Summary) -> str:
     if online is None:
         return ""
     if not (online.partitions or online.disagreements):
-        return "online verdict: none was logged"
+        return "no online verdict was logged"
     if online.disagreements:
         return "online verdict: differs, see the reasons above"
     return f"online verdict: the same, by id, in {online.partitions:,} partitions"

@@ -363,7 +363,7 @@ def test_an_older_result_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
     words = Page(render(result)).words
     assert "The result has no table of latencies: reconcile again to create it." in words
     assert "the table undelivered does not exist" in words
-    assert "the run's logs are not here" not in words.split("What this report does not show")[0]
+    assert "the run's logs were not found" not in words.split("What this report does not show")[0]
     for name in ("by_minute", "findings", "by_stream"):
         (place / f"{name}.parquet").unlink()
     words = Page(render(read_result(Location.parse(place)))).words

@@ -234,7 +234,7 @@ def test_a_report_reads_no_endless_intervals(
     many = replace(result, sessions=(replace(found, session=noted),))
     load, absent = read_load(many)
     assert load is None
-    assert absent == ["the files of intervals have 1 row: the load is shown of 0"]
+    assert absent == ["the files of intervals have 1 row: the load is shown for at most 0 rows"]
 
 
 def test_the_figures_can_be_taken_away_as_csv(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def test_one_sides_logs_alone_are_not_drawn(tmp_path: Path, role: Role) -> None:
     assert not timeline.from_logs
     assert timeline.latencies is not None
     other = "consumer" if role is Role.PRODUCER else "producer"
-    assert any(f"the logs of 1 {other} are not here" in each for each in result.absent)
+    assert any(f"the logs of 1 {other} were not found" in each for each in result.absent)
     assert "Percentiles over time" in render(result)
 
 

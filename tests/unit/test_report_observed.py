@@ -262,7 +262,7 @@ def test_endless_observations_are_left_out_with_the_reason(
     result = result_of(tmp_path, {HOST: [at(0, 1, cpu_ratio=0.5)]})
     monkeypatch.setattr(observations, "MOST_ROWS", 0)
     assert read_observations(result) == (
-        None, ["the observations have 1 row: they are shown of at most 0"],
+        None, ["the observations have 1 row: they are shown for at most 0 rows"],
     )  # fmt: skip
 
 

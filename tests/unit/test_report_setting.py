@@ -66,7 +66,7 @@ def test_a_crash_and_the_users_settings_are_told(logs: Path) -> None:
     add(logs, settings={"throughput": "5000/s"}, role="source", name="eve")
     crashed = told(logs).sessions[-1]
     assert (crashed.role, crashed.ended, crashed.lasted) == (
-        "source observer", "no end in its log", "unknown",
+        "source observer", "still running, or crashed", "unknown",
     )  # fmt: skip
     assert crashed.facts["throughput"] == "5000/s"
 

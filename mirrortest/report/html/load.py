@@ -102,7 +102,8 @@ def read_load(result: Result) -> tuple[Load | None, list[str]]:
     noted = sum(note.rows for note in notes if note is not None)
     if noted > MOST_ROWS:
         rows = number(noted, "row")
-        return None, [f"the files of intervals have {rows}: the load is shown of {MOST_ROWS:,}"]
+        most = number(MOST_ROWS, "row")
+        return None, [f"the files of intervals have {rows}: the load is shown for at most {most}"]
     damage: list[Damage] = []
     load = load_of((each.session, read_intervals(each, damage)) for each in result.sessions)
     return load, [f"the load is incomplete: {each}" for each in damage]

@@ -158,7 +158,8 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
     )
     if noted > MOST_ROWS:
         rows = number(noted, "row")
-        return None, [f"the observations have {rows}: they are shown of at most {MOST_ROWS:,}"]
+        most = number(MOST_ROWS, "row")
+        return None, [f"the observations have {rows}: they are shown for at most {most}"]
     began, ended = _run_time(result)
     damage: list[Damage] = []
     left_out: dict[str, str] = {}

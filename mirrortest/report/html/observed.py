@@ -92,8 +92,8 @@ def observed_sections(found: Observations, summary: Summary) -> list[Section]:
         for each in chart(
             f"machine-{at}",
             f"Machine {name}",
-            "Processes are called by what they were chosen by. Of the bytes that processes read, "
-            "those of sockets count as served by the page cache; calls are compared with the "
+            "Processes are named by their --match or --pid option. Of the bytes that processes "
+            "read, those of sockets count as served by the page cache; calls are compared with the "
             "disks' requests, which are of all processes.",
             machine_panels(found, name),
         )
@@ -113,7 +113,7 @@ def observed_sections(found: Observations, summary: Summary) -> list[Section]:
         Section(
             "brokers",
             "Brokers",
-            f"{step} What brokers and the mirror export, as it was scraped.",
+            f"{step} Metrics scraped from brokers and the mirror.",
             chart(
                 "brokers",
                 "Brokers and mirror",

@@ -223,7 +223,7 @@ def broker_panels(found: Observations) -> Drawn:
         _panel("failed requests/s", "", together(
             produce="failed_produce_requests_per_second", fetch="failed_fetch_requests_per_second"
         )),
-        _panel("fetch requests that waited in vain/s", "", together(
+        _panel("expired fetch requests/s", "", together(
             expired="purgatory_expirations_per_second"
         )),
     ]  # fmt: skip

@@ -217,7 +217,7 @@ def _sections(
         *((each.name, each.title) for each in observed),
         ("places", "By partition"),
         ("ids", "Which messages"),
-        *([("attribution", "Who lost it")] if summary.attribution else []),
+        *([("attribution", "Where messages were lost")] if summary.attribution else []),
         ("counts", "All counts"),
         ("setting", "Set-up"),
         *([("absent", "Not shown")] if absent else []),
@@ -238,7 +238,7 @@ def _first(summary: Summary, timeline: Timeline | None, events: Sequence[Event])
     if first is not None:
         return Box("Nothing failed; the first finding", f"{first}.", "note")
     if any(summary.counts.get(name) for name in FINDINGS):
-        return Box("Nothing failed", "The findings have no known time.", "note")
+        return Box("Nothing failed", "The times of the findings are unknown.", "note")
     return Box("Nothing failed", "There are no findings.", "good")
 
 

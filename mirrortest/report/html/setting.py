@@ -128,7 +128,7 @@ def _process_run(found: SessionFiles, reports: Mapping[str, dict[str, Any]]) -> 
     if session.clean:
         ended = "in order"
     else:
-        ended = "no end in its log" if session.ended_ns is None else "its log is incomplete"
+        ended = "still running, or crashed" if session.ended_ns is None else "its log is incomplete"
     return ProcessRun(
         _ROLES[session.role],
         name,

@@ -67,6 +67,27 @@ def test_a_stream_between_others_is_one_place_for_each_copy(tmp_path: Path) -> N
     ]
 
 
+def test_offsets_of_a_log_that_was_replaced_are_not_shown(tmp_path: Path) -> None:
+    """The commands printed other messages: those that have the offsets in the topic's new log."""
+    result = short_run(
+        tmp_path,
+        producer=[sent(0, 300, 0.0, 2.99)],
+        consumer=[
+            seen(0, 100, 0.0, 0.99, 3000),
+            seen(100, 200, 1.0, 1.99, 3000),
+            seen(150, 180, 1.5, 1.79, 3000, offset=100)._replace(topic_identity="10"),
+            seen(210, 300, 2.1, 2.99, 3000, offset=130)._replace(topic_identity="10"),
+        ],
+    )
+    kept, replaced, copied, missing = positions(
+        result, [of(0, 10), of(110, 120), of(150, 160), of(200, 210)]
+    )
+    assert kept == [Position(0, 0, 10)]
+    assert replaced == []
+    assert copied == [Position(0, 100, 110)]
+    assert [str(each) for each in missing] == ["after 129, before 130"]
+
+
 def test_the_commands_start_there_and_read_as_many(result: Result) -> None:
     """Of missing messages, those on both sides; never more than a screen of them."""
     (place,), (missing,), (many,) = positions(result, [of(0, 5), of(100, 110), of(40, 100)])

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.report.html.log_rows import few_rows, read_rows
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.schema import STREAM, Kind
+from mirrortest.seqlog.schema import ENDLESS, STREAM, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from mirrortest.report.html.breakdown import Range
@@ -59,10 +59,17 @@ class Position:
 
 
 def positions(result: Result, ranges: Sequence[Range]) -> list[list[Position]]:
-    """The positions of each range; none if the logs are missing, too large, or lack the range."""
+    """The positions of each range; none if the logs are missing, too large, or lack the range.
+
+    Offsets are left out that other messages have now, in a later incarnation of the partition's
+    log: the topic was recreated, or cut back.
+    """
     if not ranges or not few_rows(result):
         return [[] for _ in ranges]
-    rows = read_rows(result, Role.CONSUMER, Kind.SEEN, (*STREAM, *_NUMBERS))
+    rows = read_rows(result, Role.CONSUMER, Kind.SEEN, (*STREAM, *_NUMBERS, "topic_identity"))
+    log = pc.fill_null(rows["topic_identity"], "0").cast(pa.int64())
+    rows = rows.append_column("log", log)
+    replaced = _replaced_from(rows)
     wanted = {each.topic for each in ranges}, {each.producer for each in ranges}
     for name, values in zip(("topic", "producer"), wanted, strict=True):
         rows = rows.filter(pc.is_in(rows[name], pc.cast(sorted(values), "string")))
@@ -72,22 +79,45 @@ def positions(result: Result, ranges: Sequence[Range]) -> list[list[Position]]:
     for each in ranges:
         stream = (each.topic, each.producer, each.incarnation, each.lane)
         if stream not in streams:
-            streams[stream] = _numbers(rows, stream)
+            streams[stream] = _numbers(rows, stream, replaced)
         found.append(_places(streams[stream], each.seq_lo, each.seq_hi))
     return found
 
 
-def _numbers(rows: pa.Table, stream: tuple[str, str, int, int]) -> dict[str, NDArray[np.int64]]:
+def _replaced_from(rows: pa.Table) -> dict[tuple[str, int, int], int]:
+    """By topic, partition and incarnation of its log, the least offset of a later incarnation."""
+    keys = ["topic", "partition", "log"]
+    begins = rows.group_by(keys).aggregate([("offset_lo", "min")])
+    least: dict[tuple[str, int], int] = {}
+    found = {}
+    for row in begins.sort_by([("log", "descending")]).to_pylist():
+        place = row["topic"], row["partition"]
+        found[*place, row["log"]] = least.get(place, ENDLESS)
+        least[place] = min(least.get(place, ENDLESS), row["offset_lo_min"])
+    return found
+
+
+def _numbers(
+    rows: pa.Table,
+    stream: tuple[str, str, int, int],
+    replaced: Mapping[tuple[str, int, int], int],
+) -> dict[str, NDArray[np.int64]]:
+    """The columns of a stream's rows; `replaced` is 1 if other messages have the offsets now."""
     for name, value in zip(STREAM, stream, strict=True):
         rows = rows.filter(pc.equal(rows[name], value))
-    return {name: rows[name].to_numpy().astype(np.int64) for name in _NUMBERS}
+    found = {name: rows[name].to_numpy().astype(np.int64) for name in (*_NUMBERS, "log")}
+    places = zip(found["partition"].tolist(), found["log"].tolist(), strict=True)
+    until = np.array([replaced[stream[0], *place] for place in places], np.int64)
+    return {**found, "replaced": (found["offset_lo"] >= until).astype(np.int64)}
 
 
 def _places(rows: dict[str, NDArray[np.int64]], lo: int, hi: int) -> list[Position]:
     """The positions of the seqs [lo, hi) of the stream that has these rows."""
     here = (rows["seq_lo"] < hi) & (rows["seq_hi"] > lo)
+    now = rows["replaced"] == 0
     if not here.any():
-        return _bounds(rows, lo, hi)
+        return _bounds({name: column[now] for name, column in rows.items()}, lo, hi)
+    here &= now
     first = rows["offset_lo"] + np.maximum(lo - rows["seq_lo"], 0)
     last = rows["offset_hi"] - np.maximum(rows["seq_hi"] - hi, 0)
     columns = (rows["partition"], first, last, rows["seq_lo"], rows["seq_hi"])

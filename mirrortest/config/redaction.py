@@ -15,6 +15,8 @@ _SECRET = re.compile(
     r"passw|passphrase|secret|jaas|token|credential|private|api[._-]?key|user[._]info|[._]key$",
     re.IGNORECASE,
 )
+_NAMED = re.compile(r"""(=|\s|["']\s*:)""")
+"""What separates a name from its value: in ``NAME=VALUE``, in a shell's words, in JSON."""
 
 
 def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
@@ -26,19 +28,20 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
     """A command line without secrets, also without the word after an option like ``--password``."""
     found: list[str] = []
     option = ""
-    for word in map(_without_credentials, words):
-        key, equals, value = word.partition("=")
-        if equals:
-            found.append(f"{key}={_shown(key, value)}")
-        else:
-            found.append(_shown(option, word))
-        option = word if word.startswith("-") and not equals else ""
+    for word in words:
+        found.append(_shown(option, word))
+        option = word if word.startswith("-") and "=" not in word else ""
     return found
 
 
 def _shown(key: str, value: str) -> str:
-    return HIDDEN if _SECRET.search(key) else _without_credentials(value)
-
-
-def _without_credentials(text: str) -> str:
-    return CREDENTIALS.sub(f"{HIDDEN}@", text)
+    """A value; all of it is hidden, or what follows the first name of a secret in it."""
+    if _SECRET.search(key):
+        return HIDDEN
+    shown = ""
+    *named, last = _NAMED.split(CREDENTIALS.sub(f"{HIDDEN}@", value))
+    for name, separator in zip(named[::2], named[1::2], strict=True):
+        shown += name + separator
+        if _SECRET.search(name):
+            return shown + HIDDEN
+    return shown + last

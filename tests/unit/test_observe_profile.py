@@ -144,6 +144,46 @@ def test_a_command_line_keeps_its_options_and_loses_its_secrets() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("--command-property=sasl.password=geheim", "--command-property=sasl.password="),
+        ("--producer-property=ssl.keystore.key=geheim", "--producer-property=ssl.keystore.key="),
+        ("--set=a=1,sasl.password=geheim", "--set=a=1,sasl.password="),
+        (
+            '--command-property=sasl.jaas.config=x required username="u" password="geheim";',
+            "--command-property=sasl.jaas.config=",
+        ),
+        ('--set=login=x username="u" password="geheim";', '--set=login=x username="u" password='),
+        ("SCRAM-SHA-256=[iterations=8192,password=geheim]",
+         "SCRAM-SHA-256=[iterations=8192,password="),
+        ("SASL_PASSWORD=geheim", "SASL_PASSWORD="),
+        ("exec env A=1 KAFKA_PASSWORD='geheim' kafka", "exec env A=1 KAFKA_PASSWORD="),
+        ("kafka --topic a --password geheim", "kafka --topic a --password "),
+        ('{"a": 1, "sasl.password":"geheim"}', '{"a": 1, "sasl.password":'),
+        ("'ssl.key.password' : 'geheim'", "'ssl.key.password' :"),
+    ],
+)  # fmt: skip
+def test_a_secret_within_a_word_of_a_command_line_is_hidden(given: str, shown: str) -> None:
+    """A property as an option's value, as scenarios write it, was shown with its password."""
+    assert command_without_secrets([given]) == [f"{shown}{HIDDEN}"]
+    assert command_without_secrets(["--set", given]) == ["--set", f"{shown}{HIDDEN}"]
+    assert "geheim" not in str(without_secrets({"java.options": given}))
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "--command-config=/run/secrets/client.properties", "--topics=tokens,passwords",
+        "-Djava.security.auth=a=b", "/opt/jackson-token.jar:/opt/private/x.jar",
+        "key.converter=a.B c",
+    ],
+)  # fmt: skip
+def test_a_word_without_the_value_of_a_secret_stays(word: str) -> None:
+    """A name like a secret's alone hides nothing: files and topics may have it."""
+    assert command_without_secrets([word]) == [word]
+
+
 @pytest.mark.parametrize("before", ["", "-Durl=", "--proxy="])
 def test_an_address_in_a_command_line_loses_its_credentials(before: str) -> None:
     """Also where these contain what separates an option from its value."""

@@ -11,6 +11,7 @@ from typer.main import get_command
 from mirrortest.cli.help_layout import Program, aliases_of
 from mirrortest.cli.main import ParserError, add_verb, parser_error_text
 from mirrortest.config.option_file import value_text
+from mirrortest.config.redaction import command_without_secrets
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.errors import UsageError
 
@@ -29,7 +30,8 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
     """Write a table as arguments, and check them.
 
     Raises:
-        UsageError: an option does not exist, has a wrong value, or is set by the scenario.
+        UsageError: an option does not exist, has a wrong value, is set by the scenario, or is a
+            client property with a secret, which other users of the machine could read.
     """
     command, where = _commands()[verb], "[observe]" if verb == "observe" else f"[[{verb}]]"
     options = {
@@ -74,4 +76,8 @@ def _written(where: str, name: str, value: Any, option: Any) -> list[str]:
         return [name] if value else []
     values = value if isinstance(value, list | tuple) else [value]
     texts = [value_text(each, where) for each in values]
+    if name == "--command-property" and command_without_secrets(texts) != texts:
+        raise UsageError(
+            f"{where}: process lists would show a secret: put it into the file of command-config"
+        )
     return [f"{name}={each}" for each in (texts if option.multiple else [",".join(texts)])]

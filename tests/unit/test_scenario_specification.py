@@ -153,6 +153,15 @@ def test_a_clients_options_are_those_of_its_command(
     assert answer in str(caught.value)
 
 
+@pytest.mark.parametrize("verb", ["produce", "consume"])
+@pytest.mark.parametrize("value", ["sasl.password=geheim", ["acks=1", "sasl.jaas.config=geheim"]])
+def test_a_clients_table_takes_no_secret(verb: str, value: object) -> None:
+    """Process lists, pods' manifests and the results' `configuration.json` would show it."""
+    with pytest.raises(UsageError, match=r"command-property: .* file of command-config") as caught:
+        arguments(verb, {"topics": ["orders"], "run": "r1", "command-property": value})
+    assert "geheim" not in str(caught.value)
+
+
 def test_lists_flags_and_repeated_options_are_written_as_a_user_types_them() -> None:
     """What takes one value gets commas, what may be repeated is, a flag has no value."""
     table = {

@@ -80,6 +80,8 @@ async def _ended(
     try:
         # Workers end by themselves only when they fail.
         await asyncio.wait({over, *all_ended}, return_when=asyncio.FIRST_COMPLETED)
+        if over.done():
+            over.result()  # an error is no end of the run
     finally:
         over.cancel()
     for worker in others:

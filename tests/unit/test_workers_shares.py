@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
@@ -251,6 +252,32 @@ async def test_workers_without_partitions_are_not_started(
     monkeypatch.setattr(consumers, "Admin", Cluster)
     options = replace(CONSUME, **{"topics": ("a", "b"), "group": None, "shard": None} | changes)
     assert await consumers.useful_workers(options, 8) == found
+
+
+async def test_an_error_while_waiting_is_not_the_end_of_a_run() -> None:
+    """The workers were stopped, and the verdict of what they had read so far was the run's."""
+    stopped: list[int] = []
+
+    class Unsettled:
+        @property
+        def settled(self) -> bool:
+            raise ZeroDivisionError
+
+    def worker(number: int) -> Any:
+        ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def stop() -> None:
+            stopped.append(number)
+            ended.set_result("a report")
+
+        return SimpleNamespace(progress=Unsettled(), ended=ended, stop=stop)
+
+    pool: Any = SimpleNamespace(workers=[worker(1), worker(2)])
+    view = consumers._View(CONSUME, lambda _: None)
+    options = replace(CONSUME, until_complete=True)
+    with pytest.raises(ZeroDivisionError):
+        await consumers._ended(pool, options, view, asyncio.Event())
+    assert stopped == []
 
 
 def test_a_family_stands_once_with_all_workers_samples() -> None:

@@ -79,7 +79,7 @@ class ProducerMetrics:
         metrics, watch = self._metrics, self._context.clock.watch
         metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
         metrics.counter(names.CLOCK_STEPPED).raise_to(watch.stepped_ns / 1e9)
-        metrics.counter(names.LOG_ROWS).raise_to(incarnation.ledger_writer.log_rows)
+        metrics.counter(names.LOG_ROWS).raise_to(incarnation.ledger_writer.durable_rows)
         metrics.gauge(names.LEDGER_AGE).set((now_ns - incarnation.ledger_writer.written_ns) / 1e9)
         metrics.gauge(names.PRODUCER_INCARNATION).set(incarnation.ledger_writer.incarnation)
         for topic, backlog in backlogs.items():

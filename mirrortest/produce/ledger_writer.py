@@ -35,8 +35,8 @@ class Log(Protocol):
     """The interface of a sequence log (`seqlog.writer.SequenceLog`)."""
 
     @property
-    def pending_rows(self) -> int:
-        """Rows appended and not yet handed to the file."""
+    def durable_rows(self) -> int:
+        """Rows made durable so far."""
 
     def append(self, rows: Iterable[Row]) -> None:
         """Add rows."""
@@ -74,14 +74,17 @@ class LedgerWriter:
         self._published_ns = clock.now()
         self.written_ns = clock.now()
         """When the ledger was last written, monotonic ns."""
-        self.log_rows = 0
-        """Rows that were pending at this writer's syncs, and are durable."""
         self._urgent = asyncio.Event()
 
     @property
     def incarnation(self) -> int:
         """The incarnation's number."""
         return self.registration.incarnation
+
+    @property
+    def durable_rows(self) -> int:
+        """How many rows of the log are durable, of all incarnations."""
+        return self._log.durable_rows
 
     @property
     def tries(self) -> int:
@@ -180,9 +183,7 @@ class LedgerWriter:
         for lane in written:
             lane.dirty = False
         try:
-            pending = self._log.pending_rows
             await self._log.sync()
-            self.log_rows += pending
             if records:
                 await self._view.write(*records)
                 self.written_ns = self._clock.now()

@@ -114,7 +114,10 @@ class MemoryLog:
         self.rows: list[Row] = []
         self.durable: list[Row] = []
         self.error: Exception | None = None
-        self.pending_rows = 0
+
+    @property
+    def durable_rows(self) -> int:
+        return len(self.durable)
 
     def append(self, rows: Iterable[Row]) -> None:
         self.rows += rows

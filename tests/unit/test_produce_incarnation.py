@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import FencedError, SequenceLogError
 from mirrortest.kafka.sender import Sent
+from mirrortest.metrics import names
 from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import ledger_writer
+from mirrortest.produce.context import ProducerContext
+from mirrortest.produce.housekeeping import ProducerMetrics
 from mirrortest.produce.lane import Flight
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
+from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.registration import register
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.ledger_parts import LaneParts
@@ -260,6 +265,24 @@ async def test_a_dead_sender_hands_the_schedule_on(world: World) -> None:
     ledger = world.topic.ledger()
     assert ledger.complete("r", ["p"])
     assert {stream.incarnation for stream in ledger.lanes} == {1, 2}
+
+
+async def test_the_metric_of_durable_rows_counts_those_of_all_incarnations(world: World) -> None:
+    """It stood still after a restart until the new incarnation had written more than the old one.
+
+    Rows that the log writes by itself, as a full buffer, are rows, too.
+    """
+    client = ClientConfig(bootstrap_servers=("b:1",))
+    options = ProduceOptions(run="r", name="p", client=client, topics=("t",))
+    metrics = ProducerMetrics(ProducerContext(options))
+    counter = metrics._metrics.counter(names.LOG_ROWS)
+    for total in (1000, 10):
+        incarnation, _ = await world.incarnation(MemorySender(), total=total)
+        await incarnation.run(asyncio.Event())
+        incarnation.close_rows()
+        await world.log.sync()
+        metrics.publish(incarnation, {}, 0, world.clock.now())
+        assert counter.value == len(world.log.rows)
 
 
 async def test_a_fenced_life_ends(world: World) -> None:

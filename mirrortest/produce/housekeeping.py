@@ -231,6 +231,7 @@ class Housekeeping:
     def _status(self, backlogs: Mapping[TopicPartition, Backlog], now_ns: int) -> ProduceStatus:
         options, latency = self._context.options, Histogram()
         total = lane_share(options.num_records, options.share.index, options.share.of)
+        skipped = sum(pace.skipped for pace in self._context.paces.values())
         targets = [_target(self._context, topic, now_ns) for topic in self._context.numbers]
         outcomes, value_bytes = dict.fromkeys(Outcome, 0), 0
         failures: Counter[Failure] = Counter()
@@ -255,7 +256,7 @@ class Housekeeping:
             name=options.name,
             elapsed_seconds=max(0, now_ns - self._context.began_ns) / 1e9,
             duration_seconds=None if options.duration_ns is None else options.duration_ns / 1e9,
-            total=None if total is None else total * len(targets),
+            total=None if total is None else total * len(targets) - skipped,
             asked_per_second=None if None in targets else sum(filter(None, targets)),
             acked_per_second=grown.per_second[0],
             bytes_per_second=grown.per_second[1],

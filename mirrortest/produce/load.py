@@ -54,7 +54,7 @@ class ProducerLoad:
         for lane in incarnation.lanes if incarnation is not None else ():
             in_flight[lane.stream.topic] += sum(flight.count for flight in lane.flights)
         for (topic, _), pace in context.paces.items():
-            sent[topic] += pace.position
+            sent[topic] += pace.position - pace.skipped
             # If the producer was stopped or never began, nothing is due.
             if incarnation is not None and not incarnation.stopped:
                 owed[topic] += pace.owed(now_ns)

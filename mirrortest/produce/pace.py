@@ -27,9 +27,13 @@ _SECOND = 1_000_000_000
 
 
 class Pace(Protocol):
-    """The schedule of one lane; times are monotonic ns. `position` counts the messages taken."""
+    """The schedule of one lane; times are monotonic ns.
+
+    `position` counts the messages taken or skipped, `skipped` those skipped.
+    """
 
     position: int
+    skipped: int
 
     @property
     def limit(self) -> int | None:
@@ -125,7 +129,7 @@ class ScheduledPace:
         self._burst = max(float(batch), CATCH_UP * highest * _BURST_SECONDS)
         self._credit = self._burst
         self._credited_ns = 0
-        self.position = 0
+        self.position = self.skipped = 0
 
     def start(self, at_ns: int) -> None:
         """See `Pace`."""
@@ -136,6 +140,7 @@ class ScheduledPace:
         """See `Pace`."""
         count = self.owed(now_ns - 1)
         self.position += count
+        self.skipped += count
         return count
 
     def available(self, now_ns: int) -> int:
@@ -206,7 +211,7 @@ class UnlimitedPace:
         self.limit = lane_share(total, index, lanes)
         self._duration_ns = duration_ns
         self._start_ns = 0
-        self.position = 0
+        self.position = self.skipped = 0
 
     def start(self, at_ns: int) -> None:
         """See `Pace`."""

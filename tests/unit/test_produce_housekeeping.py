@@ -16,12 +16,17 @@ from mirrortest.produce.clock import Clock
 from mirrortest.produce.context import ProducerContext
 from mirrortest.produce.housekeeping import BEHIND_NS, Housekeeping, ProducerMetrics
 from mirrortest.produce.incarnation import Backlog
+from mirrortest.produce.load import ProducerLoad
 from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.pace import pace_of
 from mirrortest.produce.recording import TopicNumbers
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from mirrortest.produce.incarnation import Incarnation
     from mirrortest.produce.produce_status import ProduceStatus
+    from mirrortest.seqlog.writer import SequenceLog
 
 SECOND = 1_000_000_000
 
@@ -120,6 +125,26 @@ def test_time_counts_from_the_start_of_sending(world: World) -> None:
     waiting = world.tick(10)
     assert (waiting.elapsed_seconds, waiting.remaining_seconds) == (0.0, 60.0)
     assert world.tick(25).elapsed_seconds == 5.0
+
+
+def test_what_was_due_before_the_start_is_neither_planned_nor_asked_nor_sent(world: World) -> None:
+    """With --start-at in the past: of 100 messages of each topic 50 are left out, and not missed.
+
+    The progress never reached its total, and the first interval had sent what nobody sent.
+    """
+    context = world.housekeeping._context
+    for topic in ("t", "u"):
+        context.paces[topic, 0] = pace = pace_of(10.0, index=0, lanes=1, total=100)
+        pace.start(world.now - 5 * SECOND)
+        pace.skip(world.now)
+    recorded: list[pa.RecordBatch] = []
+    load = ProducerLoad(context)
+    load.begin(cast("SequenceLog", SimpleNamespace(record=recorded.append)))
+    context.paces["t", 0].take(1, world.now)
+    world.incarnation.lanes, world.incarnation.close_rows = [], lambda: None
+    load.end(cast("Incarnation", world.incarnation))
+    assert [(row["asked"], row["sent"]) for row in recorded[0].to_pylist()] == [(1, 1), (1, 0)]
+    assert world.tick().total == 100
 
 
 def test_a_wait_for_acknowledgements_begins_with_the_first_message_in_flight(world: World) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -142,6 +143,8 @@ def _nanoseconds(column: Any) -> list[int]:
 def _numbers(column: Any, name: str) -> list[float]:
     numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
     found: list[float] = column.cast(pa.float64()).to_pylist() if numeric else []
-    if not numeric or column.null_count or any(each != each for each in found):  # noqa: PLR0124
+    usable = numeric and not column.null_count
+    # A time must be finite in nanoseconds, too.
+    if not usable or not all(math.isfinite(each * _SECOND) for each in found):
         raise ValueError(f"every {name} must be a number")
     return found

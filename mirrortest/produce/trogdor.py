@@ -34,6 +34,10 @@ _LONG_ID = 80
 """Bytes of a producer's id with a long name."""
 _WINDOW_MS = 100
 """Trogdor's default window."""
+_MAX_NUMBER = (1 << 63) - 1
+"""The largest number that Trogdor itself reads."""
+_LAST_MS = _MAX_NUMBER // MILLISECOND_NS
+"""The last moment of a schedule, in the year 2262."""
 
 
 class Imported(NamedTuple):
@@ -54,7 +58,7 @@ def import_trogdor(text: str, *, where: str, now_ns: int) -> Imported:
         found = json.loads(_COMMENT.sub("", text))
     except RecursionError:
         raise UsageError(f"{where}: {TOO_DEEP}") from None
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise UsageError(f"{where} is not JSON: {error}") from None
     task = _Table(found, where)
     spec = task.table("spec") if task.has("spec") else task
@@ -93,13 +97,17 @@ class _Table:
             raise UsageError(f"{self.where}: {name}: must be a text")
         return value or ""
 
-    def number(self, name: str, *, default: int = 0, least: int | None = None) -> Fraction:
+    def number(
+        self, name: str, *, default: int = 0, least: int | None = None, most: int = _MAX_NUMBER
+    ) -> Fraction:
         """A field's number; `default` if it is absent."""
         value = self.take(name)
         if value is None:
             return Fraction(default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UsageError(f"{self.where}: {name}: must be a number")
+        if not abs(value) <= most:  # also for NaN
+            raise UsageError(f"{self.where}: {name}: must be a number of at most {most}")
         if least is not None and value < least:
             raise UsageError(f"{self.where}: {name}: must be at least {least}")
         return Fraction(value)
@@ -229,7 +237,7 @@ class _Import:
 
     def _times(self) -> None:
         spec = self._spec
-        start_ns = int(spec.number("startMs") * MILLISECOND_NS)
+        start_ns = int(spec.number("startMs", most=_LAST_MS) * MILLISECOND_NS)
         if start_ns > self._now_ns:
             moment = datetime.fromtimestamp(start_ns / 1e9, UTC)
             self._document["start-at"] = moment.isoformat(timespec="milliseconds")
@@ -256,16 +264,17 @@ class _Import:
     def _topics(self, name: str) -> list[str]:
         """Read the topics, and how they are created; return their names."""
         topics = self._spec.table(name)
-        if not topics.all():
+        names = ",".join(topics.all())
+        found = list(checked_topics(names, option=topics.where))
+        if not found:
             raise UsageError(f"{topics.where}: must name at least one topic")
         created: list[dict[str, Any]] = []
         for topic in topics.all():
             created.append(self._new_topic(topics.table(topic), f"{name}: {topic}"))
             if created[-1] != created[0]:
                 self._remark(f"{name}: {topic}", "all topics are created as the first is")
-        names = ",".join(topics.all())
         self._document |= {"topics": names, "create-topics": True, **created[0]}
-        return list(checked_topics(names, option=topics.where))
+        return found
 
     def _new_topic(self, spec: _Table, field: str) -> dict[str, Any]:
         count = max(int(spec.number("numPartitions")), 0) or 1
@@ -299,8 +308,8 @@ class _Import:
 
     def _throughput(self, spec: _Table) -> None:
         kind = spec.text("type")
-        window = spec.number("windowSizeMs")
-        windows_per_second = Fraction(1000) / (window if window > 0 else _WINDOW_MS)
+        window = max(int(spec.number("windowSizeMs")), 0) or _WINDOW_MS
+        windows_per_second = Fraction(1000, window)
         if kind == "constant":
             count = spec.number("messagesPerWindow") * windows_per_second or spec.number(
                 "messagesPerSecond"
@@ -366,7 +375,10 @@ class _Import:
     def _choice(self, spec: _Table) -> None:
         """Read several generators; only their sizes are used."""
         parts = []
-        for found in spec.take("components") or ():
+        components = spec.take("components")
+        if not isinstance(components, list):
+            raise UsageError(f"{spec.where}: components: must be a list: [...]")
+        for found in components:
             component = _Table(found, f"{spec.where}: components")
             of = component.table("component")
             share = component.number("percent", least=1)

@@ -40,12 +40,13 @@ _WINDOWS = 4096
 """How many windows a block has; fewer, but at least 16, if it would last over `_LONG_NS`."""
 _LONG_NS = 10**13
 _MAX_TOTAL = 1 << 62
+_MAX_NS = 1 << 63
 
 
 class _Curve:
     """The times (ns) and totals (in `UNIT`) of knots, both from 0 and ascending.
 
-    Raises UsageError if the totals are too large to be counted.
+    Raises UsageError if the times or totals are too large to be counted.
     """
 
     __slots__ = ("_ns_per_unit", "_slopes", "_time_array", "_total_array", "times", "totals")
@@ -56,6 +57,8 @@ class _Curve:
                 f"--throughput: {totals[-1] / UNIT:.3g} messages within {times[-1] / _SECOND:g} s "
                 "are more than can be counted: lower the rate or the duration"
             )
+        if times[-1] >= _MAX_NS:
+            raise UsageError("--throughput: longer than 292 years in all: shorten the durations")
         self.times, self.totals = list(times), list(totals)
         self._time_array = np.array(times, np.int64)
         self._total_array = np.array(totals, np.int64)

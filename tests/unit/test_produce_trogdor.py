@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import tomllib
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from mirrortest.cli import main
 from mirrortest.config.option_file import value_of
@@ -264,6 +267,7 @@ def test_what_has_no_counterpart_is_told() -> None:
         ({"maxMessages": "many"}, "S: maxMessages: must be a number"),
         ({"maxMessages": 0}, "S: maxMessages: must be at least 1"),
         ({"activeTopics": {}}, "S: activeTopics: must name at least one topic"),
+        ({"activeTopics": {"": {}}}, "S: activeTopics: must name at least one topic"),
         ({"activeTopics": []}, "S: activeTopics: must name at least one topic"),
         ({"activeTopics": 5}, "S: activeTopics: must be an object"),
         ({"valueGenerator": {"type": "lorem"}}, "S: valueGenerator: type 'lorem'"),
@@ -274,6 +278,70 @@ def test_a_mistake_is_named(changes: Any, answer: str) -> None:
     with pytest.raises(UsageError) as error:
         read(PRODUCE_BENCH, **changes)
     assert answer in str(error.value)
+
+
+RANDOM = {
+    "type": "randomComponent",
+    "components": [{"percent": 90, "component": {"type": "constant", "size": 100}}],
+}
+SPECS: list[dict[str, Any]] = [
+    PRODUCE_BENCH | {"valueGenerator": {"type": "uniformRandom", "size": 900, "padding": 5}},
+    CONFIGURABLE,
+    CONFIGURABLE | {"throughputGenerator": {"type": "constant", "messagesPerWindow": 50}},
+    ROUND_TRIP | {"valueGenerator": RANDOM},
+    CONSUME_BENCH,
+]
+NUMBERS = st.one_of(
+    st.integers(-5, 5),
+    st.integers(),
+    st.floats(),
+    st.sampled_from([10**18, 10**18 + 0.5, 2**63, 10**400, 5e-324]),
+)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), NUMBERS, st.text(max_size=4)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
+    max_leaves=3,
+)
+
+
+def paths(table: Any) -> list[tuple[Any, ...]]:
+    """Where the values of a document are."""
+    if isinstance(table, dict):
+        inner = [(key, *path) for key, value in table.items() for path in paths(value)]
+    elif isinstance(table, list):
+        inner = [(key, *path) for key, value in enumerate(table) for path in paths(value)]
+    else:
+        inner = []
+    return [(), *inner]
+
+
+PLACES = [(spec, path) for spec in SPECS for path in paths(spec | {"startMs": 1})]
+
+
+@given(st.sampled_from(PLACES), VALUES)
+@example((PRODUCE_BENCH, ("targetMessagesPerSec",)), float("inf"))
+@example((PRODUCE_BENCH, ("targetMessagesPerSec",)), float("nan"))
+@example((PRODUCE_BENCH, ("startMs",)), 10**18)
+@example((SPECS[3], ("valueGenerator", "components")), 5)
+def test_any_value_is_imported_or_refused_in_a_line(
+    place: tuple[dict[str, Any], tuple[Any, ...]], value: Any
+) -> None:
+    """A number of JSON that no computation takes, or a number for a list, was an internal error."""
+    document: dict[Any, Any] = {"whole": deepcopy(place[0])}
+    at, path = document, ("whole", *place[1])
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    try:
+        found = import_trogdor(json.dumps(document["whole"]), where="S", now_ns=NOW_NS)
+    except UsageError as error:
+        refusal = str(error)
+    else:
+        refusal = ""
+        value_of(found.document, WholeWorkload, "S")
+    assert "\n" not in refusal
 
 
 def test_the_command_writes_a_file_for_produce(

@@ -206,3 +206,10 @@ def test_what_cannot_be_counted_is_refused(kind: type[RateShape]) -> None:
     }
     with pytest.raises(UsageError, match="more than can be counted"):
         schedule(shapes[kind])
+
+
+def test_times_that_no_clock_counts_are_refused() -> None:
+    """Each step may last 292 years, and two of them ended with an internal error."""
+    step = Step(Fraction(1, 10**6), 1 << 62)
+    with pytest.raises(UsageError, match="longer than 292 years in all"):
+        schedule(Steps((step, step)))

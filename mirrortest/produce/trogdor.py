@@ -390,18 +390,21 @@ class _Import:
 
     def _client(self, name: str) -> None:
         """Read the client properties of the load; remarks name the option for the others."""
-        properties = dict(self._spec.table("commonClientConf").all())
-        elsewhere = list(properties)
-        own = self._spec.table(name).all()
-        for key, value in ({**properties, **own} if name == "producerConf" else {}).items():
-            if key in _OPTIONS:
+        properties = {
+            **self._spec.table("commonClientConf").all(),
+            **self._spec.table(name).all(),
+        }
+        elsewhere: list[str] = []
+        for key, value in properties.items():
+            if name == "producerConf" and key in _OPTIONS:
                 self._document[_OPTIONS[key]] = "all" if str(value) == "-1" else value
-            elif key in LOAD_PROPERTIES:
+            elif name == "producerConf" and key in LOAD_PROPERTIES:
                 self._document.setdefault("command-property", []).append(f"{key}={value}")
-        elsewhere += [*own, *self._spec.table("adminClientConf").all()]
+            else:
+                elsewhere.append(key)
+        elsewhere += self._spec.table("adminClientConf").all()
         for key in dict.fromkeys(elsewhere):
-            if name != "producerConf" or key not in {*_OPTIONS, *LOAD_PROPERTIES}:
-                self._remark(f"client property {key}", "give it by --command-config")
+            self._remark(f"client property {key}", "give it by --command-config")
 
 
 def _shown(number: Fraction) -> str:

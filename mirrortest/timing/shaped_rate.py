@@ -41,6 +41,8 @@ _WINDOWS = 4096
 _LONG_NS = 10**13
 _MAX_TOTAL = 1 << 62
 _MAX_NS = 1 << 63
+_MOST_PERIODS = 4096
+"""A period has at least a message divided by this: less of it would be lost by rounding."""
 
 
 class _Curve:
@@ -196,9 +198,10 @@ class _Windows(_Line):
         first = block * self._count
         normal = self._draws.normal(np.arange(first, first + self._count, dtype=np.int64))
         rates = np.maximum(float(shape.mean) + float(shape.deviation) * normal, 0.0)
-        units = np.rint(rates * (shape.every / _SECOND * UNIT)).astype(np.int64)
+        # Rounded once they are summed: of a single window's messages next to nothing may be left.
+        totals = np.rint(np.cumsum(rates * (shape.every / _SECOND * UNIT))).astype(np.int64)
         times = range(0, self._span + 1, shape.every)
-        return _Curve(times, [0, *np.cumsum(units).tolist()])
+        return _Curve(times, [0, *totals.tolist()])
 
 
 class ShapedRate:
@@ -302,16 +305,25 @@ def _fixed_line(shape: Ramp | Steps | Burst | Sine) -> tuple[_Line, float]:
             return _Repeated(first, _constant(shape.end)), float(max(shape.start, shape.end))
         case Sine():
             curve = _sampled(shape.period, lambda ns: _sine_total(shape, ns))
-            return _Repeated(None, curve), float(shape.mean + shape.amplitude)
+            return _periodic(curve), float(shape.mean + shape.amplitude)
         case Burst():
             rates = ((shape.peak, shape.lasting), (shape.base, shape.every - shape.lasting))
-            return _Repeated(None, _stepped(rates)), float(max(shape.base, shape.peak))
+            return _periodic(_stepped(rates)), float(max(shape.base, shape.peak))
         case Steps():
             highest = float(max(step.rate for step in shape.steps))
             timed = [(rate, ns) for rate, ns in shape.steps if ns is not None]
             last = shape.steps[-1]
             then = _constant(last.rate) if last.duration is None else None
             return _Repeated(_stepped(timed) if timed else None, then), highest
+
+
+def _periodic(period: _Curve) -> _Line:
+    if period.totals[-1] * _MOST_PERIODS < UNIT:
+        raise UsageError(
+            f"--throughput: less than one message in {_MOST_PERIODS:,} periods: raise the rate or "
+            "make the period longer"
+        )
+    return _Repeated(None, period)
 
 
 def _units(messages: Fraction) -> int:

@@ -208,6 +208,37 @@ def test_what_cannot_be_counted_is_refused(kind: type[RateShape]) -> None:
         schedule(shapes[kind])
 
 
+@pytest.mark.parametrize("mean", [Fraction(1, 10**6), Fraction(5, 10**6), Fraction(1, 10**5)])
+def test_a_slow_gaussian_sends_at_its_rate_however_short_its_windows_are(mean: Fraction) -> None:
+    """Nothing of a message was left of each window, and the producer looked for ever.
+
+    Five times faster it sent 1.9 times as much as it was asked for.
+    """
+    found = schedule(Gaussian(mean, Fraction(0), SECOND // 10))
+    assert found.next_time(1) == pytest.approx(SECOND / mean, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Burst(Fraction(0), Fraction(1, 10**6), SECOND, SECOND // 10),
+        Sine(Fraction(1, 10**6), Fraction(0), SECOND // 10),
+    ],
+)
+def test_a_period_with_next_to_no_message_is_refused(shape: RateShape) -> None:
+    """The load ended at once, without a message and without a reason."""
+    with pytest.raises(UsageError, match="less than one message in 4,096 periods"):
+        schedule(shape)
+
+
+@given(st.integers(1, 40).map(lambda n: Fraction(n, 4096)), st.booleans())
+def test_slow_periods_that_are_taken_keep_their_rate(mean: Fraction, sine: bool) -> None:
+    """Within 0.2 %: each period's messages are rounded."""
+    shape = Sine(mean, mean, SECOND) if sine else Burst(Fraction(0), mean * 2, SECOND, SECOND // 2)
+    periods = 1000 / mean
+    assert schedule(shape).due(int(periods) * SECOND) == pytest.approx(1000, abs=3)
+
+
 def test_times_that_no_clock_counts_are_refused() -> None:
     """Each step may last 292 years, and two of them ended with an internal error."""
     step = Step(Fraction(1, 10**6), 1 << 62)

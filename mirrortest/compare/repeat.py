@@ -187,7 +187,9 @@ def _consumed(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]
 def _latencies(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
     """The latency from the intended time, of all topics together if the document has that."""
     topics = document["latency_seconds"]
-    for topic in [topics[ALL_TOPICS]] if ALL_TOPICS in topics else topics.values():
+    # Only a reconciliation adds topics up: a consumer has a topic of this name.
+    every = ALL_TOPICS in topics and document["kind"] == "reconcile"
+    for topic in [topics[ALL_TOPICS]] if every else topics.values():
         if not _is_off(topic):
             yield from _statistics(Series.LATENCY, _from_intended(topic))
 

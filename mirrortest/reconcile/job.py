@@ -39,6 +39,7 @@ from mirrortest.reconcile.source import reading
 from mirrortest.reconcile.steps import Spark
 from mirrortest.results.summary import (
     ALL_TOPICS,
+    TOPIC_NAMED_ALL,
     Latency,
     Minute,
     Online,
@@ -266,6 +267,9 @@ def _latencies(
 def _latency_seconds(result: _Result) -> dict[str, Latency]:
     found = dict(result.by_topic)
     if len(found) > 1:
+        found = {
+            TOPIC_NAMED_ALL if topic == ALL_TOPICS else topic: each for topic, each in found.items()
+        }
         found[ALL_TOPICS] = result.latency
     return {topic: Latency.of(each) for topic, each in found.items() if each.count}
 

@@ -28,6 +28,8 @@ PERCENTILES = {
 }
 ALL_TOPICS = "all"
 """The key of all topics together in the latencies by topic, if there are several topics."""
+TOPIC_NAMED_ALL = "all (topic)"
+"""The key of a topic called `all`, if there are several: no topic can have this name."""
 
 MINUTE_COUNTS = (
     "sent", "acked", "delivered", "lost", "inconclusive", "in_flight", "duplicated", "late",

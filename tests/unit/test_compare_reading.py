@@ -69,6 +69,14 @@ def test_all_topics_together_are_taken_where_a_reconciliation_has_them() -> None
     assert found.figures["p(99)"] == 2.0
 
 
+def test_a_topic_called_all_is_one_of_a_consumers_topics() -> None:
+    """It alone counted, as if it were all topics together: a slower one did not show."""
+    of = {"from_intended": {"p99": 2.0}, "from_sent": {"p99": 2.0}}
+    slow = {"from_intended": {"p99": 9.0}, "from_sent": {"p99": 9.0}}
+    found = repeat("run7", [consumed(latency_seconds={"all": of, "orders": slow})])
+    assert found.figures["p(99)"] == 9.0
+
+
 def test_an_observer_of_the_source_says_nothing_of_the_mirror() -> None:
     """Only its verdict is compared, as one of its own."""
     found = repeat("run7", [consumed(role="source")])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,12 +13,13 @@ import pytest
 from mirrortest.reconcile import holes, missing, parts, source
 from mirrortest.reconcile.bundle import Parts
 from mirrortest.reconcile.interval_rows import INTERVALS
-from mirrortest.reconcile.job import reconcile_by
+from mirrortest.reconcile.job import _latency_seconds, _Result, reconcile_by
 from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.slices import slices
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
 from mirrortest.seqlog.options import Detail
+from mirrortest.timing.histogram import Histogram
 from mirrortest.verify.placement import ExpectPartition
 from tests.oracle.in_process import InProcess
 from tests.oracle.offline import Job, differences, write
@@ -143,3 +145,16 @@ def test_all_rows_of_a_lane_are_for_one_part() -> None:
     assert set(Parts(1).of(rows).tolist()) == {0}
     together = Parts(7, frozenset("b")).of(rows).tolist()
     assert (together[:6], len(set(together[6:]))) == ([4, 4, 5, 5, 4, 5], 1)
+
+
+def test_a_topic_called_all_keeps_its_latencies_next_to_those_of_all_topics() -> None:
+    """Those of all topics together replaced them: the summary had no latency of that topic."""
+    histograms = {topic: Histogram() for topic in ("all", "b", "together")}
+    for count, histogram in enumerate(histograms.values(), 1):
+        histogram.add([1_000_000] * count)
+    together = histograms.pop("together")
+    result = cast("_Result", SimpleNamespace(by_topic=histograms, latency=together))
+    found = {topic: each.count for topic, each in _latency_seconds(result).items()}
+    assert found == {"all (topic)": 1, "b": 2, "all": 3}
+    del histograms["b"]
+    assert list(_latency_seconds(result)) == ["all"]

@@ -158,7 +158,8 @@ def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[p
     with `where` as the journal's name. It does not raise, whatever the content.
     """
     view = memoryview(data)
-    at = rows = 0
+    at = 0
+    rows: int | None = 0  # None behind a frame whose rows cannot be counted
     while at < len(view):
         complete = _frame_at(data, view, at)
         if complete is None:
@@ -168,9 +169,9 @@ def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[p
                 rows_lost = 0 if _torn(view, at) else None
                 damage.append(Damage(DamageKind.TORN_TAIL, where, detail, rows_lost))
                 return
-            lost = max(complete.rows_before - rows, 0)
+            lost = None if rows is None else max(complete.rows_before - rows, 0)
             damage.append(Damage(DamageKind.HOLE, where, detail, lost))
-        elif complete.rows_before > rows:
+        elif rows is not None and complete.rows_before > rows:
             lost = complete.rows_before - rows
             damage.append(Damage(DamageKind.HOLE, where, f"a frame is missing at byte {at}", lost))
         rows, at = complete.rows_before, complete.end
@@ -179,6 +180,7 @@ def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[p
                 batches = list(stream)
         except (pa.ArrowException, OSError) as error:
             damage.append(Damage(DamageKind.UNREADABLE, where, f"frame before {at}: {error}"))
+            rows = None
             continue
         for batch in batches:
             rows += batch.num_rows

@@ -149,6 +149,18 @@ def test_a_valid_frame_of_something_else() -> None:
     assert [each.kind for each in damage] == [DamageKind.UNREADABLE]
 
 
+@pytest.mark.parametrize("rubbish", [b"", b"rubbish"])
+def test_rows_of_an_unreadable_frame_are_missed_once(rubbish: bytes) -> None:
+    """The frame behind it was said to follow a missing one, and the same rows counted again."""
+    payload = b"not arrow"
+    crc = crc32c(payload, crc32c(module._GUARDED.pack(len(payload), STARTS[1])))
+    odd = module._HEADER.pack(module.MAGIC, len(payload), STARTS[1], crc) + payload
+    marks, damage = read(FRAMES[0] + odd + rubbish + FRAMES[2] + FRAMES[3])
+    assert marks == marks_without(1)
+    expected = [(DamageKind.UNREADABLE, None), (DamageKind.HOLE, None)]
+    assert [(each.kind, each.rows) for each in damage] == expected[: 2 if rubbish else 1]
+
+
 def test_the_next_frame_is_found_across_windows() -> None:
     """Megabytes of rubbish, with the magic across the search window's edge, hide nothing."""
     lead = (1 << 20) - 1

@@ -78,12 +78,11 @@ class SessionDirectory:
         else:
             base = spool.absolute()
         try:
-            path = _create_durably(base, session.folders)
+            created = cls(_create_durably(base, session.folders), target, session)
         except OSError as error:
             raise SequenceLogError(
                 f"{base}: cannot write a sequence log here: {reason_of(error)}"
             ) from error
-        created = cls(path, target, session)
         try:
             created.revise(lambda new: new.model_copy(update={"spooled": created.separate_target}))
         except BaseException:
@@ -159,14 +158,16 @@ class SessionDirectory:
 def lock_directory(path: Path) -> int:
     """Lock a directory until the returned descriptor is closed, or this process ends.
 
-    Raises BusyError if another process has the lock.
+    Raises BusyError if another process has the lock, OSError if the file system has no locks.
     """
     lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(lock)
-        raise BusyError(f"{path}: another process is writing here") from None
+        if isinstance(error, BlockingIOError):
+            raise BusyError(f"{path}: another process is writing here") from None
+        raise
     return lock
 
 
@@ -186,6 +187,8 @@ def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -
             directory = SessionDirectory(path, target, found.session)
         except (BusyError, FileNotFoundError):
             continue  # its process runs, or has just ended and removed the directory
+        except OSError as error:
+            raise SequenceLogError(f"{path}: {reason_of(error)}") from error
         try:
             if not (path / SESSION_FILE).exists():
                 continue  # its process has ended and is about to remove the directory

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 from pathlib import Path
@@ -129,6 +130,26 @@ def test_a_living_session_is_left_alone(target: Location, tmp_path: Path) -> Non
         SessionDirectory(directory.path, target, SESSION)
     directory.release()
     assert len(salvage(tmp_path, target, "r1")) == 1
+
+
+def test_a_file_system_without_locks_is_named(
+    target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of NFS, for example: it was an internal error, and a descriptor stayed open."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    killed(target, tmp_path / "spool").release()
+    with monkeypatch.context() as nfs:
+        nfs.setattr(fcntl, "flock", refuse)
+        descriptors = set(Path("/proc/self/fd").iterdir())
+        with pytest.raises(SequenceLogError, match="No locks available"):
+            salvage(tmp_path / "spool", target)
+        with pytest.raises(SequenceLogError, match="cannot write a sequence log here: No locks"):
+            SessionDirectory.create(tmp_path / "logs", SESSION, None)
+        assert set(Path("/proc/self/fd").iterdir()) == descriptors
+    assert len(salvage(tmp_path / "spool", target)) == 1
 
 
 def test_a_salvage_is_repeatable(

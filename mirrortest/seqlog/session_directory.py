@@ -104,7 +104,8 @@ class SessionDirectory:
         """Write a journal as Parquet to the target, list that in session.json, remove the journal.
 
         The journal must contain `rows` rows. With None (a salvage), unreadable rows are skipped.
-        They are recorded as the session's damage. Raises OSError, SequenceLogError or pyarrow's.
+        They are recorded as the session's damage. Raises OSError, SequenceLogError or pyarrow's;
+        then the journal is still there, and this can be repeated.
         """
         found: list[Damage] = []
         file, note = seal(journal, found, INTERVALS if journal.stem == INTERVALS_FILE else None)
@@ -117,10 +118,10 @@ class SessionDirectory:
         if self.separate_target:
             upload(file, self.target.child(file.name))
         self.note(file.name, note, found)
-        journal.unlink()
         if self.separate_target:
             file.unlink()
-        sync_directory(self.path)
+        # The last step, and not synced: a journal that comes back is finished again by a salvage.
+        journal.unlink()
 
     def note(self, name: str, note: Note, damage: Sequence[Damage] = ()) -> None:
         """List a finished file in session.json, in place of an earlier entry of its name."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import errno
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -15,9 +16,6 @@ from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.writer import SequenceLog
 from tests.unit.numbered_log import logged, names, numbers, session
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def test_a_failed_sync_breaks_the_log_for_good(
@@ -104,6 +102,30 @@ async def test_sealing_that_fails_is_tried_again(
     await log.close()
     assert names(tmp_path) == ["000001.parquet", "session.json"]
     assert logged(tmp_path) == [0, 1]
+
+
+async def test_a_step_that_fails_when_all_rows_are_at_their_place_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end looked for a journal that had been removed, and the session counted as crashed."""
+    where = Location(fs._MockFileSystem(), "bucket/logs")
+    log = await SequenceLog.open(where, session(), spool=tmp_path, rotate_rows=2)
+    unlink = Path.unlink
+
+    def fail(self: Path, missing_ok: bool = False) -> None:
+        if self.suffix == ".parquet":
+            raise OSError(errno.EIO, "Input/output error")
+        unlink(self, missing_ok)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "unlink", fail)
+        log.append(numbers(0, 2))
+        await log.sync()
+        await asyncio.to_thread(log._sealing.submit(lambda: None).result)
+    await log.close()
+    (found,) = find_sessions(where)
+    assert (found.session.clean, found.damage) == (True, ())
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_close_tells_where_the_rows_are(

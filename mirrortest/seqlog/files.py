@@ -24,7 +24,15 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import open_parquet, read_groups
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.session import CHANGED, JOURNAL, PARQUET, SESSION_FILE, Session, file_name
+from mirrortest.seqlog.session import (
+    CHANGED,
+    INTERVALS_FILE,
+    JOURNAL,
+    PARQUET,
+    SESSION_FILE,
+    Session,
+    file_name,
+)
 from mirrortest.seqlog.session import digest as digest_of
 
 if TYPE_CHECKING:
@@ -63,12 +71,16 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """A session, its files in order, and the damage found without reading them."""
+    """A session, its files in order, and the damage found without reading them.
+
+    `intervals` is the directory with its intervals, if they were found.
+    """
 
     session: Session
     location: Location
     files: tuple[LogFile, ...]
     damage: tuple[Damage, ...]
+    intervals: Location | None = None
 
 
 def find_sessions(where: Location | Path | str, run: str | None = None) -> list[SessionFiles]:
@@ -104,7 +116,9 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
             raise
         if run is None or session.run == run:
             present = {name: (location, size) for name, size in numbered.items()}
-            sessions.append(_session_files(session, location, present))
+            kept = INTERVALS_FILE + (JOURNAL if session.intervals is None else PARQUET)
+            intervals = location if kept in names else None
+            sessions.append(_session_files(session, location, present, intervals))
     return sessions
 
 
@@ -144,7 +158,9 @@ def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
     session = newest.session
     if any(name.endswith(JOURNAL) for name in present):
         session = session.model_copy(update={"spooled": False})  # the spool is one of the copies
-    return _session_files(session, newest.location, present)
+    places = (each.intervals for each in (newest, *copies))
+    intervals = next((place for place in places if place is not None), None)
+    return _session_files(session, newest.location, present, intervals)
 
 
 def read_session(directory: Location) -> Session:
@@ -170,7 +186,10 @@ def last_incarnation(where: Location | Path | str, run: str, producer: str) -> i
 
 
 def _session_files(
-    session: Session, at: Location, present: dict[str, tuple[Location, int]]
+    session: Session,
+    at: Location,
+    present: dict[str, tuple[Location, int]],
+    intervals: Location | None,
 ) -> SessionFiles:
     """The session with its files; `present` has each file's directory and size."""
     noted = {note.name: note for note in session.files}
@@ -193,7 +212,7 @@ def _session_files(
             directory, size = present[name]
             digest = digest if name == finished else None
             files.append(LogFile(directory.child(name), rows, size, digest))
-    return SessionFiles(session, at, tuple(files), tuple(damage))
+    return SessionFiles(session, at, tuple(files), tuple(damage), intervals)
 
 
 def read_file(

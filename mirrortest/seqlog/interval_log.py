@@ -105,7 +105,8 @@ def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
 
     Without any the table is empty. What cannot be read is appended to `damage`.
     """
-    return read_table(found.location, INTERVALS_FILE, found.session.intervals, SCHEMA, damage)
+    place = found.intervals or found.location
+    return read_table(place, INTERVALS_FILE, found.session.intervals, SCHEMA, damage)
 
 
 # -- as CSV ---------------------------------------------------------------------------------------

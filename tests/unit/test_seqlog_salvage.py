@@ -20,13 +20,15 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import files, rows, session_directory
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.files import find_sessions, read_session
+from mirrortest.seqlog.files import distinct, find_sessions, read_session
+from mirrortest.seqlog.interval_log import Intervals, TopicLoad, read_intervals
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.session_directory import SessionDirectory, salvage, seal
 from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.timing.histogram import Histogram
 from mirrortest.wire.stream import StreamId
 from tests.log_rows import read_all
 
@@ -101,6 +103,31 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     here = SessionDirectory.create(tmp_path / "here", producer, None)
     assert not here.session.spooled
     here.release()
+
+
+@pytest.mark.parametrize("spool_first", [False, True])
+def test_intervals_are_read_from_the_copy_that_has_them(
+    target: Location, tmp_path: Path, *, spool_first: bool
+) -> None:
+    """Of a killed process that is in the spool: the report had no load of it, and did not say so.
+
+    Whichever directory is named first.
+    """
+    directory = killed(target, tmp_path)
+    writer = JournalWriter(directory.path / "intervals.journal")
+    Intervals(lambda batch: writer.append([batch]), 1.0, 0, int).end(
+        9, {"t": TopicLoad({"arrived": 7}, Histogram())}
+    )
+    writer.close()
+    directory.release()
+    copies = [*find_sessions(target), *find_sessions(tmp_path)]
+    (found,) = distinct(copies[::-1] if spool_first else copies)
+    damage: list[Damage] = []
+    assert read_intervals(found, damage)["arrived"].to_pylist() == [7]
+    salvage(tmp_path, target)
+    (found,) = distinct(find_sessions(target))
+    assert read_intervals(found, damage)["arrived"].to_pylist() == [7]
+    assert damage == []
 
 
 def test_the_command_tells_what_it_saved(

@@ -318,8 +318,7 @@ class Producer:
         for lane in self._lanes:
             if lane.stream.topic in new:
                 lane.source_is_compacted()
-        topics = self._topics()
-        await log.revise(lambda session: session.model_copy(update={"topics": topics}))
+        await log.revise(_with_compacted(new))
 
     def _topics(self) -> dict[str, Topic]:
         return {
@@ -404,6 +403,17 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 
 def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:
     return lambda session: session.model_copy(update={"incarnation": incarnation})
+
+
+def _with_compacted(compacted: Collection[str]) -> Callable[[Session], Session]:
+    def change(session: Session) -> Session:
+        topics = {
+            name: topic.model_copy(update={"compacted": topic.compacted or name in compacted})
+            for name, topic in session.topics.items()
+        }
+        return session.model_copy(update={"topics": topics})
+
+    return change
 
 
 def _with_stamped(stamped: Collection[str]) -> Callable[[Session], Session]:

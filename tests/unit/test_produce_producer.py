@@ -25,7 +25,7 @@ from mirrortest.verify.ledger_record import Registration, registration_key, regi
 from tests.unit.producing import MemoryLog, MemorySender, MemoryTopic, until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from mirrortest.seqlog.writer import SequenceLog
     from mirrortest.wire.batch import EncodedBatch
@@ -249,6 +249,30 @@ async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
         await register(stage.view, run="r", producer="p", session="again", lanes={"t": (1,)})
         assert not ledger.complete("r")
         assert not ledger.failed("r")
+
+
+async def test_a_topic_that_becomes_compacted_at_the_end_stays_stamped_at_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its log said that brokers do not stamp, and `altered_timestamp` failed a faithful mirror."""
+
+    async def compacted(_: object, topics: list[str]) -> list[str]:
+        return topics
+
+    async with stage_of(Cluster(), monkeypatch) as stage:
+        await stage.live()
+        sessions = [stage.producer._session("cluster")]
+
+        async def revise(change: Callable[[Session], Session]) -> None:
+            sessions.append(change(sessions[-1]))
+
+        monkeypatch.setattr(stage.log, "revise", revise)
+        monkeypatch.setattr(producer, "find_compacted", compacted)
+        stage.producer._lanes[0].stamped = True
+        await stage.producer._note_stamped(cast("SequenceLog", stage.log))
+        await stage.producer._ask_policies(cast("SequenceLog", stage.log))
+        topic = sessions[-1].topics["t"]
+        assert (topic.compacted, topic.stamped_at_source) == (True, True)
 
 
 async def test_an_incarnation_is_above_those_that_the_logs_tell_though_the_ledger_is_gone(

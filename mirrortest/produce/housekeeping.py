@@ -221,8 +221,8 @@ class Housekeeping:
         for topic, (begun, now) in grown.items():
             if self._grown.get(topic) != (begun, now):
                 note = (
-                    f"{topic} grew from {begun} to {now} partitions during the run: every lane "
-                    "stays where it was, the new partitions get nothing from this producer"
+                    f"{topic} grew from {begun} to {now} partitions during the run: lanes keep "
+                    "their partitions; this producer sends nothing to the new ones"
                 )
                 _log.warning(note)
                 self.notes.append(note)

@@ -99,8 +99,8 @@ async def write_end_marks(
     for each in ledger_writers:
         if not await before_stop(each.finish(ended=True), stop, grace_seconds=grace_seconds):
             raise ClusterError(
-                "the ledger does not take the end marks: consumers will not see this producer's "
-                "end; its sequence log is complete"
+                "could not write the end marks to the ledger: consumers will not see this "
+                "producer's end; its sequence log is complete"
             )
 
 
@@ -293,8 +293,8 @@ class Incarnation:
             self.ledger_writer.finish(ended=False), stop, grace_seconds=self._rules.drain_seconds
         ):
             raise ClusterError(
-                "the ledger does not take the last outcomes: for consumers those messages are "
-                "unknown; the sequence log is complete"
+                "could not write the last outcomes to the ledger: for consumers those messages "
+                "are unknown; the sequence log is complete"
             )
 
     # -- the lanes ------------------------------------------------------------------------------

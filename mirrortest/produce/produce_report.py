@@ -175,7 +175,7 @@ class ProduceReport:
             f"{outcomes[Outcome.FAILED]:,} were certainly not written"
             if outcomes[Outcome.FAILED]
             else "",
-            f"of {outcomes[Outcome.UNKNOWN]:,} it is unknown whether they were written"
+            f"the outcome of {outcomes[Outcome.UNKNOWN]:,} is unknown"
             if outcomes[Outcome.UNKNOWN]
             else "",
         ]

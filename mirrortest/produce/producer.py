@@ -208,15 +208,14 @@ class Producer:
                     grace_seconds=self._options.drain_timeout,
                 )
                 if registered is None:
-                    what = (
-                        "its next incarnation: consumers will not see this producer's end; its "
-                        "sequence log is complete"
+                    effect = (
+                        "consumers will not see this producer's end; its sequence log is complete"
                         if started
-                        else "this producer: nothing was sent"
+                        else "nothing was sent"
                     )
                     raise ClusterError(
-                        f"the ledger {self._options.ledger_topic!r} does not take the registration "
-                        f"of {what}"
+                        "could not write the registration to the ledger "
+                        f"{self._options.ledger_topic!r}: {effect}"
                     )
                 incarnation, launched_ns = registered, self._context.clock.now()
                 if not started:

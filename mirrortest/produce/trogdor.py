@@ -156,7 +156,7 @@ class _Import:
         readers[kind]()
         self._times()
         for name in spec.unread():
-            self._remark(name, "not a field that is read of this class")
+            self._remark(name, "this field is not supported for this class")
         value_of(self._document, WholeWorkload, spec.where)
         return Imported(self._document, self._remarks)
 
@@ -213,7 +213,7 @@ class _Import:
         topics = dict.fromkeys(name.partition(":")[0] for name in names)
         if any(":" in name for name in names):
             self._remark(
-                "activeTopics", "consume takes whole topics, or with --shard a part of all"
+                "activeTopics", "consume reads all partitions; --shard selects a share of them"
             )
         self._document["topics"] = ",".join(topics)
         threads = spec.number("threadsPerWorker", default=1) or spec.number("threadCount")
@@ -242,7 +242,7 @@ class _Import:
             moment = datetime.fromtimestamp(start_ns / 1e9, UTC)
             self._document["start-at"] = moment.isoformat(timespec="milliseconds")
         elif start_ns > 0:
-            self._remark("startMs", "it is past: as in Trogdor the load begins at once")
+            self._remark("startMs", "it is in the past: the load begins at once, as in Trogdor")
         if duration := spec.number("durationMs"):
             self._document["duration"] = exact_duration(int(duration * MILLISECOND_NS))
 
@@ -272,7 +272,9 @@ class _Import:
         for topic in topics.all():
             created.append(self._new_topic(topics.table(topic), f"{name}: {topic}"))
             if created[-1] != created[0]:
-                self._remark(f"{name}: {topic}", "all topics are created as the first is")
+                self._remark(
+                    f"{name}: {topic}", "all topics are created with the first one's settings"
+                )
         self._document |= {"topics": names, "create-topics": True, **created[0]}
         return found
 
@@ -351,9 +353,9 @@ class _Import:
                 self._document["message-size"] = sizes
                 self._seed(spec)
             case "null":
-                self._remark("valueGenerator", "a message carries its id: none is without a value")
+                self._remark("valueGenerator", "every message has a value, which carries its id")
             case other:
-                raise UsageError(f"{spec.where}: type {other!r}: is no generator of Trogdor's")
+                raise UsageError(f"{spec.where}: type {other!r}: is not a Trogdor generator")
         share = round(min(constant, Fraction(1)) * 100)
         if share:
             self._document["payload-compressibility"] = share / 100
@@ -386,7 +388,9 @@ class _Import:
             parts.append(f"{int(size)}:{_shown(share)}")
         self._document["message-size"] = f"choice({', '.join(parts)})"
         self._seed(spec)
-        self._remark("valueGenerator", "of its components the sizes are taken, not what is in them")
+        self._remark(
+            "valueGenerator", "only the sizes of its components are used, not their contents"
+        )
 
     def _client(self, name: str) -> None:
         """Read the client properties of the load; remarks name the option for the others."""

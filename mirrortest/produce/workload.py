@@ -377,8 +377,8 @@ def _load_property(text: str, *, option: str) -> str:
         raise UsageError(f"{option}: write it as KEY=VALUE")
     if key.strip() not in LOAD_PROPERTIES:
         raise UsageError(
-            f"{option}: {key!r} is no property of a load: {did_you_mean(key, LOAD_PROPERTIES)}; "
-            "those of connections belong to --command-config"
+            f"{option}: {key!r} is not a load property: {did_you_mean(key, LOAD_PROPERTIES)}; "
+            "put connection properties into --command-config"
         )
     return text
 

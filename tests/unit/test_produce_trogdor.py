@@ -257,9 +257,9 @@ def test_what_has_no_counterpart_is_told() -> None:
     for field in (
         "transactionGenerator: producers send outside of transactions",
         "activeTopics: a: partitionAssignments: brokers are chosen by Kafka",
-        "activeTopics: b: all topics are created as the first is",
-        "unheardOf: not a field",
-        "activeTopics.a.numPartitons: not a field",
+        "activeTopics: b: all topics are created with the first one's settings",
+        "unheardOf: this field is not supported for this class",
+        "activeTopics.a.numPartitons: this field is not supported for this class",
     ):
         assert field in said
 

@@ -156,7 +156,7 @@ def test_the_command_line_and_the_environment_beat_the_file(
         ("topics", "--workload FILE is not TOML at its end"),
         ('{"seed": 1', "--workload FILE is not JSON at line 1"),
         ("bootstrap-server = 'h:1'", "--workload FILE: there is no key 'bootstrap-server'"),
-        (f'command-property = ["sasl.jaas.config={SECRET}"]', "is no property of a load"),
+        (f'command-property = ["sasl.jaas.config={SECRET}"]', "is not a load property"),
         ("command-property = ['hush']", "command-property: write it as KEY=VALUE"),
         ("", "no cluster is given: use --bootstrap-server"),
     ],

@@ -367,7 +367,7 @@ def test_a_producer_that_is_ended_while_it_registers_says_what_it_had_sent(again
     stage = played(_PLAN, script)
     (session,) = stage.outcome.sessions
     why = str(session.why)
-    assert why.startswith("the ledger 'mirrortest.ledger' does not take the registration of ")
+    assert why.startswith("could not write the registration to the ledger 'mirrortest.ledger': ")
     assert ("nothing was sent" in why) == (not again)
 
 

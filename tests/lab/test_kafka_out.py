@@ -108,7 +108,7 @@ async def test_a_pattern_matches_whole_names(admin: Admin, topic_name: Callable[
     await admin.create_topic(f"{topic}-more", 1)
     assert await admin.matching(topic.replace(".", r"\.")) == {topic: 2}
     assert len(await admin.matching(f"{topic}.*")) == 2
-    with pytest.raises(UsageError, match="no regular expression"):
+    with pytest.raises(UsageError, match="is not a regular expression"):
         await admin.matching("(")
 
 
@@ -309,10 +309,10 @@ async def test_a_tail_ends_where_the_topic_was_created_again(
         await table.create()
         async with CompactedTopic(config, table.topic) as writer:
             await writer.write(b"new", b"3")
-        with pytest.raises(TopicReplacedError, match="created again"):
+        with pytest.raises(TopicReplacedError, match="was recreated or truncated"):
             await anext(tail)
         table._reached = 2
-        with pytest.raises(TopicReplacedError, match="created again"):
+        with pytest.raises(TopicReplacedError, match="was recreated or truncated"):
             await anext(table.tail())
         tail = table.tail()
         assert await anext(tail) == (0, b"new", b"3")
@@ -336,10 +336,10 @@ async def test_a_topic_that_was_created_again_and_grew_is_another_one(
                 await asyncio.wait({reading}, timeout=0.5)
                 await admin.delete_topic(table.topic)
         topic_id = table._topic_id
-        with pytest.raises(TopicReplacedError, match="created again"):
+        with pytest.raises(TopicReplacedError, match="was recreated or truncated"):
             await reading
         table._topic_id = topic_id
-        with pytest.raises(TopicReplacedError, match="created again"):
+        with pytest.raises(TopicReplacedError, match="was recreated or truncated"):
             await anext(table.tail())
         assert (await anext(table.tail()))[2] == b"1"
 

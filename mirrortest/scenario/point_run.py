@@ -5,12 +5,12 @@ from __future__ import annotations
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 from mirrortest.config.run import run_id
-from mirrortest.errors import LabError, MirrortestError, UsageError, WorkerError
+from mirrortest.errors import MirrortestError, UsageError, WorkerError
 from mirrortest.lab.observing import observing_table
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
@@ -22,6 +22,7 @@ from mirrortest.scenario.board import progress
 from mirrortest.scenario.clients import CLIENTS, LOGS, PROGRAM, Client, clients, observer
 from mirrortest.scenario.clusters import running_clusters
 from mirrortest.scenario.deadline import Deadline, run_command
+from mirrortest.scenario.endings import Endings
 from mirrortest.scenario.injection import Injection
 from mirrortest.scenario.outcome import (
     ClientOutcome,
@@ -156,12 +157,12 @@ class _Playing:
         scenario = self._scenario
         faults = [*scenario.fault, *(scenario.plan.faults() if scenario.plan else ())]
         later = _later(faults)
-        with ExitStack() as stack:
-            lab, sides = stack.enter_context(
+        with Endings() as endings:
+            lab, sides = endings.enter(
                 running_clusters(scenario, self._directory, self._home, later, self._board)
             )
             (self._directory / CLIENTS).mkdir()
-            place = stack.enter_context(
+            place = endings.enter(
                 running_place(scenario, self._run, self._directory, self._home)
             )
             self.clients = clients(
@@ -171,11 +172,11 @@ class _Playing:
             parts |= {client.name: client for client in self.clients}
             environment = self._environment(sides)
             self._deadline = Deadline(scenario.timeout)
+            endings.add(partial(self._tear_down, environment))
             for command in scenario.set_up:
                 run_command(command, environment, self._home, self._deadline)
-            stack.callback(self._tear_down, environment)
-            self._observe(stack, lab)
-            stack.push(self._kill)
+            self._observe(endings, lab)
+            endings.add(partial(_in_parallel, Client.kill, self.clients))
             first = [client for client in self.clients if client.name not in later]
             for client in first:
                 client.start()
@@ -200,14 +201,6 @@ class _Playing:
                 raise injection.errors[0]
             self.figures = injection.figures
 
-    def _kill(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Kill all clients; an error here must not hide one that was raised before."""
-        try:
-            _in_parallel(Client.kill, self.clients)
-        except LabError:
-            if kind is None:
-                raise
-
     def _awaited(self, client: Client) -> str:
         """Name a client without figures, with the reason if it cannot run yet; show that, too."""
         if not (reason := client.program.awaited):
@@ -215,7 +208,7 @@ class _Playing:
         self._board.put(client.name, f"waits: {reason}")
         return f"{client.name} ({reason})"
 
-    def _observe(self, stack: ExitStack, lab: Lab | None) -> None:
+    def _observe(self, endings: Endings, lab: Lab | None) -> None:
         """Observe the point's processes: their arguments contain the run or the lab's directory."""
         table = self._scenario.observe
         if table is None:
@@ -226,7 +219,7 @@ class _Playing:
         found["match"] = [*own, *found.get("match", ()), self._run]
         output = self._directory / OBSERVATIONS
         observing = observer(found | table, self._run, output, self._home, self._arguments)
-        stack.callback(observing.terminate)
+        endings.add(observing.terminate)
         observing.start()
         self._deadline.wait(
             lambda: not observing.alive or (output.is_dir() and any(output.iterdir())),
@@ -246,11 +239,10 @@ class _Playing:
             *("--html", str(self._directory / REPORT_FILE)),
         )
         part = Part("reconcile", command, self._directory / "reconcile.log")
-        part.spawn()
-        try:
+        with Endings() as endings:
+            endings.add(part.kill)
+            part.spawn()
             self._deadline.wait(lambda: not part.alive, "reconcile")
-        finally:
-            part.kill()
         place = self._logs / f"run={self._run}" / RESULT_FOLDER
         if not (place / SUMMARY_FILE).exists():
             raise WorkerError(f"reconcile wrote no result: {_last_line(part)}")
@@ -267,8 +259,9 @@ class _Playing:
 
     def _tear_down(self, environment: Mapping[str, str]) -> None:
         deadline = Deadline(self._scenario.timeout)
-        for command in self._scenario.tear_down:
-            run_command(command, environment, self._home, deadline)
+        with Endings() as endings:  # runs all commands, also after one that fails
+            for command in reversed(self._scenario.tear_down):
+                endings.add(partial(run_command, command, environment, self._home, deadline))
 
     def _wait(self, injection: Injection, lab: Lab | None) -> None:
         """Wait until every client has ended, or one failed; then end the endless ones."""

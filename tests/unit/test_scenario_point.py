@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,13 @@ import pytest
 
 from mirrortest.config.option_file import parse_table
 from mirrortest.errors import LabError, MirrortestError, UsageError
+from mirrortest.lab.part import Part
 from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict
 from mirrortest.scenario import clients as client_processes
 from mirrortest.scenario import deadline, point_run
 from mirrortest.scenario.board import Board
+from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
 from mirrortest.scenario.overview import PAGE
@@ -25,7 +29,7 @@ from mirrortest.seqlog.session_directory import BusyError
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
 CLIENT = """
@@ -190,6 +194,48 @@ def test_what_failed_first_is_the_reason(tmp_path: Path, monkeypatch: pytest.Mon
     assert outcome.reasons == ["p1: its files are lost"]
 
 
+BAD_TEAR_DOWN = "tear-down = ['echo denied; exit 1']\n"
+
+
+@contextmanager
+def _clusters_that_do_not_end(*_: object) -> Iterator[tuple[None, Sides]]:
+    try:
+        yield None, Sides({"bootstrap-server": "a:1"}, {"bootstrap-server": "a:1"}, "")
+    finally:
+        raise LabError("A1 did not end")
+
+
+def _fail_to_end(part: Part, _timeout: float = 0) -> None:
+    part.kill()
+    raise LabError(f"{part.name} did not end")
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        ("tear-down", "echo denied; exit 1: exit code 1: denied"),
+        ("observer", "observe did not end"),
+        ("clusters", "A1 did not end"),
+    ],
+)
+def test_whatever_fails_to_end_hides_no_error_before_it(
+    ending: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user read why the clean-up failed, and not why the test did."""
+    text = PRODUCER
+    if ending == "tear-down":
+        text = BAD_TEAR_DOWN + text
+    elif ending == "observer":
+        text = f"[observe]\n{text}"
+        monkeypatch.setattr(Part, "terminate", _fail_to_end)
+    else:
+        monkeypatch.setattr(point_run, "running_clusters", _clusters_that_do_not_end)
+    outcome = play(f"{text}do = 'error'\n", tmp_path / "out")
+    assert outcome.reasons == ["p1 failed: error: no broker answers"]
+    shutil.rmtree(tmp_path / "out")
+    assert play(text, tmp_path / "out").reasons == [reason]
+
+
 def test_a_client_may_be_started_later(tmp_path: Path) -> None:
     """One whose first action is `start` does not run before."""
     start = "[[fault]]\ndo = 'start'\npart = 'late'\nat = '0s'\n"
@@ -292,6 +338,17 @@ def test_set_up_and_tear_down_are_run_around_a_point(tmp_path: Path) -> None:
     assert (tmp_path / "out/point-001/told").read_text() == "up\ndown\n"
 
 
+def test_tear_down_removes_what_a_set_up_that_failed_had_created(tmp_path: Path) -> None:
+    """It was left out: topics that the first command creates in existing clusters remained.
+
+    Each of its commands is run, also after one that finds nothing to remove.
+    """
+    down = "tear-down = ['rm missing', 'rm created']\n"
+    outcome = play(f"set-up = ['touch created', 'exit 3']\n{down}{PRODUCER}", tmp_path / "out")
+    assert outcome.reasons == ["exit 3: exit code 3: no output"]
+    assert not (tmp_path / "created").exists()
+
+
 def test_an_observer_lasts_as_long_as_the_clients(tmp_path: Path) -> None:
     """It is asked to end, so that what it saw is complete."""
     outcome = play(f"[observe]\ninterval = '1s'\n{PRODUCER}", tmp_path / "out")
@@ -313,15 +370,20 @@ def test_an_observer_that_dies_is_started_again(
     assert "started again, for it died with exit code 1" in shown
 
 
-def test_an_interrupt_ends_all_clients(tmp_path: Path) -> None:
-    """At once: the point is begun anew the next time."""
+@pytest.mark.parametrize("tear_down", ["", BAD_TEAR_DOWN])
+def test_an_interrupt_ends_all_clients(tear_down: str, tmp_path: Path) -> None:
+    """At once: the point is begun anew the next time.
+
+    After a tear-down that failed, Ctrl-C only went on with the next point, and a resumed run left
+    the interrupted one out.
+    """
     pids = tmp_path / "out/point-001/clients"
 
     def interrupt(board: Board) -> None:
         if "p1" in board.lines:
             raise KeyboardInterrupt
 
-    text = f"{PRODUCER}until = 'x'\n[[produce]]\nduration = '1s'\nuntil = 'x'\n"
+    text = f"{tear_down}{PRODUCER}until = 'x'\n[[produce]]\nduration = '1s'\nuntil = 'x'\n"
     with pytest.raises(KeyboardInterrupt):
         series(text, tmp_path / "out").run(Board(interrupt), lambda _: None)
     for pid in pids.glob("*.pid"):

@@ -76,14 +76,10 @@ class Pods:
         self._watch.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.set()
         self._watch.join()
-        try:
-            self._remove(RUN)
-        except LabError:
-            if kind is None:  # else the first error counts; the next run removes the pods
-                raise
+        self._remove(RUN)
 
     def create(
         self,

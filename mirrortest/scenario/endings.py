@@ -1,0 +1,58 @@
+"""What a point started is ended, whatever failed, and what failed first is raised."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+Value = TypeVar("Value")
+
+
+class Endings:
+    """What must end with a point: all of it ends, the last first, and the first error is raised.
+
+    A context manager. An interrupt is always raised, also one that comes after an error.
+    """
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        return self._stack.__exit__(kind, error, trace)
+
+    def enter(self, context: AbstractContextManager[Value]) -> Value:
+        """Enter a context, and exit it in the end."""
+        value = context.__enter__()
+        self._add(context.__exit__)
+        return value
+
+    def add(self, end: Callable[[], object]) -> None:
+        """Call a function in the end."""
+        self._add(lambda *_: end())
+
+    def _add(self, leave: Callable[..., object]) -> None:
+        def end(
+            kind: type[BaseException] | None,
+            error: BaseException | None,
+            trace: TracebackType | None,
+        ) -> None:
+            try:
+                leave(kind, error, trace)
+            except Exception:
+                if error is None:  # else it would hide that error, or an interrupt
+                    raise
+
+        self._stack.push(end)

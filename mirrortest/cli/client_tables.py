@@ -23,11 +23,11 @@ _SET_BY_SCENARIO = {
     "consume": _SET_FOR_CLIENTS,
     "observe": frozenset(("report", "json", "once")),
 }
-"""By verb, the options that a scenario sets itself."""
+"""By verb, the options that a scenario sets itself, besides those of the point."""
 
 
-def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
-    """Write a table as arguments, and check them.
+def arguments(verb: str, table: Mapping[str, Any], own: Mapping[str, Any]) -> list[str]:
+    """Write a table and the point's `own` options as arguments, and check them.
 
     Raises:
         UsageError: an option does not exist, has a wrong value, is set by the scenario, or is a
@@ -40,17 +40,16 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
         if option.param_type_name == "option"
         for name in (*option.opts, *aliases_of(option))
     }
-    written: list[str] = []
-    for key, value in table.items():
+    refused = {*_SET_BY_SCENARIO[verb], *own}
+    for key in table:
         if key not in options:
-            valid = [
-                name for name in options if name not in _SET_BY_SCENARIO[verb] and name != "help"
-            ]
+            valid = [name for name in options if name not in refused and name != "help"]
             raise UsageError(f"{where} {key}: there is no such option; {did_you_mean(key, valid)}")
-        name = options[key].opts[0]
-        if name.removeprefix("--") in _SET_BY_SCENARIO[verb]:
+        if options[key].opts[0].removeprefix("--") in refused:
             raise UsageError(f"{where} {key}: the scenario sets it: leave it out")
-        written += _written(f"{where} {key}", name, value, options[key])
+    written: list[str] = []
+    for key, value in {**own, **table}.items():
+        written += _written(f"{where} {key}", options[key].opts[0], value, options[key])
     try:
         command.make_context(verb, list(written))
     except UsageError as error:

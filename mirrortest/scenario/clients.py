@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mirrortest.scenario.specification import Scenario
 
 PROGRAM = (*RUN_MODULE, "mirrortest")
-Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
-"""Writes a table as a command's arguments: called with the verb and the table."""
+Arguments: TypeAlias = "Callable[[str, Mapping[str, Any], Mapping[str, Any]], list[str]]"
+"""Writes a command's arguments, from the verb, the table, and what no table may set."""
 
 CLIENTS, LOGS = "clients", "logs"
 """Directories of a point: for the clients' files, and for the sequence logs."""
@@ -119,7 +119,7 @@ def clients(
         Client(
             name,
             "produce",
-            arguments("produce", {**sides.source, **new_topics, **logs, **_without_id(table)}),
+            arguments("produce", {**sides.source, **new_topics, **_without_id(table)}, logs),
             point,
             place,
             endless=False,
@@ -130,7 +130,7 @@ def clients(
         Client(
             name,
             "consume",
-            arguments("consume", _consumer(scenario, table, sides) | logs),
+            arguments("consume", _consumer(scenario, table, sides), logs),
             point,
             place,
             endless=table.get("until") == "forever" and not set(_ENDS) & set(table),
@@ -183,7 +183,7 @@ def observer(
     Raises:
         UsageError: an option is wrong.
     """
-    found = {"run": run, "output": str(output), **table}
-    command = (*PROGRAM, "observe", *arguments("observe", found))
+    own = {"run": run, "output": str(output)}
+    command = (*PROGRAM, "observe", *arguments("observe", table, own))
     program = GuardedProcess("observe", home)
     return Part("observe", command, output.with_name("observe.log"), program=program)

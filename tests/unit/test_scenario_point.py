@@ -93,7 +93,7 @@ def _scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "PROGRAM", (sys.executable, str(script)))
 
 
-def arguments(_verb: str, table: Mapping[str, Any]) -> list[str]:
+def arguments(_verb: str, table: Mapping[str, Any], _own: Mapping[str, Any]) -> list[str]:
     """What a scripted client is told."""
     return [f"--do={table.get('do', 'pass')}", *(["forever"] if "until" in table else [])]
 

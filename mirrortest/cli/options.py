@@ -30,13 +30,16 @@ PORTABLE = (
 )
 
 _HOST_CHARACTERS = 40
-"""Characters used of a host's name (at most 63): a name has at most 64, and workers add to it."""
+"""Characters used of a host's name (at most 63): a name has at most 64, and workers add to it.
+
+The last ones: names of pods differ at their ends.
+"""
 
 
 def machine_name() -> str:
     """This machine's name, in the characters that our names allow."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", os.uname().nodename.partition(".")[0])
-    return host[:_HOST_CHARACTERS].lstrip("-_") or "host"
+    return host[-_HOST_CHARACTERS:].lstrip("-_") or "host"
 
 
 def named_after_host(what: str = "") -> str:

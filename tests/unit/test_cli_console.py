@@ -94,6 +94,18 @@ def test_who_gives_no_name_gets_one_that_is_allowed(
         assert name.endswith(f"-{os.getpid()}")
 
 
+def test_hosts_that_differ_at_their_ends_get_different_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As pods, whose process ids are the same: two producers of one name fenced each other."""
+    names = set[str]()
+    for suffix in ("6f7c9d-abcde", "6f7c9d-fghij"):
+        host = f"mirrortest-producers-of-the-orders-in-the-north-{suffix}"
+        monkeypatch.setattr("os.uname", lambda host=host: SimpleNamespace(nodename=host))
+        names.add(checked_name(named_after_host()))
+    assert len(names) == 2
+
+
 @pytest.mark.parametrize(("columns", "wide"), [({}, True), ({"COLUMNS": "60"}, False)])
 def test_results_that_go_into_a_pipe_are_not_folded(columns: dict[str, str], wide: bool) -> None:
     """Unless the environment says how wide they shall be."""

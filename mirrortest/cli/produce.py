@@ -39,7 +39,7 @@ from mirrortest.wire.stream import checked_name, checked_run
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -196,7 +196,7 @@ def produce(
     parts = split(request, workers.workers)
     begin_csv_file(request.csv)
     console.err.print(f"run {request.run}, producer {request.name}", markup=False)
-    for notice in _notices(request):
+    for notice in _notices(request, parts):
         console.err.print(notice, markup=False)
     if output.format is ResultFormat.KAFKA:
         display.windows = _windows(progress.reporting_interval)
@@ -213,13 +213,13 @@ def produce(
     raise typer.Exit(result.exit_code)
 
 
-def _notices(request: ProduceOptions) -> Iterator[str]:
-    """Remarks about the load, to be printed before it is sent."""
+def _notices(request: ProduceOptions, parts: Sequence[ProduceOptions]) -> Iterator[str]:
+    """Remarks about the load of all workers' `parts`, to be printed before it is sent."""
     from mirrortest.wire.message import least_proven
     from mirrortest.wire.stream import ProducerId
 
     size = request.message_size
-    least = least_proven(len(ProducerId(request.name, request.run, 1).encode()))
+    least = max(least_proven(len(ProducerId(each.name, each.run, 1).encode())) for each in parts)
     if request.form is Form.BODY and (size if isinstance(size, int) else size.smallest) < least:
         yield (
             f"Messages of less than {least} bytes have no room for their proof: they arrive "

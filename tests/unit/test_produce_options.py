@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mirrortest.cli import main
+from mirrortest.cli.produce import _notices
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
 from mirrortest.produce.incarnation_setup import _encoder
@@ -23,7 +24,9 @@ from mirrortest.produce.topic_plan import TopicPlan, find_compacted, plan_topics
 from mirrortest.produce.workload import _parse_percent
 from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
+from mirrortest.wire.message import least_proven
 from mirrortest.wire.record_batch import decode_records
+from mirrortest.workers.producers import split
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -33,6 +36,17 @@ CLIENT = ClientConfig(bootstrap_servers=("h:1",))
 
 def options(**given: Any) -> ProduceOptions:
     return ProduceOptions(**{"run": "r", "name": "p", "client": CLIENT, "topics": ("t",), **given})
+
+
+def test_a_size_without_room_for_a_worker_s_proof_is_noticed() -> None:
+    """Workers have longer names than their command: their messages arrived unproven, unnoticed."""
+    room = least_proven(len(b"p@r.1"))
+    alone = options(message_size=room)
+    assert not list(_notices(alone, split(alone, 1)))
+    (notice,) = _notices(alone, split(alone, 10))
+    assert f"Use --message-size {room + len('.10')} or more" in notice
+    enough = options(message_size=room + len(".10"))
+    assert not list(_notices(enough, split(enough, 10)))
 
 
 @pytest.mark.parametrize(

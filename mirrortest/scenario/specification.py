@@ -230,6 +230,11 @@ class Scenario(Section):
         for table in self.produce:
             if not {"duration", "num-records", "workload"} & set(table):
                 raise ValueError("a producer has no end: add duration or num-records")
+        if self.expect.findings and not (self.produce and self.consume):
+            raise ValueError(
+                "expect.findings needs [[produce]] and [[consume]]: without both, nothing is "
+                "reconciled; leave findings out"
+            )
         self._refuse_short_timeout()
         self._refuse_missing_topics()
         ids = [name for name, _ in (*self.producers, *self.consumers)]

@@ -49,6 +49,11 @@ def document(text: str) -> Document:
         ("[lab]\n[[produce]]\ntopics = 'x'", "a producer has no end"),
         ('thresholds = ["lostt==0"]\n' + SMALL, "there is no metric 'lostt': did you mean lost?"),
         ("expect.findings = ['duplicate']\n" + SMALL, "'duplicate': did you mean duplicated?"),
+        (
+            "expect.findings = ['lost']\n[clusters]\nsource-bootstrap-server='a:1'\n"
+            "[[consume]]\ntopics='t'\n",
+            "expect.findings needs [[produce]] and [[consume]]",
+        ),
         ("expect.verdict = 'pass'\n" + SMALL, "expect.verdict: use 'passed', "),
         ("[lab]\nheap = '5'\n", "lab.heap: '5': that is in bytes; did you mean 5g?"),
         ("[lab]\nheap = 5\n", 'lab.heap: write a heap in quotes, with its unit: "512m"'),

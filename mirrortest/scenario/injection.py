@@ -15,6 +15,7 @@ from mirrortest.lab.link.condition import HEAL, detail
 from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import Mirror, MirrorMaker2
 from mirrortest.lab.part import CLEARED_BY, inject
+from mirrortest.lab.runtime import PartState
 from mirrortest.scenario.catch_up import catch_up_seconds
 from mirrortest.scenario.deadline import run_command
 from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
@@ -228,7 +229,7 @@ class Injection:
             lab.source.add_partitions(topic, partitions)
         else:
             lab.source.create_topic(topic, partitions)
-        if lab.mirror.alive:
+        if lab.mirror.state is PartState.RUNNING:
             lab.mirror.wait_topic(topic)
             self.figures[f"discovery_seconds.{topic}"] = time.monotonic() - began
             self._note("mirrored", topic)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mirrortest.errors import LabError
 from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
+from mirrortest.lab.runtime import PartState
 from mirrortest.scenario.deadline import Deadline
 from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.injection import Injection
@@ -187,7 +188,7 @@ def test_a_new_topics_discovery_is_measured(tmp_path: Path) -> None:
     copied = threading.Event()
     lab = SimpleNamespace(
         source=SimpleNamespace(create_topic=lambda *_: copied.set()),
-        mirror=SimpleNamespace(alive=True, wait_topic=lambda _: copied.wait()),
+        mirror=SimpleNamespace(state=PartState.RUNNING, wait_topic=lambda _: copied.wait()),
     )
     create = fault(do="create-topic", topic="late", partitions=2, at="0s")
     with injection(events, [create], lab=lab) as running:
@@ -195,6 +196,23 @@ def test_a_new_topics_discovery_is_measured(tmp_path: Path) -> None:
     assert running.figures["discovery_seconds.late"] >= 0
     found = [str(event) for event in Events.read(events.place).events]
     assert found == ["late: create-topic", "late: mirrored"]
+
+
+def test_a_frozen_mirror_is_not_waited_for(tmp_path: Path) -> None:
+    """It creates no topic before it goes on: after 180 s the point failed."""
+
+    def wait(topic: str) -> None:
+        raise LabError(f"mirror did not create A.{topic} within 180 s")
+
+    events = EventLog(tmp_path, "r1")
+    lab = SimpleNamespace(
+        source=SimpleNamespace(create_topic=lambda *_: True),
+        mirror=SimpleNamespace(state=PartState.STOPPED, alive=True, wait_topic=wait),
+    )
+    create = fault(do="create-topic", topic="late", partitions=2, at="0s")
+    with injection(events, [create], lab=lab) as running:
+        until(running._ended[0].is_set)
+    assert (running.errors, running.figures) == ([], {})
 
 
 def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:

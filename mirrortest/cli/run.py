@@ -134,9 +134,11 @@ def run(
                 codes.append(_judge(series, keep, console.err if as_json else console.out))
     except KeyboardInterrupt as interrupted:
         *_, number = (signal.SIGINT, *interrupted.args)
-        place = ("--output", str(output)) if history is None else ("--history", str(history))
-        words = [word for each in change or () for word in ("--set", each)]
-        again = shlex.join(["mirrortest", "run", *scenario, *place, *words])
+        words = ["--output", str(output)] if history is None else ["--history", str(history)]
+        words += [] if keep is None else ["--keep", str(keep)]
+        words += [word for each in change or () for word in ("--set", each)]
+        words += ["--json"] * as_json + ["--details"] * details
+        again = shlex.join(["mirrortest", "run", *scenario, *words])
         console.err.print(f"[yellow]interrupted[/]: to go on at the same point: {escape(again)}")
         raise typer.Exit(ExitCode.killed(number)) from None
     raise typer.Exit(worst(codes))

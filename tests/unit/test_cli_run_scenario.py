@@ -68,7 +68,11 @@ def _outcome(point: Point, document: dict[str, Any], directory: Path) -> PointOu
 
 
 @pytest.mark.parametrize(
-    ("place", "number"), [("output", signal.SIGINT), ("history", signal.SIGTERM)]
+    ("place", "number", "options", "words"),
+    [
+        ("output", signal.SIGINT, {"as_json": True}, ["--json"]),
+        ("history", signal.SIGTERM, {"keep": 3, "details": True}, ["--keep", "3", "--details"]),
+    ],
 )
 def test_an_interrupted_run_names_the_command_that_goes_on(
     tmp_path: Path,
@@ -76,8 +80,10 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
     capsys: pytest.CaptureFixture[str],
     place: str,
     number: int,
+    options: dict[str, object],
+    words: list[str],
 ) -> None:
-    """With the values that were changed: without them it would be another scenario.
+    """With all options: other values would be another scenario, other output breaks a script.
 
     The exit code is the signal's, as of every command that a signal ended.
     """
@@ -87,12 +93,12 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
 
     monkeypatch.setattr(Series, "run", interrupted)
     directory, changes = tmp_path / "two words", ["produce.duration=5s", "fault.at='2s'"]
-    assert _code("demo", change=changes, **{place: directory}) == 128 + number
+    code = _code("demo", change=changes, **{place: directory}, **options)
+    assert code == 128 + number
     command = capsys.readouterr().err.partition("to go on at the same point: ")[2]
-    assert shlex.split(command) == [
-        *("mirrortest", "run", find("demo").name, f"--{place}", str(directory)),
-        *("--set", changes[0], "--set", changes[1]),
-    ]
+    name, *given = shlex.split(command)[2:]
+    expected = [f"--{place}", str(directory), "--set", changes[0], "--set", changes[1], *words]
+    assert (name, sorted(given)) == (find("demo").name, sorted(expected))
 
 
 def test_nights_are_kept_and_what_got_worse_is_said(

@@ -118,12 +118,14 @@ def logs(
             for line in reader.read().splitlines()[-lines if lines else sys.maxsize :]:
                 _print_log(line, part_name, width, alone=part is not None)
         rest = dict.fromkeys(readers, "")
-        while follow and control.is_up(path):
+        while follow:
+            follow = control.is_up(path)  # before the read: the lab's last lines are printed, too
             for part_name, reader in readers.items():
                 *complete, rest[part_name] = (rest[part_name] + reader.read()).split("\n")
                 for line in complete:
                     _print_log(line, part_name, width, alone=part is not None)
-            time.sleep(0.3)
+            if follow:
+                time.sleep(0.3)
 
 
 @lab_app.command("create-topic")

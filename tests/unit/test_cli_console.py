@@ -17,6 +17,7 @@ import pytest
 import structlog
 
 from mirrortest.cli import console, main
+from mirrortest.cli.lab import logs
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.log_output import configure_logging
 from mirrortest.cli.options import named_after_host
@@ -104,6 +105,25 @@ def test_hosts_that_differ_at_their_ends_get_different_names(
         monkeypatch.setattr("os.uname", lambda host=host: SimpleNamespace(nodename=host))
         names.add(checked_name(named_after_host()))
     assert len(names) == 2
+
+
+def test_followed_logs_are_printed_to_their_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the parts printed while the lab ended, after the last look at them, was not."""
+    log = tmp_path / "A1.log"
+    log.write_text("before\n")
+
+    def ended(_: Path) -> bool:
+        with log.open("a") as writing:
+            writing.write("shut down\n")
+        return False
+
+    parts = {"parts": {"A1": {"log": str(log)}}}
+    monkeypatch.setattr("mirrortest.lab.control.ask", lambda *_: parts)
+    monkeypatch.setattr("mirrortest.lab.control.is_up", ended)
+    logs("A1", follow=True, lines=50)
+    assert capsys.readouterr().out.splitlines() == ["before", "shut down"]
 
 
 @pytest.mark.parametrize(("columns", "wide"), [({}, True), ({"COLUMNS": "60"}, False)])

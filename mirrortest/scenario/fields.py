@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
@@ -12,10 +15,13 @@ from mirrortest.lab.link.condition import parse_rate
 from mirrortest.lab.runtime import DEFAULT_HEAP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 AFTER_PRODUCERS = "produced"
 """The time at which the last producer has ended."""
+_SHAPE = re.compile(r"\w+\((?P<path>.+)\)")
+"""A value that names a file, as in `replay(FILE)`."""
 
 Scalar: TypeAlias = str | int | float | bool
 Table: TypeAlias = dict[str, Scalar | list[Scalar]]
@@ -27,6 +33,20 @@ def as_list(value: Scalar | list[Scalar]) -> list[str]:
     if isinstance(value, list):
         return [str(each) for each in value]
     return [each.strip() for each in str(value).split(",") if each.strip()]
+
+
+def named_files(value: object, home: Path) -> Iterator[str]:
+    """The names in a value, or in its values, of files that exist; they are relative to `home`."""
+    if isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from named_files(each, home)
+    elif isinstance(value, str):
+        for text in as_list(value):
+            shape = _SHAPE.fullmatch(text)
+            name = shape["path"] if shape else text
+            with contextlib.suppress(OSError):  # a text that is too long for a name
+                if (home / name).is_file():
+                    yield name
 
 
 def _read(parse: Callable[..., Any], what: str, example: str) -> BeforeValidator:

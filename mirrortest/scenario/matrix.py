@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import itertools
 import json
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.toml_document import checked
 from mirrortest.errors import UsageError
+from mirrortest.scenario.fields import named_files
 from mirrortest.scenario.specification import Scenario
 
 if TYPE_CHECKING:
@@ -50,11 +52,22 @@ class Document:
         """The scenario that it describes; raises UsageError with the location of a mistake."""
         return checked(dict(self.content), Scenario, self.where)
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
-        """A hash of the content: equal content, equal digest."""
+        """A hash of the content and of the files that it names: equal content, equal digest.
+
+        Raises:
+            UsageError: such a file cannot be read.
+        """
         text = json.dumps(self.content, sort_keys=True, default=str)
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+        found = hashlib.blake2b(text.encode(), digest_size=16)
+        for name in sorted(set(named_files(self.content, self.directory))):
+            try:
+                with (self.directory / name).open("rb") as file:
+                    found.update(hashlib.file_digest(file, "blake2b").digest())
+            except OSError as error:
+                raise UsageError(f"{self.where}: {name} cannot be read: {error.strerror}") from None
+        return found.hexdigest()
 
     def _put(self, content: dict[str, Any], path: str, value: Any) -> None:
         table, dot, key = path.partition(".")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import socket
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from mirrortest.lab.kubernetes.manifest import (
 from mirrortest.lab.kubernetes.pods import Pods
 from mirrortest.lab.kubernetes.program import PodProgram
 from mirrortest.scenario.clients import CLIENTS, LOGS, Place, here, status_file
-from mirrortest.scenario.fields import as_list
+from mirrortest.scenario.fields import named_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,8 +32,6 @@ _DIRECTORIES = (LOGS, CLIENTS)
 """Summaries come last: if a summary was fetched, so was the sequence log that it is about."""
 _SPARE_SECONDS = 900
 """Time to fetch files: after the point's timeout, before Kubernetes ends its pods."""
-_SHAPE = re.compile(r"\w+\((?P<path>.+)\)")
-"""A value that names a file, as in `replay(FILE)`."""
 
 
 @contextmanager
@@ -100,21 +97,17 @@ def _files(scenario: Scenario, setup: KubernetesSetup, home: Path) -> dict[str, 
     if (clusters := scenario.clusters) is not None:
         configs = (clusters.source_command_config, clusters.destination_command_config)
         names |= dict.fromkeys(each for each in configs if each and not Path(each).is_absolute())
-    for table in (*scenario.produce, *scenario.consume):
-        for text in (each for value in table.values() for each in as_list(value)):
-            shape = _SHAPE.fullmatch(text)
-            name = shape["path"] if shape else text
-            if not Path(name).is_absolute() and (home / name).is_file():
-                names[name] = None
-    found = {name: _read(name, home) for name in names}
-    size = sum(map(len, found.values()))
+    found = named_files([*scenario.produce, *scenario.consume], home)
+    names |= dict.fromkeys(each for each in found if not Path(each).is_absolute())
+    contents = {name: _read(name, home) for name in names}
+    size = sum(map(len, contents.values()))
     if size > MOST_FILES_BYTES:
         raise UsageError(
-            f"[kubernetes]: the files {', '.join(found)} have {size:,} bytes, and a Secret holds "
+            f"[kubernetes]: the files {', '.join(contents)} have {size:,} bytes, and a Secret holds "
             f"{MOST_FILES_BYTES:,}: put the largest on a volume, mount it by kubernetes.pod, and "
             "name them by their paths in the pod"
         )
-    return found
+    return contents
 
 
 def _read(name: str, home: Path) -> bytes:

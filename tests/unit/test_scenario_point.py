@@ -471,6 +471,18 @@ def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> Non
         series(PRODUCER, tmp_path)
 
 
+def test_results_of_other_files_are_not_gone_on_with(tmp_path: Path) -> None:
+    """As of a workload that was edited after an interrupt: one series had points of both."""
+    file = tmp_path / "load.toml"
+    file.write_text("throughput = 1\n")
+    text = f"{PRODUCER}workload = 'load.toml'\n"
+    play(text, tmp_path / "out")
+    assert series(text, tmp_path / "out").ended
+    file.write_text("throughput = 2\n")
+    with pytest.raises(UsageError, match="it has results of another scenario"):
+        series(text, tmp_path / "out")
+
+
 def test_two_runs_do_not_write_to_one_directory(tmp_path: Path) -> None:
     """The second would begin the point anew that the first is at."""
     text, output = PRODUCER + "[vary]\nrepeats = 2\n", tmp_path / "out"

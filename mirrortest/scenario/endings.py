@@ -30,8 +30,8 @@ class Endings:
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool:
-        return self._stack.__exit__(kind, error, trace)
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
 
     def enter(self, context: AbstractContextManager[Value]) -> Value:
         """Enter a context, and exit it in the end."""

@@ -103,9 +103,9 @@ def _files(scenario: Scenario, setup: KubernetesSetup, home: Path) -> dict[str, 
     size = sum(map(len, contents.values()))
     if size > MOST_FILES_BYTES:
         raise UsageError(
-            f"[kubernetes]: the files {', '.join(contents)} have {size:,} bytes, and a Secret holds "
-            f"{MOST_FILES_BYTES:,}: put the largest on a volume, mount it by kubernetes.pod, and "
-            "name them by their paths in the pod"
+            f"[kubernetes]: the files {', '.join(contents)} have {size:,} bytes, and a Secret "
+            f"holds {MOST_FILES_BYTES:,}: put the largest on a volume, mount it by "
+            "kubernetes.pod, and name them by their paths in the pod"
         )
     return contents
 

@@ -42,7 +42,8 @@ def trogdor(
         Path,
         typer.Argument(
             metavar="SPEC",
-            help="Of a ProduceBench, ConfigurableProducer, RoundTripWorkload or ConsumeBench.",
+            help="Specification of a ProduceBench, ConfigurableProducer, RoundTripWorkload or "
+            "ConsumeBench.",
         ),
     ],
     output: Annotated[

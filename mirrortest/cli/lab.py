@@ -141,7 +141,7 @@ def create_topic(
     ] = False,
     name: Name = "default",
 ) -> None:
-    """Create a topic on the source; the mirror takes it up by itself."""
+    """Create a topic on the source, where the mirror detects it, or on the destination."""
     checked_topic(topic, option="TOPIC")
     settings = parse_assignments(config or (), option="--config")
     created = client_of(name, destination=destination).create_topic(topic, partitions, settings)

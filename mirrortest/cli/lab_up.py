@@ -183,7 +183,7 @@ def up(
         str | None,
         typer.Option(
             envvar="MIRRORTEST_KAFKA_IMAGE",
-            help="What containers are made of, laid out as Apache's image.",
+            help="Kafka image for the containers, with the layout of apache/kafka.",
             show_default=KAFKA_IMAGE,
         ),
     ] = None,

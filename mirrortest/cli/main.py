@@ -58,10 +58,7 @@ _VERBS = {
     "run": "Run a whole test from one file: clusters, clients, faults, the verdict of each point.",
     "scenarios": "List the scenarios that come with mirrortest, for `mirrortest run`.",
     "lab": "Two local Kafka clusters with a mirror between them, as processes of this machine.",
-    "sabotage": (
-        "A mirror that copies faithfully, but for the wrongs that a specification orders; it "
-        "writes down each of them."
-    ),
+    "sabotage": "A mirror that injects the faults of a specification, and records each one.",
     "calibrate": "Measure what mirrortest finds against what a faulty mirror did.",
     "synth": "Write the sequence logs of both sides of a synthetic run, and its truth.",
 }
@@ -176,7 +173,7 @@ def parser_error_text(error: Any) -> str:
     path = " ".join(["mirrortest", *([asked] if asked else [])])
     if error.ctx is not None:
         path = error.ctx.command_path
-    return f"{text[:1].lower()}{text[1:]} ({path} --help lists what there is)"
+    return f"{text[:1].lower()}{text[1:]} (see {path} --help)"
 
 
 def _fail(text: str, exit_code: int) -> NoReturn:

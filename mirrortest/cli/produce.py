@@ -130,7 +130,7 @@ def produce(
             callback=_use_workload,
             metavar="FILE",
             help="Take the workload from this file, TOML or JSON; its keys are the options' names. "
-            "What is given besides, also by the environment, wins.",
+            "Options and environment variables override it.",
         ),
     ] = None,
     print_workload: Annotated[

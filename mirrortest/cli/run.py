@@ -36,7 +36,7 @@ Examples:
 
     mirrortest run demo
 
-  The same, shorter; which others there are, `mirrortest scenarios` lists:
+  The same, shorter (`mirrortest scenarios` lists all):
 
     mirrortest run demo --set produce.duration=20s --set fault.at=8s
 

@@ -100,9 +100,8 @@ def sabotage(  # noqa: D103  # its help is below, with examples
 
 
 sabotage.__doc__ = (
-    "A mirror that copies faithfully, but for the wrongs that a specification orders; "
-    "it writes down each of them.\n\n"
+    "A mirror that injects the faults of a specification, and records each one.\n\n"
     f"Examples:\n{EXAMPLES}\n"
     f"A specification, wrongs.toml:\n{SPECIFICATION}\n"
-    f"Kinds, and what may be said of them:\n\n{_kinds()}\n"
+    f"Kinds, and their parameters:\n\n{_kinds()}\n"
 )

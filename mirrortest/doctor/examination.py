@@ -240,7 +240,7 @@ def _ledger_copy_checks(
         yield Check(
             Level.WARNING if new else Level.ERROR,
             "ledger's copy",
-            f"{wanted} does not exist at {at}: consumers would never learn what was acknowledged",
+            f"{wanted} does not exist at {at}: consumers cannot read what was acknowledged",
             f"{action}; {_REFRESH}",
         )
         return

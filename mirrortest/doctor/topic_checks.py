@@ -81,7 +81,7 @@ def permission_checks(
         return
     for level, operations, without in (
         (Level.ERROR, needed, ""),
-        (Level.WARNING, wanted, ": that it is compacted cannot be seen"),
+        (Level.WARNING, wanted, ": cannot check whether it is compacted"),
     ):
         missing = [each for each in operations if each not in topic.operations]
         if missing:
@@ -98,7 +98,7 @@ def message_topic_check(subject: str, topic: Topic) -> Check:
     """Check a topic of messages: its partitions, retention and compaction."""
     found = f"{topic.name}: {number(topic.partitions, 'partition')}"
     if topic.config is None:
-        return Check(Level.OK, subject, f"{found}; its configuration is not shown to us")
+        return Check(Level.OK, subject, f"{found}; no permission to read its configuration")
     if topic.compacted:
         return Check(
             Level.WARNING,
@@ -162,5 +162,5 @@ def table_topic_check(subject: str, topic: Topic) -> Check:
             f"{topic.name} has cleanup.policy={policy}: its records are deleted with time",
             f"set cleanup.policy=compact on {topic.name}",
         )
-    shown = "compacted" if topic.config is not None else "its configuration is not shown to us"
+    shown = "compacted" if topic.config is not None else "no permission to read its configuration"
     return Check(Level.OK, subject, f"{topic.name}: one partition, {shown}")

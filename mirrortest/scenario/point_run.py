@@ -162,9 +162,7 @@ class _Playing:
                 running_clusters(scenario, self._directory, self._home, later, self._board)
             )
             (self._directory / CLIENTS).mkdir()
-            place = endings.enter(
-                running_place(scenario, self._run, self._directory, self._home)
-            )
+            place = endings.enter(running_place(scenario, self._run, self._directory, self._home))
             self.clients = clients(
                 scenario, sides, self._run, self._directory, place, self._arguments
             )
@@ -300,7 +298,7 @@ class _Playing:
         if self._restarts == _RESTARTS:
             observing.check()
         self._restarts += 1
-        self._board.put(observing.name, f"started again, for it died with exit code {code}")
+        self._board.put(observing.name, f"restarted after exit code {code}")
         observing.spawn()
 
     def _show(self) -> None:

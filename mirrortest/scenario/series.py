@@ -171,8 +171,8 @@ class Series:
             raise UsageError(f"--output {self.output}: it is not empty: name another directory")
         elif any(self.output.glob(f"point-*/{POINT_FILE}")):
             raise UsageError(
-                f"--output {self.output}: it has results, and no {SERIES_FILE} says of which "
-                "scenario: name another directory"
+                f"--output {self.output}: it contains results, but no {SERIES_FILE}: name "
+                "another directory"
             )
 
     def _ended(self, point: Point) -> PointOutcome | None:

@@ -128,7 +128,9 @@ class LabSetup(Section):
         if self.links and self.image is not None:
             raise ValueError(NO_LINKS)
         if self.links and self.mirror is MirrorKind.NONE:
-            raise ValueError("links lead to the mirror: with mirror none there are none")
+            raise ValueError(
+                "links need a mirror: leave out links, or give another mirror than none"
+            )
         return self
 
 

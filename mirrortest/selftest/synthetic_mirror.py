@@ -221,7 +221,7 @@ def _pieces(chunk: Chunk, seeded: list[Seeded]) -> tuple[Longs, Longs, Longs, Lo
 
 def _too_many(chunk: Chunk) -> UsageError:
     return UsageError(
-        f"{chunk.after - chunk.before:,} messages in {len(chunk.slot):,} rows cannot hold so many "
-        "anomalies apart from each other: ask for fewer, for more --messages, or for another "
+        f"too many anomalies for {chunk.after - chunk.before:,} messages in "
+        f"{len(chunk.slot):,} rows: ask for fewer, for more --messages, or for another "
         "--run-length or --lost-run"
     )

@@ -98,7 +98,7 @@ USES = [
     ("reconcile afile", 2, "LOGDIR afile: not a directory: name the directory of the logs"),
     ("report afile", 2, "RESULT afile: not a directory: name the directory of the reconciliation"),
     ("report --log-dir nosuchdir", 2, "--log-dir nosuchdir: there is no such directory"),
-    ("report --png", 2, "option '--png' requires an argument (mirrortest report --help lists what"),
+    ("report --png", 2, "option '--png' requires an argument (see mirrortest report --help)"),
     ("observe --command-property acks=1", 2, "no cluster is given: use --bootstrap-server"),
     ("consme", 2, "did you mean 'consume', 'compare'?"),
     ("recncile", 2, "did you mean 'reconcile'?"),

@@ -367,7 +367,7 @@ def test_an_observer_that_dies_is_started_again(
     board = Board(lambda board: shown.append(board.lines.get("observe", "")))
     series(text, tmp_path / "out").run(board, ended.append)
     assert [reason.partition(";")[0] for reason in ended[-1].reasons] == reasons
-    assert "started again, for it died with exit code 1" in shown
+    assert "restarted after exit code 1" in shown
 
 
 @pytest.mark.parametrize("tear_down", ["", BAD_TEAR_DOWN])
@@ -465,7 +465,7 @@ def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="it has results of another scenario"):
         series(PRODUCER + "acks = 1\n", tmp_path / "out")
     (tmp_path / "out" / SERIES_FILE).unlink()
-    with pytest.raises(UsageError, match=r"it has results, and no scenario[.]json"):
+    with pytest.raises(UsageError, match=r"it contains results, but no scenario[.]json"):
         series(PRODUCER + "acks = 1\n", tmp_path / "out")
     with pytest.raises(UsageError, match="it is not empty"):
         series(PRODUCER, tmp_path)

@@ -50,8 +50,7 @@ def document(text: str) -> Document:
         ('thresholds = ["lostt==0"]\n' + SMALL, "there is no metric 'lostt': did you mean lost?"),
         ("expect.findings = ['duplicate']\n" + SMALL, "'duplicate': did you mean duplicated?"),
         (
-            "expect.findings = ['lost']\n[clusters]\nsource-bootstrap-server='a:1'\n"
-            "[[consume]]\ntopics='t'\n",
+            "expect.findings = ['lost']\n[lab]\n[[consume]]\ntopics='t'\n",
             "expect.findings needs [[produce]] and [[consume]]",
         ),
         ("expect.verdict = 'pass'\n" + SMALL, "expect.verdict: use 'passed', "),
@@ -109,7 +108,7 @@ def document(text: str) -> Document:
         ),
         (
             SMALL.replace("[lab]", "[lab]\nmirror='none'\nlinks=true"),
-            "with mirror none there are none",
+            "links need a mirror: leave out links",
         ),
         (
             SMALL + "[plan]\ndo=['cut']\nparts=['A1']\nevery='1s'\nfor='1s'\nuntil='9s'",

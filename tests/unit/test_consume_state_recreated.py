@@ -60,7 +60,7 @@ async def test_what_was_written_before_the_topic_was_deleted_is_not_awaited_for_
     topic = Deleted()
     async with following(topic, "a") as store:
         for wait in (store.caught_up(), store.share("A.t", b"of all"), store.claim(P0)):
-            with pytest.raises(UnreachableError, match="records written to states were not read back"):
+            with pytest.raises(UnreachableError, match="written to states were not read back"):
                 await wait
 
 

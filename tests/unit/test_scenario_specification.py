@@ -177,7 +177,7 @@ def test_a_clients_options_are_those_of_its_command(
 def test_a_clients_table_takes_no_secret(verb: str, value: object) -> None:
     """Process lists, pods' manifests and the results' `configuration.json` would show it."""
     with pytest.raises(UsageError, match=r"command-property: .* file of command-config") as caught:
-        arguments(verb, {"topics": ["orders"], "run": "r1", "command-property": value})
+        arguments(verb, {"topics": ["orders"], "command-property": value}, {"run": "r1"})
     assert "geheim" not in str(caught.value)
 
 

@@ -14,8 +14,8 @@ from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.compaction import (
     Explained,
     Missing,
-    by_partition,
     explained,
+    partitions_of,
     removed_from_source,
 )
 from mirrortest.verify.fragment import ALWAYS
@@ -181,6 +181,8 @@ class TopicJudge:
         for fragment in fragments.values():
             numbers -= fragment.seen
         homes = self.homes(lane)
+        if any(fragment.inconclusive for fragment in fragments.values()):
+            return Missing(NOTHING, NOTHING, homes)  # which seqs are missing is unknown
         if not numbers:
             return Missing(numbers, numbers, homes)
         below = ALWAYS if seen_before is not None else doubtful_below(fragments, homes=homes)
@@ -325,15 +327,21 @@ class TopicRound:
     def _explain(self) -> Iterator[None]:
         """Compute what compaction explains, in small steps: all streams compete for its holes."""
         missing: dict[StreamId, Missing] = {}
+        by_partition: dict[int, dict[StreamId, Missing]] = {
+            number: {} for number, checker in self._checkers.items() if checker.holes
+        }
         for stream, lane in self._lanes.items():
             its = self._judge.missing(stream, lane, self._index, self._elapsed_ns)
             if its.numbers:
                 missing[stream] = its
+                for number in partitions_of(stream, its.homes, self._index):
+                    if number in by_partition:
+                        by_partition[number][stream] = its
             yield
-        for number, here in by_partition(missing, self._index).items():
-            for stream, found in explained(number, here, self._index).items():
+        for number, here in by_partition.items():
+            explanations = yield from explained(number, here, self._index)
+            for stream, found in explanations.items():
                 self._explained[stream] = self._explained.get(stream, Explained()) | found
-            yield
         for stream, its in missing.items() if self._source_compacted else ():
             bound = removed_from_source(stream, its.homes, self._index)
             found = Explained(its.numbers.below(bound))

@@ -60,10 +60,11 @@ class Holes(NamedTuple):
             if last[0] != identity or lo >= last[2]:
                 found.append([identity, lo, hi, count, count])
                 continue
+            same = last[1:3] == [lo, hi]  # holes only become more: the later session saw all
             exact = last[3] == last[2] - last[1] and count == hi - lo
             last[2] = max(last[2], hi)
             last[3] = last[2] - last[1] if exact else max(last[3], count)
-            last[4] = min(last[4] + count, last[2] - last[1])
+            last[4] = max(last[4], count) if same else min(last[4] + count, last[2] - last[1])
         return cls(*np.array(found, dtype=np.int64).reshape(-1, 5).T)
 
     @property
@@ -74,50 +75,63 @@ class Holes(NamedTuple):
     def within(self, identity: int, lo: int, hi: int) -> int:
         """How many holes are among these offsets, at most."""
         places = np.array([identity] * 2), np.array([lo, hi])
-        return int(self.most_before(*places)[1] - self.least_before(*places)[0])
+        return int(
+            self._before(*places, self.most)[1] - self._before(*places, self.most, last=True)[0]
+        )
 
-    def most_before(self, identity: Longs, offset: Longs) -> Longs:
-        """How many holes are before each of these places, at most."""
-        return self._before(identity, offset, self.most, 0)
+    def ranks(self, identity: Longs, offset: Longs) -> tuple[Longs, Longs]:
+        """How many of the certain holes are before each of these places: at least, at most.
 
-    def least_before(self, identity: Longs, offset: Longs) -> Longs:
-        """How many holes are before each of these places, at least."""
-        return self._before(identity, offset, self.least, self.hi - self.lo - self.least)
-
-    def _before(self, identity: Longs, offset: Longs, number: Longs, first: Longs | int) -> Longs:
-        """Holes before places, if each range's `number` of holes are one after the other.
-
-        The first one is `first` offsets after the range's begin.
+        The holes between two places are certain from the rank at most of the first one up to the
+        rank at least of the second one.
         """
+        least = self._before(identity, offset, self.least, last=True)
+        return least, self._before(identity, offset, self.least)
+
+    def possible(self, identity: Longs, offset: Longs) -> tuple[Longs, Longs]:
+        """The same of all holes that there may be."""
+        least = self._before(identity, offset, self.most, last=True)
+        return least, self._before(identity, offset, self.most)
+
+    def _before(
+        self, identity: Longs, offset: Longs, number: Longs, *, last: bool = False
+    ) -> Longs:
+        """Holes before places, if each range's `number` of holes are its first or last offsets."""
         sums = np.append(0, np.cumsum(number))
-        begins = self.lo + first
+        begins = self.hi - number if last else self.lo
         found = np.zeros(len(offset), dtype=np.int64)
         for each in np.unique(identity).tolist() if len(self.lo) else ():
             mine = identity == each
             begin, end = np.searchsorted(self.identity, [each, each + 1])
             at = begin + np.searchsorted(self.lo[begin:end], offset[mine])
-            last = np.maximum(at - 1, 0)
+            before = np.maximum(at - 1, 0)
             # Of the range that contains the place, only the offsets before it count.
-            inside = np.clip(offset[mine] - begins[last], 0, number[last])
-            found[mine] = np.where(at > begin, sums[last] + inside, sums[at])
+            inside = np.clip(offset[mine] - begins[before], 0, number[before])
+            found[mine] = np.where(at > begin, sums[before] + inside, sums[at])
         return found
 
 
 class _Seen(NamedTuple):
     """Seen rows with keys of lanes in a partition; `stream` is `NONE` for rows of no stream.
 
-    `before_first` and `before_last` count the holes before each row's first and last message: a gap
-    begins after at most as many as `most_before_last`, and ends after at least as many as the
-    others, so that only holes that are certainly in it count.
+    `first` and `last` are the offsets of each row's first and last message.
     """
 
     group: Longs
     stream: Longs
     seq_lo: Longs
     seq_hi: Longs
-    before_first: Longs
-    before_last: Longs
-    most_before_last: Longs
+    identity: Longs
+    first: Longs
+    last: Longs
+
+
+class _Ranks(NamedTuple):
+    """How many holes precede messages of seen rows, if a gap ends there or begins there."""
+
+    end_first: Longs
+    end_last: Longs
+    begin_last: Longs
 
 
 class _Lane(NamedTuple):
@@ -146,10 +160,14 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
             possible = _possible_streams(rows, copies, topics.index(topic), partition, homes)
             concerned = missing & possible[judged.spans.key]
             if concerned.any():
-                seen = _seen(rows, topics.index(topic), partition, holes)
-                together = topic in given.joined
                 taken, left = _in_partition(
-                    rows, judged, seen, holes.total, concerned, together=together
+                    rows,
+                    judged,
+                    _seen(rows, topics.index(topic), partition),
+                    holes,
+                    concerned,
+                    _alone(rows, copies, partition, homes),
+                    together=topic in given.joined,
                 )
                 removed |= taken
                 doubtful |= left
@@ -177,44 +195,108 @@ def _possible_streams(
     return found
 
 
+def _alone(rows: StreamRows, copies: Copies, partition: int, homes: Homes) -> Flags:
+    """The streams that were seen or are at home in this partition, and in no other."""
+    here, elsewhere = np.zeros((2, len(rows.streams)), dtype=bool)
+    here[copies.stream_of[copies.partition_of == partition]] = True
+    elsewhere[copies.stream_of[copies.partition_of != partition]] = True
+    others = np.array([bool(each - {partition}) for each in homes.each], dtype=bool)
+    found: Flags = (here | homes.has(partition)) & ~(elsewhere | others[homes.of])
+    return found
+
+
 def _in_partition(
-    rows: StreamRows, judged: Judged, seen: _Seen, holes: int, missing: Flags, *, together: bool
+    rows: StreamRows,
+    judged: Judged,
+    seen: _Seen,
+    holes: Holes,
+    missing: Flags,
+    alone: Flags,
+    *,
+    together: bool,
 ) -> tuple[Flags, Flags]:
     """Which of the missing segments a partition's holes explain, and which they leave in doubt.
 
-    `together`: all lanes of the topic compete for the holes, else those of each lane.
+    `alone` streams are in no other partition. `together`: all lanes of the topic compete for the
+    holes, else those of each lane.
     """
     streams = rows.streams
-    lane = _lane(rows, seen)
     mine = seen.stream != NONE
     at, lo, hi = united(seen.stream[mine], seen.seq_lo[mine], seen.seq_hi[mine])
     of = seen.stream[mine][at]
-    before_lo = _least(of, lo, seen.stream[mine], seen.seq_lo[mine], seen.before_first[mine])
-    before_hi = _least(of, hi, seen.stream[mine], seen.seq_hi[mine], seen.most_before_last[mine])
     # The gap of each missing segment: how many of these precede it.
     some = np.flatnonzero(missing)
     key, first, after = judged.spans.take(some)
+    group = streams.group[key]
     numbers, rank = np.unique(np.append(lo, first), return_inverse=True)
     width = len(numbers)
     place = np.searchsorted(of * width + rank[: len(of)], key * width + rank[len(of) :])
     has_lower = place > np.searchsorted(of, key)
     has_higher = place < np.searchsorted(of, key, "right")
-    begin, end = lane.begin[key], lane.last[streams.group[key]]
-    begin[has_lower] = before_hi[place[has_lower] - 1]
-    end[has_higher] = before_lo[place[has_higher]]
+
+    def bounds(ranks: _Ranks) -> tuple[Longs, Longs]:
+        lane = _lane(rows, seen, ranks)
+        before_lo = _least(of, lo, seen.stream[mine], seen.seq_lo[mine], ranks.end_first[mine])
+        before_hi = _least(of, hi, seen.stream[mine], seen.seq_hi[mine], ranks.begin_last[mine])
+        begin, end = lane.begin[key], lane.last[group]
+        begin[has_lower] = before_hi[place[has_lower] - 1]
+        end[has_higher] = before_lo[place[has_higher]]
+        return begin, end
+
+    first_least, first_most = holes.possible(seen.identity, seen.first)
+    last_least, last_most = holes.possible(seen.identity, seen.last)
+    begin, end = bounds(_Ranks(first_most, last_most, last_least))
+    may_explain = begin < end
+    first_least, _ = holes.ranks(seen.identity, seen.first)
+    last_least, last_most = holes.ranks(seen.identity, seen.last)
+    begin, end = bounds(_Ranks(first_least, last_least, last_most))
     # After the last seen number of a stream, only what is not in flight competes for holes.
-    competes = (has_higher | ~judged.has(Finding.IN_FLIGHT)[some]) & (begin < end)
+    due = ~judged.has(Finding.IN_FLIGHT)[some]
+    competes = (has_higher | due) & (begin < end)
     _, one, gap = np.unique(key * (len(of) + 1) + place, return_index=True, return_inverse=True)
     needed = _sums(gap, np.where(competes, after - first, 0))
-    group = streams.group[key]
     round_of = np.zeros_like(key) if together else group
     short = _short(round_of[one], begin[one], end[one], needed)
-    removed, doubtful = np.zeros(len(missing), dtype=bool), np.zeros(len(missing), dtype=bool)
     taken = competes & ~short[gap]
-    used = _sums(group, np.where(taken, after - first, 0), len(lane.last))
+    # What is in flight, or may be in another partition, has not certainly used a hole.
+    used = _sums(group, np.where(taken & due & alone[key], after - first, 0), len(streams))
+    removed, doubtful = np.zeros(len(missing), dtype=bool), np.zeros(len(missing), dtype=bool)
     removed[some] = taken
-    doubtful[some] = (competes & short[gap]) | (used < holes)[group]
+    doubtful[some] = may_explain | (used[group] < holes.total)
     return removed, doubtful
+
+
+def _seen(rows: StreamRows, topic: int, partition: int) -> _Seen:
+    streams, streamless = rows.streams, rows.streamless
+    at = rows.of(Kind.SEEN)
+    at = at[(rows.partition[at] == partition) & (streams.topic[rows.stream[at]] == topic)]
+    here = streamless.partition == partition
+    here &= np.isin(streamless.group, streams.group[streams.topic == topic])
+    no_stream = np.full(int(here.sum()), NONE, dtype=np.int64)
+    return _Seen(
+        np.append(streams.group[rows.stream[at]], streamless.group[here]),
+        np.append(rows.stream[at], no_stream),
+        np.append(rows.seq_lo[at], no_stream),
+        np.append(rows.seq_hi[at], no_stream),
+        np.append(rows.identity[at], streamless.identity[here]),
+        np.append(rows.offset_lo[at], streamless.offset_hi[here] - 1),
+        np.append(rows.offset_hi[at], streamless.offset_hi[here]) - 1,
+    )
+
+
+def _lane(rows: StreamRows, seen: _Seen, ranks: _Ranks) -> _Lane:
+    streams = rows.streams
+    last = np.zeros(int(streams.group.max()) + 1, dtype=np.int64)
+    np.maximum.at(last, seen.group, ranks.end_last)
+    mine = seen.stream != NONE
+    of_stream = np.zeros(len(streams), dtype=np.int64)
+    np.maximum.at(of_stream, seen.stream[mine], ranks.begin_last[mine])
+    producer = coded(streams.table["producer"]).astype(np.int64)
+    line = streams.group * (int(producer.max()) + 1) + producer
+    order = np.lexsort((streams.incarnation, line))
+    begin = np.zeros(len(streams), dtype=np.int64)
+    begin[order] = highest_before(line[order], of_stream[order])
+    return _Lane(begin, last)
 
 
 def _short(round_of: Longs, begin: Longs, end: Longs, needed: Longs) -> Flags:
@@ -222,92 +304,52 @@ def _short(round_of: Longs, begin: Longs, end: Longs, needed: Longs) -> Flags:
 
     Gaps [begin, end) of one round compete. The gap that ends first takes its first free holes:
     those that end later can use any others that it could. A gap that goes short could have had
-    every hole in it, so each gap that has one of these could go short in its place.
+    every hole in it, so each gap that has one of these could go short in its place. Holes between
+    two neighbouring bounds of gaps are alike: they are given away as a segment.
     """
     short = np.zeros(len(begin), dtype=bool)
     for each in np.unique(round_of).tolist():
         mine = np.flatnonzero((round_of == each) & (needed > 0))
         if not len(mine):
             continue
-        least = int(begin[mine].min())
-        size = int(end[mine].max()) - least
-        free, unseen = _Next(size), _Next(size)
-        owner = [NONE] * size
+        bounds = np.unique([begin[mine], end[mine]])
+        first, until = (np.searchsorted(bounds, which).tolist() for which in (begin, end))
+        free = np.diff(bounds).tolist()
+        left, unseen = list(range(len(bounds))), list(range(len(bounds)))
+        owners: list[list[int]] = [[] for _ in bounds]
         waiting: list[int] = []
         for at in mine[np.argsort(end[mine], kind="stable")].tolist():
-            left, until = int(needed[at]), int(end[at]) - least
-            hole = free.from_(int(begin[at]) - least)
-            while left and hole < until:
-                owner[hole] = at
-                left -= 1
-                hole = free.after(hole)
-            if left:
+            wanted = int(needed[at])
+            segment = _next(left, first[at])
+            while wanted and segment < until[at]:
+                taken = min(wanted, free[segment])
+                owners[segment].append(at)
+                wanted -= taken
+                free[segment] -= taken
+                if not free[segment]:
+                    left[segment] = segment + 1
+                segment = _next(left, segment)
+            if wanted:
                 waiting.append(at)
         while waiting:
             at = waiting.pop()
+            if short[at]:
+                continue
             short[at] = True
-            hole = unseen.from_(int(begin[at]) - least)
-            while hole < int(end[at]) - least:
-                if not short[owner[hole]]:
-                    waiting.append(owner[hole])
-                hole = unseen.after(hole)
+            segment = _next(unseen, first[at])
+            while segment < until[at]:
+                waiting += owners[segment]
+                unseen[segment] = segment + 1
+                segment = _next(unseen, segment)
     return short
 
 
-class _Next:
-    """The numbers from 0 to `size` of which each but the last can be removed: the next one left."""
-
-    def __init__(self, size: int) -> None:
-        self._next = list(range(size + 1))
-
-    def from_(self, number: int) -> int:
-        """The least number left that is not below this one."""
-        found = self._next
-        while found[number] != number:
-            found[number] = found[found[number]]
-            number = found[number]
-        return number
-
-    def after(self, number: int) -> int:
-        """Remove a number; the next one that is left."""
-        self._next[number] = number + 1
-        return self.from_(number + 1)
-
-
-def _seen(rows: StreamRows, topic: int, partition: int, holes: Holes) -> _Seen:
-    streams, streamless = rows.streams, rows.streamless
-    at = rows.of(Kind.SEEN)
-    at = at[(rows.partition[at] == partition) & (streams.topic[rows.stream[at]] == topic)]
-    here = streamless.partition == partition
-    here &= np.isin(streamless.group, streams.group[streams.topic == topic])
-    identity = np.append(rows.identity[at], streamless.identity[here])
-    first = np.append(rows.offset_lo[at], streamless.offset_hi[here] - 1)
-    last = np.append(rows.offset_hi[at], streamless.offset_hi[here]) - 1
-    no_stream = np.full(int(here.sum()), NONE, dtype=np.int64)
-    return _Seen(
-        np.append(streams.group[rows.stream[at]], streamless.group[here]),
-        np.append(rows.stream[at], no_stream),
-        np.append(rows.seq_lo[at], no_stream),
-        np.append(rows.seq_hi[at], no_stream),
-        holes.least_before(identity, first),
-        holes.least_before(identity, last),
-        holes.most_before(identity, last),
-    )
-
-
-def _lane(rows: StreamRows, seen: _Seen) -> _Lane:
-    streams = rows.streams
-    last = np.zeros(int(streams.group.max()) + 1, dtype=np.int64)
-    np.maximum.at(last, seen.group, seen.before_last)
-    mine = seen.stream != NONE
-    of_stream = np.zeros(len(streams), dtype=np.int64)
-    np.maximum.at(of_stream, seen.stream[mine], seen.most_before_last[mine])
-    producer = coded(streams.table["producer"]).astype(np.int64)
-    line = streams.group * (int(producer.max()) + 1) + producer
-    order = np.lexsort((streams.incarnation, line))
-    begin = np.zeros(len(streams), dtype=np.int64)
-    begin[order] = highest_before(line[order], of_stream[order])
-    return _Lane(begin, last)
+def _next(left: list[int], number: int) -> int:
+    """The least number left that is not below this one; shortens the way for later calls."""
+    while left[number] != number:
+        left[number] = left[left[number]]
+        number = left[number]
+    return number
 
 
 def _least(of: Longs, bound: Longs, stream: Longs, at: Longs, values: Longs) -> Longs:

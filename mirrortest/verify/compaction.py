@@ -44,7 +44,7 @@ from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment import ALWAYS, HoleCounts
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 
     from mirrortest.verify.fragment import Fragment
     from mirrortest.verify.fragment_index import FragmentIndex
@@ -82,44 +82,35 @@ class Gap(NamedTuple):
     needed: int
 
 
-def by_partition(
-    missing: Mapping[StreamId, Missing], index: FragmentIndex
-) -> dict[int, dict[StreamId, Missing]]:
-    """Partition with holes -> the missing seqs of the streams that it may have contained."""
-    found: dict[int, dict[StreamId, Missing]] = {
-        number: {} for number, checker in index.checkers.items() if checker.holes
-    }
-    for stream, its in missing.items():
-        if its.numbers:
-            for number in partitions_of(stream, its.homes, index):
-                if number in found:
-                    found[number][stream] = its
-    return found
-
-
 def explained(
     number: int, missing: Mapping[StreamId, Missing], index: FragmentIndex
-) -> dict[StreamId, Explained]:
-    """Which missing seqs compaction of a destination partition explains.
+) -> Generator[None, None, dict[StreamId, Explained]]:
+    """Which missing seqs compaction of a destination partition explains, computed in small steps.
 
-    `missing` has all streams of the topic that the partition may have contained (`by_partition`).
+    `missing` has all streams of the topic of which seqs are missing and may be in the partition.
     """
     checker: PartitionChecker = index.checkers[number]
     gaps: list[Gap] = []
-    of_gap: list[tuple[StreamId, IntervalSet]] = []
+    of_gap: list[tuple[StreamId, IntervalSet, IntervalSet]] = []
+    fragments: dict[int, list[tuple[StreamId, Fragment]]] = {}
     for stream, its in missing.items():
-        for gap, seqs in _gaps(its, stream, number, index):
+        if stream.lane not in fragments:
+            fragments[stream.lane] = _of_lane(stream.lane, number, index)
+        for gap, seqs, due in _gaps(its, stream, checker, fragments[stream.lane]):
             gaps.append(gap)
-            of_gap.append((stream, seqs))
+            of_gap.append((stream, seqs, due))
+        yield
     removed = {stream: IntervalSet() for stream in missing}
     doubtful = {stream: IntervalSet() for stream in missing}
     contested, used = contested_gaps(gaps), Counter[int]()
-    for at, (gap, (stream, seqs)) in enumerate(zip(gaps, of_gap, strict=True)):
+    for at, (stream, seqs, due) in enumerate(of_gap):
         if at in contested:
-            doubtful[stream].update(seqs & missing[stream].due)
-        else:
-            removed[stream].update(seqs)
-            used[stream.lane] += gap.needed
+            doubtful[stream].update(due)
+            continue
+        removed[stream].update(seqs)
+        # What is in flight, or may be in another partition, has not certainly used a hole.
+        if {*index.seen(stream), *missing[stream].homes} == {number}:
+            used[stream.lane] += due.count
     for stream, its in missing.items():
         if used[stream.lane] < checker.holes:
             doubtful[stream] = its.due
@@ -159,24 +150,27 @@ def contested_gaps(gaps: Sequence[Gap]) -> set[int]:
         hole = until
     contested: set[int] = set()
     ends = [until for _, until, _ in given]
-    for at in short:
+    unseen = list(range(len(given) + 1))
+    """For each piece of `given` the next one that no competitor has reached, itself included."""
+    while short:
+        at = short.pop()
         if at in contested:
             continue
         contested.add(at)
-        begin, end, _ = gaps[at]
-        first = last = bisect_right(ends, begin)
-        while True:
-            if last < len(given) and given[last][0] < end:
-                competitor = given[last][2]
-                last += 1
-            elif first and given[first - 1][1] > begin:
-                first -= 1
-                competitor = given[first][2]
-            else:
-                break
-            contested.add(competitor)
-            begin, end = min(begin, gaps[competitor].begin), max(end, gaps[competitor].end)
+        piece = _next(unseen, bisect_right(ends, gaps[at].begin))
+        while piece < len(given) and given[piece][0] < gaps[at].end:
+            short.append(given[piece][2])
+            unseen[piece] = piece + 1
+            piece = _next(unseen, piece)
     return contested
+
+
+def _next(left: list[int], number: int) -> int:
+    """The least number left that is not below this one; shortens the way for later calls."""
+    while left[number] != number:
+        left[number] = left[left[number]]
+        number = left[number]
+    return number
 
 
 def partitions_of(
@@ -193,35 +187,34 @@ def _of_lane(lane: int, number: int, index: FragmentIndex) -> list[tuple[StreamI
 
 
 def _gaps(
-    missing: Missing, stream: StreamId, number: int, index: FragmentIndex
-) -> Iterator[tuple[Gap, IntervalSet]]:
-    """The gaps with holes of a stream's missing seqs in a partition, and the seqs of each."""
-    fragment = index.seen(stream).get(number)
-    seen, counts = NOTHING, HoleCounts()
-    if fragment is not None:
-        seen, counts = fragment.seen, fragment.holes_before or counts
-    of_lane = _of_lane(stream.lane, number, index)
-    earlier = (
-        its.holes
-        for other, its in of_lane
-        if other[:3] == stream[:3] and other.incarnation < stream.incarnation
-    )
+    missing: Missing,
+    stream: StreamId,
+    checker: PartitionChecker,
+    of_lane: Sequence[tuple[StreamId, Fragment]],
+) -> Iterator[tuple[Gap, IntervalSet, IntervalSet]]:
+    """The gaps with holes of a stream's missing seqs in a partition; the seqs of each, those due.
+
+    `of_lane` has the partition's fragments of the stream's lane.
+    """
+    seen, counts, earlier = NOTHING, HoleCounts(), 0
+    last = checker.key_seen(stream.lane).holes
+    for other, its in of_lane:
+        last = max(last, its.holes)
+        if other == stream:
+            seen, counts = its.seen, its.holes_before or counts
+        elif other[:3] == stream[:3] and other.incarnation < stream.incarnation:
+            earlier = max(earlier, its.holes)
     done = 0
     for first, _ in missing.numbers.intervals():
         if first < done:
             continue
         lo, hi = seen.around(first)
         done = ALWAYS if hi is None else hi
-        begin = counts.at(lo - 1) if lo else max(earlier, default=0)
-        if hi is None:
-            seqs = missing.due.within(lo, done)
-            key_seen = index.checkers[number].key_seen(stream.lane).holes
-            end = max(key_seen, *(its.holes for _, its in of_lane), 0)
-        else:
-            seqs = missing.numbers.within(lo, done)
-            end = counts.at(hi)
+        begin, end = counts.at(lo - 1) if lo else earlier, last if hi is None else counts.at(hi)
+        due = missing.due.within(lo, done)
+        seqs = due if hi is None else missing.numbers.within(lo, done)
         if seqs and begin < end:
-            yield Gap(begin, end, seqs.count), seqs
+            yield Gap(begin, end, seqs.count), seqs, due
 
 
 # -- compaction of the source ---------------------------------------------------------------------

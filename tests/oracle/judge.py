@@ -330,7 +330,13 @@ def explained(
                 found[stream][0].add(seq)
             elif seq in gone[stream][1]:
                 found[stream][1].add(seq)
-        used = Counter(stream.lane for stream, _ in holes.keys() - competing)
+        used = Counter(
+            stream.lane
+            for stream, seq in holes.keys() - competing
+            if seq in gone[stream][1]
+            and {n for n, p in partitions.items() if p.of_stream(stream)} | {*homes.get(stream, ())}
+            == {number}
+        )
         for stream in mine:
             if used[stream.lane] < len(each.holes):
                 found[stream][1].update(gone[stream][1])

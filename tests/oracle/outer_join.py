@@ -174,22 +174,34 @@ WITH firsts AS (
     ) e USING (topic, producer, incarnation, lane, partition)
     WHERE n.late OR n.higher IS NOT NULL
 ), gaps AS (
-    SELECT b.topic, b.producer, b.incarnation, b.lane, b.seq, b.partition,
+    SELECT b.topic, b.producer, b.incarnation, b.lane, b.seq, b.partition, b.late,
         int(count_if(h.offset < b.from_at)) AS from_hole,
         int(count_if(h.offset < b.to_at)) AS to_hole
     FROM bounds b JOIN holes h USING (topic, partition) GROUP BY ALL
 ), competitors AS (
     SELECT topic, partition, collect_list(g) AS messages, oracle_competing(collect_list(g)) AS short
-    FROM (SELECT topic, partition, struct(producer, incarnation, lane, seq, from_hole, to_hole) AS g
-        FROM gaps WHERE from_hole < to_hole) GROUP BY ALL
+    FROM (
+        SELECT topic, partition,
+            struct(producer, incarnation, lane, seq, late, from_hole, to_hole) AS g
+        FROM gaps WHERE from_hole < to_hole
+    ) GROUP BY ALL
 ), assigned AS (
     SELECT topic, partition, of.messages.producer, of.messages.incarnation, of.messages.lane,
-        of.messages.seq, of.short
+        of.messages.seq, of.messages.late, of.short
     FROM (SELECT topic, partition, explode(arrays_zip(messages, short)) AS of FROM competitors)
 ), removed AS (
     SELECT * FROM assigned WHERE NOT short
+), only_places AS (
+    SELECT topic, producer, incarnation, lane, partitions[0] AS partition FROM (
+        SELECT topic, producer, incarnation, lane,
+            array_union(coalesce(any_value(homes), array()), collect_set(partition)) AS partitions
+        FROM streams LEFT JOIN places USING (topic, producer, incarnation, lane)
+        GROUP BY topic, producer, incarnation, lane
+    ) WHERE size(partitions) = 1
 ), taken AS (
-    SELECT topic, partition, lane, count(*) AS taken FROM removed GROUP BY ALL
+    SELECT topic, partition, lane, count(*) AS taken FROM removed
+    JOIN only_places USING (topic, producer, incarnation, lane, partition)
+    WHERE late GROUP BY ALL
 ), left_over AS (
     SELECT DISTINCT c.topic, c.producer, c.incarnation, c.lane, c.seq
     FROM concerned c LEFT JOIN taken t USING (topic, partition, lane)

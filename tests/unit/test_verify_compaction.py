@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given
@@ -15,9 +15,9 @@ from mirrortest.verify.compaction import (
     Explained,
     Gap,
     Missing,
-    by_partition,
     contested_gaps,
     explained,
+    partitions_of,
     removed_from_source,
 )
 from mirrortest.verify.fragment import ALWAYS, HoleCounts
@@ -31,7 +31,7 @@ from tests.oracle.online import intervals as of
 from tests.unit.test_verify_fragment_index import STREAMS, index_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Generator, Mapping
 
     from mirrortest.verify.fragment_index import FragmentIndex
 
@@ -50,10 +50,25 @@ def _explained(
 ) -> dict[StreamId, Explained]:
     """What compaction of all partitions explains."""
     found = dict.fromkeys(missing, Explained())
-    for number, here in by_partition(missing, index).items():
-        for stream, its in explained(number, here, index).items():
+    for number, checker in index.checkers.items():
+        here = {
+            stream: its
+            for stream, its in missing.items()
+            if its.numbers and number in partitions_of(stream, its.homes, index)
+        }
+        for stream, its in (
+            _returned(explained(number, here, index)).items() if checker.holes else ()
+        ):
             found[stream] |= its
     return found
+
+
+def _returned(steps: Generator[None, None, dict[StreamId, Explained]]) -> dict[StreamId, Explained]:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        return cast("dict[StreamId, Explained]", end.value)
 
 
 def _again(checker: PartitionChecker) -> PartitionChecker:
@@ -166,6 +181,31 @@ def test_two_keys_of_a_partition_do_not_share_a_hole() -> None:
     one = IntervalSet([(1, 2)])
     found = _explained(dict.fromkeys([STREAM, other], Missing(one, one)), index_of({0: checker}))
     assert found == dict.fromkeys([STREAM, other], Explained(NOTHING, one))
+
+
+def test_what_is_in_flight_uses_no_hole_of_what_was_written_out_of_order() -> None:
+    """A1 came behind A2 and was compacted: its hole is in the gap of B1, which is still to come.
+
+    A user would have seen A1 claimed lost, for good, as soon as its deadline had passed.
+    """
+    checker = PartitionChecker("t", 0)
+    for stream, seq, offset in [(OTHER, 0, 0), (STREAM, 0, 1), (STREAM, 2, 2), (OTHER, 2, 4)]:
+        checker.apply(_seen(stream, seq, offset))
+    one = IntervalSet([(1, 2)])
+    missing = {STREAM: Missing(one, one, (0,)), OTHER: Missing(one, NOTHING, (0,))}
+    found = _explained(missing, index_of({0: checker}))
+    assert found[STREAM] == Explained(NOTHING, one)
+
+
+def test_what_may_be_in_two_partitions_uses_no_hole() -> None:
+    """B1 is explained by a hole in either: one of them may be that of A1, written out of order."""
+    first, second = PartitionChecker("t", 0), PartitionChecker("t", 1)
+    for stream, seq, offset in [(STREAM, 0, 0), (OTHER, 0, 1), (STREAM, 2, 2), (OTHER, 2, 4)]:
+        first.apply(_seen(stream, seq, offset))
+    second.apply(_seen(OTHER, 3, 1))
+    one = IntervalSet([(1, 2)])
+    both = {STREAM: Missing(one, one, (0,)), OTHER: Missing(one, one, (0, 1))}
+    assert _explained(both, index_of({0: first, 1: second}))[STREAM].doubtful == one
 
 
 def test_who_has_holes_of_its_own_is_explained_whatever_others_lack() -> None:

@@ -298,11 +298,14 @@ class AssignedPartition:
         later = (offset for epoch, offset in self.epochs if epoch > leader_epoch)
         return min(end_offset, self.checker.next_offset, *later)
 
-    def was_recreated(self, records: RecordArrays | None, *, may_compact: bool) -> bool:
+    def was_recreated(
+        self, records: RecordArrays | None, fetched_from: int, *, may_compact: bool
+    ) -> bool:
         """Whether another record, or none, is at the last judged record's offset; compared once.
 
-        `records` are the first ones from there on, None if these offsets have none. Compaction may
-        have removed the record: where it is possible, a missing one proves nothing.
+        `records` are those from `fetched_from` on, None if these offsets have none. A missing
+        record proves nothing if compaction may have removed it, or if they were fetched from behind
+        it, before the consumer sought back to it.
         """
         if not self.resumed or self.last_record is None:
             return False
@@ -310,7 +313,7 @@ class AssignedPartition:
         offset, fingerprint = self.last_record
         if records is not None and (at := np.flatnonzero(records.offsets == offset)).size:
             return _fingerprint(records, int(at[0])) != fingerprint
-        return not may_compact
+        return fetched_from <= offset and not may_compact
 
     def take(self, records: RecordArrays, arrived_ns: int | NDArray[np.int64]) -> JudgedBatch:
         """Judge records, skipping those below the checker's next offset.

@@ -133,7 +133,8 @@ class BatchJudge:
         until_answered = context.outage.until_answered
         full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
         records = decode_batches([buffer for buffer, _ in full]) if full else None
-        if assigned.was_recreated(records, may_compact=context.topics.may_compact(topic)):
+        may_compact = context.topics.may_compact(topic)
+        if assigned.was_recreated(records, batches[0].fetched_from, may_compact=may_compact):
             topic_id = await until_answered(context.reader.topic_id, topic)
             await self._begin_incarnation(assigned, _recreated(assigned, topic_id))
             return

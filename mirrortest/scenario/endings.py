@@ -5,11 +5,16 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self, TypeVar
 
+import structlog
+
+from mirrortest.host.error_text import reason_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from types import TracebackType
 
+_log = structlog.get_logger()
 Value = TypeVar("Value")
 
 
@@ -51,8 +56,9 @@ class Endings:
         ) -> None:
             try:
                 leave(kind, error, trace)
-            except Exception:
+            except Exception as later:
                 if error is None:  # else it would hide that error, or an interrupt
                     raise
+                _log.warning("a point's end failed, too", why=reason_of(later))
 
         self._stack.push(end)

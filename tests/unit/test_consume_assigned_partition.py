@@ -104,9 +104,19 @@ def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once() -> No
     resumed = _again(held)
     assert (resumed.start_offset, resumed.checker.next_offset) == (3, 4)
     records = _records(3, 3, at=3)
-    assert not resumed.was_recreated(records, may_compact=False)
+    assert not resumed.was_recreated(records, 0, may_compact=False)
     assert resumed.take(records, START).messages == 2
     assert resumed.checker.fragments[STREAM].copies == 0
+
+
+def test_records_behind_the_last_one_judged_prove_no_other_topic() -> None:
+    """They were fetched before the consumer sought back: it would have read all of it again."""
+    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
+    held.take(_records(0, 4, at=0), START)
+    for fetched_from, is_another in ((4, False), (3, True)):
+        resumed = _again(held)
+        records = _records(4, 2, at=4)
+        assert resumed.was_recreated(records, fetched_from, may_compact=False) is is_another
 
 
 def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
@@ -118,7 +128,7 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(_records(0, 4, at=0), START)
     resumed = _again(held)
-    assert resumed.was_recreated(_records(10, 5, at=0), may_compact=False)
+    assert resumed.was_recreated(_records(10, 5, at=0), 0, may_compact=False)
     resumed.start_over()
     assert (resumed.checker.next_offset, resumed.start_offset, resumed.identity) == (0, 0, 1)
     resumed.take(_records(6, 2, at=0), START)

@@ -132,7 +132,7 @@ def test_a_million_holes_cost_no_more_than_the_gaps_among_them() -> None:
     """A reused topic that is read from its beginning has more holes than memory has room for."""
     far = 1 << 40
     begin, end, needed = np.array([[0, far, 1], [5, 6, 2], [far - 1, far, 1]], dtype=np.int64).T
-    assert _short(np.zeros(3), begin, end, needed).tolist() == [False, True, False]
+    assert _short(np.zeros(3, dtype=np.int64), begin, end, needed).tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,7 @@ class PublicProducer:
         """See `ports.ClientPort`; it first waits for the end of the producer that failed."""
         if self._after is not None and self._after.stopping is not None:
             await asyncio.wait({self._after.stopping})
+        self._after = None
         with request_errors():
             await self.client.start()
 

@@ -206,22 +206,25 @@ def _in_partition(
     competes = (has_higher | ~judged.has(Finding.IN_FLIGHT)[some]) & (begin < end)
     _, one, gap = np.unique(key * (len(of) + 1) + place, return_index=True, return_inverse=True)
     needed = _sums(gap, np.where(competes, after - first, 0))
-    round_of = np.zeros_like(key) if together else streams.group[key]
-    short, used = _short(round_of[one], begin[one], end[one], needed)
+    group = streams.group[key]
+    round_of = np.zeros_like(key) if together else group
+    short = _short(round_of[one], begin[one], end[one], needed)
     removed, doubtful = np.zeros(len(missing), dtype=bool), np.zeros(len(missing), dtype=bool)
-    removed[some] = competes & ~short[gap]
-    doubtful[some] = (competes & short[gap]) | (used[gap] < holes)
+    taken = competes & ~short[gap]
+    used = _sums(group, np.where(taken, after - first, 0), len(lane.last))
+    removed[some] = taken
+    doubtful[some] = (competes & short[gap]) | (used < holes)[group]
     return removed, doubtful
 
 
-def _short(round_of: Longs, begin: Longs, end: Longs, needed: Longs) -> tuple[Flags, Longs]:
-    """Which gaps some largest assignment leaves short of a hole; the holes that the others use.
+def _short(round_of: Longs, begin: Longs, end: Longs, needed: Longs) -> Flags:
+    """Which gaps some largest assignment leaves short of a hole.
 
-    Gaps [begin, end) of one round compete; `used` counts those of the gap's round. The gap that
-    ends first takes its first free holes: those that end later can use any others that it could.
-    A gap that goes short could have had every hole in it, so whichever has these could go short.
+    Gaps [begin, end) of one round compete. The gap that ends first takes its first free holes:
+    those that end later can use any others that it could. A gap that goes short could have had
+    every hole in it, so each gap that has one of these could go short in its place.
     """
-    short, used = np.zeros(len(begin), dtype=bool), np.zeros(len(begin), dtype=np.int64)
+    short = np.zeros(len(begin), dtype=bool)
     for each in np.unique(round_of).tolist():
         mine = np.flatnonzero((round_of == each) & (needed > 0))
         if not len(mine):
@@ -248,8 +251,7 @@ def _short(round_of: Longs, begin: Longs, end: Longs, needed: Longs) -> tuple[Fl
                 if not short[owner[hole]]:
                     waiting.append(owner[hole])
                 hole = unseen.after(hole)
-        used[round_of == each] = needed[mine][~short[mine]].sum()
-    return short, used
+    return short
 
 
 class _Next:

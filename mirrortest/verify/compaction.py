@@ -8,9 +8,9 @@ part of an aborted transaction. Keys are lanes, so all messages of a stream have
 |---|---|
 | enough holes in its gap | compacted |
 | some holes in its gap, but too few | inconclusive, once it is overdue |
-| none in its gap, but an unused one elsewhere in a partition where its stream was seen or belongs \
-| inconclusive, once it is overdue |
-| no unused hole | lost, once that is proven |
+| none in its gap, but one that its key has not used, in a partition where its stream was seen or \
+belongs | inconclusive, once it is overdue |
+| no hole that its key has not used | lost, once that is proven |
 
 The *gap* of a missing message in a partition is between the first copies of its neighbours: the
 greatest seq below it and the least seq above it of its stream that were seen there. Without a lower
@@ -36,6 +36,7 @@ shows it there.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -112,18 +113,17 @@ def explained(
             of_gap.append((stream, seqs))
     removed = {stream: IntervalSet() for stream in missing}
     doubtful = {stream: IntervalSet() for stream in missing}
-    contested, used = contested_gaps(gaps), 0
+    contested, used = contested_gaps(gaps), Counter[int]()
     for at, (gap, (stream, seqs)) in enumerate(zip(gaps, of_gap, strict=True)):
         if at in contested:
             doubtful[stream].update(seqs & missing[stream].due)
         else:
             removed[stream].update(seqs)
-            used += gap.needed
-    is_left = used < checker.holes
-    return {
-        stream: Explained(removed[stream], its.due if is_left else doubtful[stream])
-        for stream, its in missing.items()
-    }
+            used[stream.lane] += gap.needed
+    for stream, its in missing.items():
+        if used[stream.lane] < checker.holes:
+            doubtful[stream] = its.due
+    return {stream: Explained(removed[stream], doubtful[stream]) for stream in missing}
 
 
 def contested_gaps(gaps: Sequence[Gap]) -> set[int]:

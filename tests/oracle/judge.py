@@ -330,8 +330,9 @@ def explained(
                 found[stream][0].add(seq)
             elif seq in gone[stream][1]:
                 found[stream][1].add(seq)
-        if len(holes) - len(competing) < len(each.holes):
-            for stream in mine:
+        used = Counter(stream.lane for stream, _ in holes.keys() - competing)
+        for stream in mine:
+            if used[stream.lane] < len(each.holes):
                 found[stream][1].update(gone[stream][1])
     return found
 

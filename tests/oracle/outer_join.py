@@ -189,10 +189,10 @@ WITH firsts AS (
 ), removed AS (
     SELECT * FROM assigned WHERE NOT short
 ), taken AS (
-    SELECT topic, partition, count(*) AS taken FROM removed GROUP BY ALL
+    SELECT topic, partition, lane, count(*) AS taken FROM removed GROUP BY ALL
 ), left_over AS (
     SELECT DISTINCT c.topic, c.producer, c.incarnation, c.lane, c.seq
-    FROM concerned c LEFT JOIN taken t USING (topic, partition)
+    FROM concerned c LEFT JOIN taken t USING (topic, partition, lane)
     WHERE coalesce(t.taken, 0) < c.holes
     UNION SELECT topic, producer, incarnation, lane, seq FROM assigned WHERE short
 ), verdicts AS (

@@ -112,9 +112,7 @@ class Mirror:
         world = self._world
         for gone in records:
             origin = self._origins.get(gone.message)
-            place = topic.partitions[number]
-            if self.habits.rehash and gone.key is not None:
-                place = topic.partitions[partition_of(gone.key, len(topic.partitions))]
+            place = self._place(topic, number, gone.key)
             if origin is None or place.leaderless or place.deleted:
                 continue
             raw = encoded([origin])
@@ -183,9 +181,7 @@ class Mirror:
         kept = self._without_held(batch, kept, number, target)
         if batch.control or (batch.records and batch.records[0].aborted) or not kept:
             return True
-        if self.habits.rehash and kept[0].key is not None:
-            number = partition_of(kept[0].key, len(target.partitions))
-        place = target.partitions[number]
+        place = self._place(target, number, kept[0].key)
         if place.leaderless:
             place.missed += 1
             return False
@@ -231,6 +227,13 @@ class Mirror:
         self._world.later(seconds, self.send_again, target, number, held)
         self._world.count("held_back took effect")
         return [r for r in kept if r not in held]
+
+    def _place(self, topic: Topic, number: int, key: bytes | None) -> Partition:
+        """Where a record of a source partition is written; a copy may have fewer partitions."""
+        count = len(topic.partitions)
+        if self.habits.rehash and key is not None:
+            number = partition_of(key, count)
+        return topic.partitions[number % count]
 
     def _copies(self, record: Record) -> bool:
         message = record.message

@@ -100,7 +100,7 @@ def test_holes_that_several_sessions_joined_in_their_own_ways_are_bounded(
 def test_gaps_go_short_as_the_oracle_says(gaps: list[Gap]) -> None:
     """By augmenting paths, message by message; those of another round do not compete."""
     begin, end, needed = np.array(gaps, dtype=np.int64).reshape(-1, 3).T
-    short, used = _short(np.arange(len(gaps)) % 2, begin, end, needed)
+    short = _short(np.arange(len(gaps)) % 2, begin, end, needed)
     for at_round in range(2):
         mine = range(at_round, len(gaps), 2)
         competing = oracle.in_competition(
@@ -111,7 +111,6 @@ def test_gaps_go_short_as_the_oracle_says(gaps: list[Gap]) -> None:
             }
         )
         assert {at for at in mine if short[at]} == {at for at, _ in competing}
-        assert {*used[mine.start :: 2]} <= {sum(gaps[at].needed for at in mine if not short[at])}
 
 
 @pytest.mark.parametrize(

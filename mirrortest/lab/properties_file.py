@@ -30,4 +30,4 @@ def _value(text: str) -> str:
 
 def _ascii(text: str) -> str:
     """Text as Java reads it, in ISO 8859-1 with escapes of UTF-16, which are JSON's, too."""
-    return json.dumps(text)[1:-1]
+    return json.dumps(text)[1:-1].replace('\\"', '"')

@@ -45,6 +45,6 @@ def test_smaller_batches_and_a_longer_linger_are_found_and_named(
     assert changed["batch_messages"] == "differs"
     linger = next(each for each in pair["settings"] if each["name"] == "producer: linger.ms")
     assert (linger["base"], linger["new"]) == (["5"], ["300"])
-    again = run_here(compare, sides[0], sides[0], *threshold, "--json")
+    again = run_here(compare, sides[0], sides[0], "--json")
     assert again.code == 0
     assert json.loads(again.stdout)["pairs"][0]["change"] == "no difference"

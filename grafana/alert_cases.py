@@ -412,7 +412,7 @@ def _progress() -> list[Case]:
             {"5m": quiet, "8m": [_OF_CARL], "12m": quiet},
         ),
         Case(
-            "of two workers one stands still: the consumer reads",
+            "of two workers one is stalled: the consumer reads",
             consumer,
             (*workers, _read("0+9x80", worker="0"), _read("0x80", worker="1"),
              _lag("1x80", worker="1")),

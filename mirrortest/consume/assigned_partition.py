@@ -127,7 +127,7 @@ class AssignedPartition:
     """The first offset that was read and is in no `read` row yet."""
     backlog_to: int = 0
     """Messages below this offset were in the partition when the consumer took it, or after a
-    standstill. They are read late because of the consumer, so their latencies are not measured."""
+    stall. They are read late because of the consumer, so their latencies are not measured."""
     absent_ns: int = 0
     """When the consumer last looked for this partition before it existed; 0: unknown. A backlog's
     messages that were sent before then are late for everyone. They are measured as if they had
@@ -230,7 +230,7 @@ class AssignedPartition:
         assigned.checker.begin_incarnation()
         assigned.notes.append(
             f"{at}: the state of its last consumer cannot be read ({why}): "
-            "judged anew from its beginning"
+            "judged again from its beginning"
         )
         return assigned
 

@@ -196,7 +196,11 @@ class Assignment:
         try:
             await self._saves.hand_over(released)
         except TRANSIENT_ERRORS as error:
-            _log.warning("a state could not be handed over: it is read again", why=str(error))
+            _log.warning(
+                "could not save the state of revoked partitions: their new owners read some "
+                "messages again",
+                why=str(error),
+            )
 
     # -- one partition ----------------------------------------------------------------------------
 
@@ -236,7 +240,7 @@ class Assignment:
                     f"{assigned.source!r}: {options.mapping.correction(at.topic, before)}"
                 )
             _log.warning(
-                "partition is judged anew: it was judged as the copy of another topic",
+                "partition is judged again: it was judged as the copy of another topic",
                 partition=str(at),
                 before=assigned.checker.topic,
             )

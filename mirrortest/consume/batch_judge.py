@@ -297,10 +297,10 @@ def _before_position(assigned: AssignedPartition, end: End) -> NextIncarnation |
 def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarnation:
     """The incarnation of a recreated topic; without ids, it may be a truncated log instead."""
     proven = topic_id is not None and assigned.topic_id not in {None, topic_id}
-    doubt = "" if proven else ", or cut back before it"
+    doubt = "" if proven else ", or truncated before it"
     note = (
         f"{assigned.at} was deleted and recreated after offset "
-        f"{assigned.checker.next_offset}{doubt}: judged anew from its beginning"
+        f"{assigned.checker.next_offset}{doubt}: judged again from its beginning"
     )
     return NextIncarnation(note, topic_id)
 
@@ -308,8 +308,8 @@ def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarna
 def _cut_back(assigned: AssignedPartition, offset: int, *, unread: int = 0) -> NextIncarnation:
     """The incarnation of a log that was truncated to an offset."""
     note = (
-        f"{assigned.at} was cut back after offset "
-        f"{assigned.checker.next_offset} was read (an unclean leader election): judged anew from "
+        f"{assigned.at} was truncated after offset "
+        f"{assigned.checker.next_offset} was read (an unclean leader election): judged again from "
         f"offset {max(offset, unread)}"
     )
     return NextIncarnation(note, assigned.topic_id, offset, unread)

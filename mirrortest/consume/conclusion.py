@@ -265,7 +265,7 @@ class _Conclusion:
         if self.rerouted_from:
             notes.append(
                 f"messages were judged by --expect-partition {', '.join(self.rerouted_from)} "
-                "before: where they belong was judged anew by --expect-partition "
+                "before: their partition was judged again by --expect-partition "
                 f"{self.context.options.expect_partition}"
             )
         if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
@@ -277,7 +277,7 @@ class _Conclusion:
         if malformed := self.context.ledger.ledger.malformed:
             notes.append(
                 f"{malformed:,} records in the ledger topic {self.context.ledger.where} are "
-                "damaged, or no ledger records: another program writes to it"
+                "damaged or not ledger records: another program writes to it"
             )
         notes += [
             f"{topic}: no permission to see whether the {self._side} compacts the topic (grant "
@@ -292,7 +292,7 @@ class _Conclusion:
         if not self.context.reader.sees_topic_ids:
             notes.append(
                 "no topic ids (--portable, or brokers older than Kafka 3.1): a topic that was "
-                "recreated or a partition that was cut back is detected only after an outage, "
+                "recreated or a partition that was truncated is detected only after an outage, "
                 "after a restart of the consumer, and where offsets go back"
             )
         return notes

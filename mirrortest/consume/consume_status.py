@@ -221,7 +221,7 @@ class ConsumeStatus:
         missing = number(self.counts.get(Finding.IN_FLIGHT.label, 0))
         lag = f"{missing} not arrived, {self.unread:,} not read"
         if self.age_seconds is not None and not self.complete:
-            lag += f"; the newest that was read was sent {_age(self.age_seconds)} ago"
+            lag += f"; newest message read: sent {_age(self.age_seconds)} ago"
         found = (
             f"{names.get(name, readable_name(name))} {n:,}" for name, n in self.findings.items()
         )

@@ -69,12 +69,12 @@ class EndOffsetSnapshot(NamedTuple):
             read_id = read.get(at, ReadPosition(0)).topic_id
             if read_id and end.topic_id and read_id != end.topic_id:
                 doubts[at] = (
-                    f"{topic}-{number} was deleted and created again, and not read anew yet"
+                    f"{topic}-{number} was deleted and recreated; the new one has not been read yet"
                 )
             elif not end.agrees:
-                doubts[at] = f"{topic}-{number} was cut back, and not read anew yet"
+                doubts[at] = f"{topic}-{number} was truncated, and has not been read again yet"
             elif at in unproven:
-                doubts[at] = f"{topic}-{number}: what was judged last is not compared yet"
+                doubts[at] = f"{topic}-{number}: the last judged record has not been compared yet"
             else:
                 ends[topic][number] = end.offset
                 if end.stable_offset < end.offset:

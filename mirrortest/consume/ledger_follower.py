@@ -77,7 +77,7 @@ class LedgerFollower:
                 unreachable = False
             except UnreachableError as error:
                 if not unreachable:
-                    _log.warning("the ledger's cluster is away", why=str(error))
+                    _log.warning("the ledger's cluster is unreachable", why=str(error))
                 unreachable = True
         self.present = True
         await self._follower.run()
@@ -181,9 +181,9 @@ class UnrecordedProducers:
         names = sorted(messages)
         more = len(names) - _MOST_NAMES
         _log.warning(
-            "messages were read of producers of which the ledger has no record: its topic may have "
-            "been deleted, or may not be mirrored. Without these records the run cannot pass, and "
-            "may wait for ever; --idle-timeout ends the wait, with an inconclusive verdict",
+            "producers without a ledger record sent messages that were read: the ledger topic may "
+            "have been deleted, or may not be mirrored. Without these records the run cannot pass, "
+            "and may wait for ever; --idle-timeout ends the wait, with an inconclusive verdict",
             messages=messages.total(),
             producers=", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else ""),
             ledger=self._follower.where,

@@ -43,7 +43,7 @@ class Shard:
             raise UsageError(f"{option} {text!r}: write it as INDEX/OF, for example 2/5")
         shard = cls(int(first), int(second))
         if shard.of < 1:
-            raise UsageError(f"{option} {text!r}: there is at least one shard: INDEX/OF, as 1/1")
+            raise UsageError(f"{option} {text!r}: OF must be at least 1, for example 1/1")
         if not 1 <= shard.index <= shard.of:
             runs = f"runs from 1 to {shard.of}" if shard.of > 1 else "of a single shard is 1"
             raise UsageError(f"{option} {text!r}: the index {runs}")
@@ -211,9 +211,8 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     state_interval: float = option(5.0, "Time between two saves of the state.", kind=SECONDS)
     include_backlog: bool = option(
         False,
-        "Also measure latencies of messages that were in a partition before this "
-        "consumer took it, or may have come while it stood still: how old they were when it saw "
-        "them.",
+        "Also measure latencies of messages that were in a partition before this consumer took "
+        "it, or that may have arrived while it was stalled: their age when it read them.",
     )
     notes: tuple[str, ...] = ()
     """Decisions made for the user; the report shows them."""

@@ -100,8 +100,8 @@ class Saves:
         if not why:
             return None
         return (
-            f"the last state could not be saved ({why}): other consumers cannot see what was read "
-            "since the one before, and the next one reads it again"
+            f"the last state could not be saved ({why}): other consumers do not see what was read "
+            "since the previous save; the next owner reads it again"
         )
 
     async def hand_over(self, partitions: Collection[AssignedPartition]) -> None:

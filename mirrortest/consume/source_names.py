@@ -53,9 +53,9 @@ async def with_alias(options: ConsumeOptions) -> ConsumeOptions:
     if found is None:
         return options
     note = (
-        f"no --source-alias was given: {found.prefix}{options.ledger_topic} is there, so that "
-        f"topics {found.prefix}* are taken for copies from {found.source_alias!r} "
-        "(--source-alias '' if they are not)"
+        f"no --source-alias: topic {found.prefix}{options.ledger_topic} exists, so topics "
+        f"{found.prefix}* are judged as copies from source {found.source_alias!r} "
+        "(use --source-alias '' if they are not)"
     )
     _log.info(note)
     return replace(options, mapping=found, notes=(*options.notes, note))
@@ -78,8 +78,7 @@ def alias_of(options: ConsumeOptions, present: Collection[str]) -> TopicMapping 
     if len(fitting) > 1:
         choices = " or ".join(alias_options(*each) for each in fitting)
         raise UsageError(
-            f"several mirrors' copies of {ledger!r} are there, so that it is open which source is "
-            f"meant: give {choices}"
+            f"the cluster has several copies of {ledger!r}: choose the source with {choices}"
         )
     return TopicMapping(source_alias=fitting[0][0], separator=fitting[0][1]) if fitting else None
 

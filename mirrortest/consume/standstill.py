@@ -32,8 +32,8 @@ class Standstill:
         if not self._times:
             return []
         note = (
-            f"this consumer stood still {times_and_duration(self._times, self._seconds)}: "
-            "latencies of what may have waited for it are not measured"
+            f"this consumer was stalled {times_and_duration(self._times, self._seconds)}: "
+            "latencies of messages that may have arrived meanwhile are not measured"
         )
         return [note]
 
@@ -55,4 +55,4 @@ class Standstill:
         if elapsed > _MOST_SECONDS:
             self._stalled = True
             self._times, self._seconds = self._times + 1, self._seconds + elapsed
-            _log.warning("this process stood still", seconds=round(elapsed, 1))
+            _log.warning("this process was stalled", seconds=round(elapsed, 1))

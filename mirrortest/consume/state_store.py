@@ -143,8 +143,8 @@ class StateStore:
         generation = self._table.of(partition).next_generation
         if generation >= GENERATIONS_END:
             raise ClusterError(
-                f"{self._topic.topic}: a record claims {partition} for ever, "
-                "which mirrortest never does: delete it, or use another --state-topic"
+                f"{self._topic.topic}: a record claims the last generation of {partition}, which "
+                "mirrortest never writes: delete that topic, or use another --state-topic"
             )
         await self._claim(partition, generation)
         if not self._claims(partition, generation):
@@ -184,7 +184,7 @@ class StateStore:
             if await self._write_state(partition, generation, raw, parting=parting):
                 return
             # Some of its chunks may have been deleted with the topic: write all again.
-        raise UnreachableError(f"{self._topic.topic} was deleted amid a write")
+        raise UnreachableError(f"{self._topic.topic} was deleted during a write")
 
     async def _claimed_still(self, partition: TopicPartition, generation: int) -> bool:
         """Whether we are not fenced; if the topic was recreated, writes our claim again."""
@@ -296,7 +296,7 @@ class StateStore:
         """
         place = self._place
         if not await self._follower.wait_applied(await self._write(key, value), place):
-            raise UnreachableError(f"{self._topic.topic} was deleted amid a write")
+            raise UnreachableError(f"{self._topic.topic} was deleted during a write")
         self._table.end_reached()
 
     async def _claim(self, partition: TopicPartition, generation: int) -> None:

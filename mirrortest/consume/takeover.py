@@ -70,8 +70,7 @@ class Takeover:
             activity, seconds = self._silent[at]
             if store.owner_activity(at) == activity and await self._assignment.take_over(at):
                 _log.warning(
-                    "partition taken over: the consumer that had it has ended, or has saved no "
-                    "state for long",
+                    "partition taken over: its owner has ended, or has not saved a state for long",
                     partition=str(at),
                     seconds=round(seconds),
                 )

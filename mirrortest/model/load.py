@@ -48,9 +48,9 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "backlog", INT, Writer.CONSUMER, "messages",
-        "Messages that were in their partition already when this consumer took it, or may have "
-        "come while it stood still: judged, and not in the latencies, unless --include-backlog "
-        "asks for it.",
+        "Messages that were already in their partition when this consumer took it, or that may "
+        "have arrived while it was stalled. They are judged, but have no latencies without "
+        "--include-backlog.",
     ),
     Figure(
         "value_bytes", INT, Writer.BOTH, "bytes",

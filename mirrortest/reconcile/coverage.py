@@ -182,7 +182,7 @@ def _cover_partition(
                 topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE, *minutes
             )
             recreated = f"the topic was deleted and recreated after offset {reached}"
-            add(rest, f"{at}: {recreated}, or cut back before it")
+            add(rest, f"{at}: {recreated}, or truncated before it")
         elif tail is None:
             rest = UnreadRange(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
             add(rest, f"{at}: read up to offset {reached}, and no log records an end there")

@@ -27,7 +27,7 @@ Numbers: TypeAlias = "Mapping[Place, Mapping[int, int]]"
 
 
 class _Log(NamedTuple):
-    """An incarnation of a partition: its topic's id, and how often it had been cut back before."""
+    """An incarnation of a partition: its topic's id, and how often it had been truncated before."""
 
     topic_id: str
     cuts: int
@@ -67,9 +67,9 @@ def unordered(sessions: Sequence[Session]) -> set[Place]:
 def unmatched(sessions: Sequence[Session], newest: Mapping[tuple[int, str], int]) -> set[int]:
     """The sessions to leave out, as their numbers cannot be matched with another group's.
 
-    There are two cases. A group began after a partition was cut back, or may have, and does not
-    know of it. Or a topic was recreated, and some logs of several groups do not name its id (older
-    versions, `--portable`). Only logs of the group that knows of most incarnations stay.
+    There are two cases. A group began after a partition was truncated, or may have been, and does
+    not know of it. Or a topic was recreated, and some logs of several groups do not name its id
+    (older versions, `--portable`). Only logs of the group that knows of most incarnations stay.
 
     `newest` is, by session's index and topic, the greatest number in its rows of the topic.
     """

@@ -172,7 +172,7 @@ def _source_read(
     """`Evidence.one_log` and `Evidence.source_read`.
 
     An observer that names no topic id, as with brokers that have none, may have read several logs.
-    A partition that was cut back is left out: other messages got its offsets. So are topics that
+    A partition that was truncated is left out: other messages got its offsets. So are topics that
     are compacted or, with a `hidden` policy, may be: what they lack may have been removed.
     """
     ids: dict[str, set[str]] = {}

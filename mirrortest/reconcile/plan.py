@@ -156,7 +156,7 @@ class Plan:
                 for topic in self.copies(lambda topic: topic.uncommitted)
             ),
             *(
-                f"{found.location.shown}: left out: a topic was recreated or cut back, and which "
+                f"{found.location.shown}: left out: a topic was recreated or truncated, and which "
                 "of its logs this consumer read cannot be matched with other groups' logs: "
                 "reconcile the logs of each group apart, with the producers' logs"
                 for found in self.unmatched

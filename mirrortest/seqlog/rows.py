@@ -190,7 +190,7 @@ def hole(
 def backlog(
     topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
 ) -> Row:
-    """These offsets existed when the consumer took the partition, or after its standstill."""
+    """These offsets existed when the consumer took the partition, or after it was stalled."""
     return _of_offsets(Kind.BACKLOG, topic, partition, offset_lo, offset_hi, topic_identity)
 
 

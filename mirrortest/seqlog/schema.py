@@ -15,8 +15,8 @@ epoch, UTC. Columns that do not apply to a row's kind are null.
 compacted: some are holes) |
 | hole | consumer | these offsets were read and had no record, no transaction marker and no \
 aborted message: compaction leaves such holes |
-| backlog | consumer | these offsets existed when the consumer took the partition, or after its \
-standstill: only messages sent before the partition existed have latencies |
+| backlog | consumer | these offsets existed when the consumer took the partition, or after it \
+was stalled: only messages sent before the partition existed have latencies |
 | unread | consumer | these offsets were deleted before they were read; they had no message with \
 an intended time after the minute of `intended_first` |
 | tail | consumer | the partition ended at `offset_hi`; all offsets below `offset_lo` were judged |

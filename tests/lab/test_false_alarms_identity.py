@@ -304,7 +304,7 @@ async def test_an_unclean_election_cuts_a_log_back_behind_its_consumers(
         assert wrong(answer) == {}
         assert answer["counts"]["delivered"] == len(sent) == 700
         [note] = [note for note in answer["notes"] if note.startswith(topic)]
-        assert note.startswith(f"{topic}-0 was cut back after offset 300 was read")
+        assert note.startswith(f"{topic}-0 was truncated after offset 300 was read")
         assert answer["inconclusive"] == [note]
         logs = scene.folder / consumer.name.removeprefix("consume-").removesuffix("-again")
         offline = scene.reconcile(str(logs), "--output", str(logs / "result"))

@@ -235,8 +235,8 @@ def test_the_mirrors_alias_is_found_and_a_wrong_name_is_told(
         answer = consumer.answer()
         assert wrong(answer) == {}
         assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent)
-        assert any(f"A.{scene.ledger} is there" in note for note in answer["notes"])
-        assert "no --source-alias was given" in consumer.stderr
+        assert any(f"A.{scene.ledger} exists" in note for note in answer["notes"])
+        assert "no --source-alias: topic" in consumer.stderr
 
     offline = scene.reconcile("--exactly-once").answer()
     assert offline["counts"]["corrupted"] == 0

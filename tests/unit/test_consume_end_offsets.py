@@ -163,8 +163,8 @@ async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complet
 @pytest.mark.parametrize(
     ("end", "doubt"),
     [
-        (End(2, 2, Y), "A.t-0 was deleted and created again, and not read anew yet"),
-        (End(2, 2, X, agrees=False), "A.t-0 was cut back, and not read anew yet"),
+        (End(2, 2, Y), "A.t-0 was deleted and recreated; the new one has not been read yet"),
+        (End(2, 2, X, agrees=False), "A.t-0 was truncated, and has not been read again yet"),
     ],
 )
 async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, doubt: str) -> None:

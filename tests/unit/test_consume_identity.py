@@ -1,4 +1,4 @@
-"""A topic re-created, or a log cut back, behind a consumer: what it judges, logs and saves."""
+"""A topic re-created, or a log truncated, behind a consumer: what it judges, logs and saves."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
     assert (held.identity, held.topic_id, held.left_ids) == (1, Y, [X])
     [note] = held.notes
     assert note == (
-        f"a-0 was deleted and recreated after offset {position}: judged anew from its beginning"
+        f"a-0 was deleted and recreated after offset {position}: judged again from its beginning"
     )
 
 
@@ -258,7 +258,7 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
     assert not held.checker.fragments[STREAM].reordered
     assert held.read_position == ReadPosition(10, 4, X)
     [note] = held.notes
-    assert "a-0 was cut back after offset 10 was read" in note
+    assert "a-0 was truncated after offset 10 was read" in note
 
 
 async def test_a_log_agrees_no_further_than_the_epochs_that_were_read() -> None:
@@ -440,5 +440,5 @@ def test_offline_what_lies_before_a_cut_is_covered() -> None:
     found = cover(observed, "a")
     assert [(blind.identity, blind.lo) for blind in found.unread] == [(0, 10)]
     assert found.reasons == [
-        "a-0: the topic was deleted and recreated after offset 10, or cut back before it"
+        "a-0: the topic was deleted and recreated after offset 10, or truncated before it"
     ]

@@ -30,7 +30,7 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("1/0", "there is at least one shard"),
+        ("1/0", "OF must be at least 1, for example 1/1"),
         ("2/1", "the index of a single shard is 1"),
         ("6/5", "the index runs from 1 to 5"),
     ],

@@ -73,7 +73,7 @@ def test_of_several_aliases_none_is_chosen() -> None:
     present = ("A.mirrortest.ledger", "A.B.mirrortest.ledger", "A.B-mirrortest.ledger")
     with pytest.raises(UsageError) as told:
         alias_of(_options("A.B.orders"), present)
-    assert str(told.value).endswith("give --source-alias A or --source-alias A.B")
+    assert str(told.value).endswith("choose the source with --source-alias A or --source-alias A.B")
 
 
 def _fetched(

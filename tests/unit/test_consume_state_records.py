@@ -96,5 +96,5 @@ async def test_a_claim_of_the_last_generation_is_named() -> None:
     await topic.write(_bytes(["claim", *SCOPED, 0, (1 << 53) - 1, "s"]), b"{}")
     async with following(topic, "a") as store:
         await store.caught_up()
-        with pytest.raises(ClusterError, match=r"states: a record claims A.t-0 for ever"):
+        with pytest.raises(ClusterError, match=r"claims the last generation of A\.t-0, which"):
             await store.claim(P0)

@@ -92,7 +92,12 @@ async def test_a_ledger_that_was_deleted_unread_is_logged_once(
     (line,) = await waiting.round(1)
     assert (line["messages"], line["producers"], line["ledger"]) == (7, "ann, bob", "'ledger'")
     assert line["log_level"] == "warning"
-    for part in ("no record", "may have been deleted", "may not be mirrored", "--idle-timeout"):
+    for part in (
+        "producers without a ledger record",
+        "may have been deleted",
+        "may not be mirrored",
+        "--idle-timeout",
+    ):
         assert part in str(line["event"])
     read(world, ANN._replace(lane=1), 3)
     assert await waiting.round(60) == await waiting.round(60) == []

@@ -323,7 +323,7 @@ def test_a_member_that_was_given_up_and_comes_back_does_not_say_that_it_read_not
     stage = played(plan, script)
     assert [report.exit_code for report in stage.outcome.reports] == [0, 0]
     notes = [note for report in stage.outcome.reports for note in report.notes]
-    assert [note for note in notes if "stood still" not in note] == []
+    assert [note for note in notes if "was stalled" not in note] == []
     assert reconciled(stage).exit_code == 0
 
 

@@ -129,7 +129,7 @@ def test_a_consumer_that_stands_still_makes_no_mirror_slow(*, copied_late: bool)
         assert result.counts["delivered"] == 15
         assert result.backlog == {"t0": 4 if copied_late else 12}
     report, _ = _judged(["p(99)<2s"], script)
-    assert any("stood still once, for 30." in each for each in report.notes)
+    assert any("was stalled once, for 30." in each for each in report.notes)
 
 
 def _stopped_after(copied: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:

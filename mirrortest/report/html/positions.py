@@ -62,7 +62,7 @@ def positions(result: Result, ranges: Sequence[Range]) -> list[list[Position]]:
     """The positions of each range; none if the logs are missing, too large, or lack the range.
 
     Offsets are left out that other messages have now, in a later incarnation of the partition's
-    log: the topic was recreated, or cut back.
+    log: the topic was recreated, or the partition truncated.
     """
     if not ranges or not few_rows(result):
         return [[] for _ in ranges]

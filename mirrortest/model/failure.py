@@ -28,13 +28,15 @@ MEANINGS: Final = {
     Failure.UNREACHABLE: "No connection, or no leader of the partition.",
     Failure.NOT_ENOUGH_REPLICAS: "Fewer replicas in sync than `min.insync.replicas`.",
     Failure.TOO_LARGE: "A batch was larger than the topic or the broker allows.",
-    Failure.NOT_AUTHORIZED: "The principal may not write there, or was not let in.",
+    Failure.NOT_AUTHORIZED: "The principal is not authorized to write there, or "
+    "authentication failed.",
     Failure.TOPIC_MISSING: "The topic or the partition does not exist.",
-    Failure.PRODUCER_STATE: "The broker no longer knows the producer's id or its sequence.",
+    Failure.PRODUCER_STATE: "The broker has no state for the producer id, or expected "
+    "another sequence.",
     Failure.REFUSED: "The broker refused the batch for another reason.",
-    Failure.WITHDRAWN: "Another failure ended the sender, or the run was stopped: it was not sent, "
-    "or its answer was not awaited.",
-    Failure.NO_ACKS: "Nobody acknowledges: `--acks 0`.",
+    Failure.WITHDRAWN: "Not sent, or its response not awaited, because another failure ended "
+    "the sender or the run was stopped.",
+    Failure.NO_ACKS: "`--acks 0`: brokers send no acknowledgements.",
     Failure.OTHER: "Anything else.",
 }
 

@@ -242,7 +242,7 @@ DEFINITIONS: Final = (
         Scope.RECORD,
         Weight.NOTE,
         Fails.NEVER,
-        "a message of another run: no verdict on this one",
+        "a message of another run; it does not affect this run's verdict",
         predicate="were of another run",
         normal=True,
     ),

@@ -143,7 +143,7 @@ INTERFACE = Observed(
 PROCESS = Observed(
     "process",
     (
-        Column("process", TEXT, "", "What --match or --pid named it by."),
+        Column("process", TEXT, "", "The name given with --match or --pid."),
         Column("pid", INT, "", "Its process id."),
     ),
     (
@@ -206,7 +206,7 @@ GC = Observed(
         _bytes("before", "Heap in use before."),
         _bytes("after", "Heap in use after."),
         _bytes("capacity", "Size of the heap."),
-        _bytes("freed", "By how much the heap in use fell."),
+        _bytes("freed", "Decrease of the heap in use."),
     ),
 )  # fmt: skip
 
@@ -227,7 +227,7 @@ LOG = Observed(
     ),
 )
 
-_ENDPOINT = Column("endpoint", TEXT, "", "What --scrape named it.")
+_ENDPOINT = Column("endpoint", TEXT, "", "The name given with --scrape.")
 _TOPIC = Column("topic", TEXT, "", "The topic.")
 _PARTITION = Column("partition", TEXT, "", "The partition; empty without --by-partition.")
 
@@ -252,7 +252,7 @@ BROKER = Observed(
         _count("leaders", "partitions", "Partitions that it leads."),
         _count("produce_purgatory", "requests", "Produce requests that wait for replicas."),
         _count("fetch_purgatory", "requests", "Fetch requests that wait for data."),
-        _rate("purgatory_expirations", "requests", "Fetch requests that waited in vain."),
+        _rate("purgatory_expirations", "requests", "Expired fetch requests."),
         _rate("unclean_elections", "elections", "Leaders elected out of sync."),
         _rate("elections", "elections", "Leaders elected, where the controller counts them."),
         _mean("election", "Mean time of an election in the interval, where it is measured."),
@@ -268,15 +268,12 @@ BROKER = Observed(
 )
 
 STAGES = (
-    Stage("request_queue", "in the queue", "The mean of it that it waited for a request handler."),
-    Stage("local", "at the log", "The mean of it at the log."),
-    Stage("remote", "in purgatory", "The mean of it in purgatory: for replicas, or for data."),
-    Stage(
-        "response_queue", "response queue",
-        "The mean of it that the response waited for a network thread.",
-    ),
-    Stage("send", "sending", "The mean of it in which the response was sent."),
-    Stage("throttle", "throttled", "The mean of it by quotas."),
+    Stage("request_queue", "in the queue", "Mean time in the request queue."),
+    Stage("local", "at the log", "Mean time at the log."),
+    Stage("remote", "in purgatory", "Mean time in purgatory: for replicas, or for data."),
+    Stage("response_queue", "response queue", "Mean time of the response in its queue."),
+    Stage("send", "sending", "Mean time to send the response."),
+    Stage("throttle", "throttled", "Mean time throttled by quotas."),
 )  # fmt: skip
 """The stages that make up a request's time, in order."""
 
@@ -295,7 +292,7 @@ PARTITION = Observed(
     "partition",
     (_ENDPOINT, _TOPIC, _PARTITION),
     (
-        _rate("end_offset", "offsets", "By how much its end grew."),
+        _rate("end_offset", "offsets", "Growth of the end offset."),
         _count("under_replicated", "", "1 while it misses a replica."),
         _count("replica_lag", "messages", "The lag of this broker's follower."),
     ),

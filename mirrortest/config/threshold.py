@@ -171,19 +171,27 @@ class Threshold:
             least = measured - Fraction(own, total if self.relative else 1)
             others = (least, min(max(least, self.bound), measured))
             if any(OPERATORS[self.comparison](each, self.bound) != passed for each in others):
-                why = f"{own:,} of {counts[self.metric]:,} may be none of the mirror's, but "
+                why = f"the mirror may not have caused {own:,} of {counts[self.metric]:,}: "
                 if self.metric == Finding.ALTERED_TIMESTAMP.label:
-                    why += "stamped by the source's brokers: no acknowledgement is known"
+                    why += (
+                        "their timestamps may be the source brokers': no acknowledgement shows "
+                        "which"
+                    )
                 else:
                     why += (
-                        "sent without idempotence (produce with enable.idempotence=true, acks=all) "
-                        "or aborted (consume with isolation.level=read_committed)"
+                        "they may have been sent twice without idempotence (produce with "
+                        "enable.idempotence=true, acks=all) or aborted (consume with "
+                        "isolation.level=read_committed)"
                     )
                 return ThresholdResult(self, None, passed=True, why=why)
         value = float(measured * 100) if self.relative else count
         if not passed and self._may_be_met(count, total, outstanding):
             shown = f"{value:.4g}%" if self.relative else f"{count:,}"
-            left = "what is not known" if outstanding is None else f"{outstanding:,} open messages"
+            left = (
+                "messages not yet known"
+                if outstanding is None
+                else f"{outstanding:,} open messages"
+            )
             return ThresholdResult(
                 self, None, passed=True, why=f"{shown} so far: {left} may meet it"
             )

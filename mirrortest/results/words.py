@@ -42,13 +42,14 @@ NO_SHARE = frozenset(
 """Counts that are not part of the acknowledged messages."""
 _PREDICATES = {each.finding.label: each.predicate for each in DEFINITIONS if each.predicate} | {
     "negative_latency": "had a latency below zero",
-    "corrupted_unknown_id": "were corrupted beyond recognition",
+    "corrupted_unknown_id": "were corrupted, with an unreadable id",
     "unknown": "were sent without an answer",
+    "unknown_seen": "were sent without an answer, and seen",
 }
 _NAMES = {
     "acked": "acknowledged",
     "corrupted_unknown_id": "corrupted, id unknown",
-    "unknown_seen": "unknown, yet seen",
+    "unknown_seen": "unknown outcome, but seen",
     "surplus": "surplus copies",
     "negative_latency": "latency below zero",
     "other_run": "of another run",
@@ -153,8 +154,8 @@ def clock_set(clock: str, by_ns: int, sign: str = "") -> str:
 def unproven_copies(topic: str, count: int) -> str:
     """A note on messages that seem damaged, in a topic that is not the run's."""
     return (
-        f"{topic}: {count:,} messages do not prove that they were written to this topic, and no "
-        "producer of this run writes to it: they do not count as corrupted"
+        f"{topic}: {count:,} messages cannot be verified as written to this topic, and no producer "
+        "of this run writes to it: they do not count as corrupted"
     )
 
 
@@ -177,8 +178,8 @@ def in_transactions(topic: str) -> str:
 
 def stamped(topic: str, side: str) -> str:
     """A note on a topic whose timestamps the brokers of `side` set (source or destination)."""
-    hidden = ", or no producer could see whether they do" if side == "source" else ""
+    hidden = ", or the producers could not find out" if side == "source" else ""
     return (
-        f"{topic}: the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime)"
+        f"{topic}: the {side}'s brokers set its timestamps (message.timestamp.type=LogAppendTime)"
         f"{hidden}: whether the mirror altered timestamps is not judged"
     )

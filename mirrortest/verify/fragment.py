@@ -352,4 +352,4 @@ class Fragment:
             if not self.seen or self.copies < self.duplicated.count:
                 raise RecordError("a stream that was not seen, or fewer copies than duplicates")
         elif self.seen or "seen" not in self.summary:
-            raise RecordError("ids that were given up, and are there")
+            raise RecordError("a collapsed stream still has ids")

@@ -378,4 +378,4 @@ class PartitionChecker:
     def _check(self, streams: int, places: int) -> None:
         """Raise RecordError if a state has a stream twice, or more messages than places."""
         if len(self.fragments) != streams or self._filled > places:
-            raise RecordError("a stream that is there twice, or more messages than were read")
+            raise RecordError("a duplicate stream, or more messages than offsets")

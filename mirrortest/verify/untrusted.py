@@ -57,7 +57,7 @@ def document(raw: bytes, most: int = MOST_RECORD_BYTES) -> Any:
     try:
         return _DECODER.decode(raw.decode())
     except (ValueError, RecursionError) as error:
-        raise RecordError(f"no JSON: {error!s:.80}") from error
+        raise RecordError(f"not JSON: {error!s:.80}") from error
 
 
 def unpacked(raw: bytes, most: int) -> tuple[bytes, bytes]:
@@ -70,7 +70,7 @@ def unpacked(raw: bytes, most: int) -> tuple[bytes, bytes]:
     try:
         content = reader.decompress(raw, most + 1)
     except zlib.error as error:
-        raise RecordError(f"not compressed as it should be: {error!s:.80}") from error
+        raise RecordError(f"not a valid zlib stream: {error!s:.80}") from error
     if len(content) > most:
         raise RecordError(f"more than {most:,} bytes when decompressed")
     if not reader.eof:
@@ -99,7 +99,7 @@ def entry(mapping: Mapping[str, _Value], key: str) -> _Value:
     try:
         return mapping[key]
     except KeyError:
-        raise RecordError(f"{key!r:.80} is missing, or is nothing that can be") from None
+        raise RecordError(f"{key!r:.80} is missing or not allowed") from None
 
 
 def number(value: object, least: int = 0, end: int = NUMBERS_END) -> int:
@@ -178,7 +178,7 @@ def counts(value: object, labels: Collection[str]) -> dict[str, int]:
     found = mapped(value)
     for label, count in found.items():
         if label not in labels:
-            raise RecordError(f"{label!r:.80} is nothing that is counted")
+            raise RecordError(f"{label!r:.80} is not a known count")
         number(count)
     return found
 

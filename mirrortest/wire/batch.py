@@ -85,7 +85,7 @@ class LaneEncoder:
         own: bool = False,
     ) -> None:
         if own and form is Form.BODY:
-            raise ValueError("payloads of the user's are in header form only")
+            raise ValueError("user payloads need header form")
         raw_id = producer_id.encode()
         self._form, self._size = form, size
         self._value_size, fill_size = value_size(len(raw_id), form, size)

@@ -132,7 +132,7 @@ def encode(message: Message, form: Form) -> Record:
     intended = b"%0*d" % (TIME_DIGITS, message.intended_ns)
     own = message.generator == OWN.number
     if own and form is Form.BODY:
-        raise ValueError("a payload of the user's is in header form only")
+        raise ValueError("user payloads need header form")
     requested = len(message.payload) if own else message.size
     size, fill_size = value_size(len(raw_id), form, requested)
     content = Descriptor(

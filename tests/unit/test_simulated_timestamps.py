@@ -64,8 +64,8 @@ def _restamped(script: Script, seqs: Iterable[int]) -> None:
 def test_what_brokers_stamp_is_not_altered(side: str, idempotent: bool) -> None:
     """The timestamps of a faithful copy are those of a broker, on one side or on both."""
     plan = replace(_SMALL, stamps=side, idempotent=idempotent)
-    hidden = ", or no producer could see whether they do" if side == "source" else ""
-    note = f"the {side}'s brokers stamp its records (message.timestamp.type=LogAppendTime){hidden}"
+    hidden = ", or the producers could not find out" if side == "source" else ""
+    note = f"the {side}'s brokers set its timestamps (message.timestamp.type=LogAppendTime){hidden}"
     assert _altered(played(plan, _mirrored), note) == [0, 0]
 
 
@@ -80,8 +80,8 @@ def test_a_producer_that_cannot_see_the_configuration_is_told_by_the_answers() -
         stage.supervise("consume", "c0")
 
     note = (
-        "the source's brokers stamp its records (message.timestamp.type=LogAppendTime), or no "
-        "producer could see whether they do"
+        "the source's brokers set its timestamps (message.timestamp.type=LogAppendTime), or the "
+        "producers could not find out"
     )
     assert _altered(played(_SMALL, script), note) == [0, 0]
 
@@ -145,7 +145,7 @@ def test_only_what_a_broker_has_stamped_is_not_judged() -> None:
         script.write(range(5, 15))
         stage.supervise("consume", "c0")
 
-    note = "the destination's brokers stamp its records (message.timestamp.type=LogAppendTime)"
+    note = "the destination's brokers set its timestamps (message.timestamp.type=LogAppendTime)"
     assert _altered(played(_SMALL, script), note) == [5, 5]
 
 

@@ -151,9 +151,9 @@ GOLDEN_PROOF = "d10402000b0000001a0000000500ed0007002a36fe9c971752d0d3ab5e85cc04
 def test_a_payload_of_the_users_is_not_in_body_form() -> None:
     """Neither the specification nor the encoder writes it, and what looks like one is corrupted."""
     message = messages([b"abc"])[0]
-    with pytest.raises(ValueError, match="header form only"):
+    with pytest.raises(ValueError, match="user payloads need header form"):
         encode(message, Form.BODY)
-    with pytest.raises(ValueError, match="header form only"):
+    with pytest.raises(ValueError, match="user payloads need header form"):
         LaneEncoder(TOPIC, PA, 11, 2, 5, Form.BODY, 100, own=True)
     record = encode(lane_messages(1)[0], Form.BODY)
     at = (record.value or b"").index(OPENINGS[1])

@@ -111,5 +111,5 @@ class Events:
             try:
                 events.append(Event.model_validate_json(line))
             except ValidationError:
-                damage.append(f"{place.shown}: line {number} is no event")
+                damage.append(f"{place.shown}: line {number} is not an event")
         return cls(events, damage)

@@ -164,7 +164,7 @@ def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[p
         complete = _frame_at(data, view, at)
         if complete is None:
             start, complete = _next_frame(data, view, at + 1)
-            detail = f"bytes {at} to {start} of {len(view)} are no frame"
+            detail = f"bytes {at} to {start} of {len(view)} are damaged"
             if complete is None:
                 rows_lost = 0 if _torn(view, at) else None
                 damage.append(Damage(DamageKind.TORN_TAIL, where, detail, rows_lost))

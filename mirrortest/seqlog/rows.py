@@ -58,7 +58,7 @@ class Row(NamedTuple):
 
 def _checked(lo: int, hi: int, what: str = "seq") -> int:
     if not 0 <= lo < hi:
-        raise ValueError(f"{what} [{lo}, {hi}) is no interval of messages")
+        raise ValueError(f"{what} [{lo}, {hi}) is empty or negative")
     return hi - lo
 
 

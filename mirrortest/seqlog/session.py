@@ -34,7 +34,7 @@ _DIGEST = ',\n "digest": "{}"\n}}\n'
 _DIGEST_AT_END = re.compile(
     re.escape(_DIGEST.format("\0")).replace("\0", f"({_PREFIX}[0-9a-f]+)").encode() + rb"\Z"
 )
-CHANGED = "its bytes are not those that were written (its digest differs)"
+CHANGED = "the file changed after it was written (its digest differs)"
 _CHANGED_SESSION = (
     f"{CHANGED}: restore it from a copy, or move this session's directory away to judge the run "
     "without it"

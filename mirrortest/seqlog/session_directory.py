@@ -112,8 +112,7 @@ class SessionDirectory:
         if rows is not None and note.rows != rows:
             file.unlink()
             raise SequenceLogError(
-                f"{journal}: contains {note.rows} of the {rows} rows written: the disk does not "
-                "return what was written"
+                f"{journal}: contains {note.rows} of the {rows} rows written: the disk lost data"
             )
         if self.separate_target:
             upload(file, self.target.child(file.name))

@@ -26,8 +26,8 @@ def test_events_come_back_in_the_order_of_their_times(tmp_path: Path) -> None:
     told = Events.read(log.place)
     assert [str(event) for event in told.events] == ["mirror: kill", "cable", "mirror: start"]
     assert [line.rpartition(": ")[2] for line in told.damage] == [
-        "line 4 is no event",
-        "line 5 is no event",
+        "line 4 is not an event",
+        "line 5 is not an event",
     ]
     assert told.damage[0].startswith(log.place.path)
 

@@ -163,5 +163,5 @@ def test_rows_about_offsets() -> None:
 )
 def test_intervals_that_are_none_are_refused(make: Callable[..., Any]) -> None:
     """Empty intervals, and seqs that do not match their offsets, are mistakes of the caller."""
-    with pytest.raises(ValueError, match=r"interval|offsets for seq|end|bucket"):
+    with pytest.raises(ValueError, match=r"is empty or negative|offsets for seq|end|bucket"):
         make()

@@ -254,7 +254,7 @@ def _state() -> list[Panel]:
         ),
         lines(
             "Damaged records of the ledger",
-            "Damaged records, or no ledger records: another program writes to the topic.",
+            "Records that are damaged or not ledger records: another program writes to the topic.",
             "short",
             Query(
                 scope.by(

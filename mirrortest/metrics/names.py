@@ -175,7 +175,7 @@ CONSUMER_FINDINGS = _consumer(
 )  # fmt: skip
 CONSUMER_LANE_FINDINGS = _consumer(
     "lane_findings", Kind.GAUGE, ("topic", "lane", "partition", "finding"),
-    "The same by lane, of those where something is wrong: at most 100 of a topic, the worst. "
+    "Findings by lane, only of lanes that have any: the worst of a topic, at most 100. "
     "The partition is the destination's to which the lane belongs; empty where it is not known.",
 )  # fmt: skip
 CONSUMER_DELIVERED = _consumer(
@@ -218,7 +218,7 @@ CONSUMER_UNREACHABLE = _consumer(
 )
 CONSUMER_LEDGER_MALFORMED = _consumer(
     "ledger_malformed_total", Kind.COUNTER, (),
-    "Records in the ledger topic that are damaged, or no ledger records.",
+    "Records in the ledger topic that are damaged or not ledger records.",
 )  # fmt: skip
 CONSUMER_LEDGER_ENDED = _consumer(
     "ledger_ended", Kind.GAUGE, (),

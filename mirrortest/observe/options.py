@@ -57,7 +57,7 @@ class ObserveOptions(MetricsOptions):
     )
     log_dir: Path | None = option(
         None,
-        "Note what changes of the machine as an event of --run here, for the report.",
+        "Log directory of --run; changes of the machine are recorded there as events.",
         env=True,
         metavar="DIR",
     )
@@ -84,7 +84,7 @@ class ObserveOptions(MetricsOptions):
     def __post_init__(self) -> None:
         """Refuse options that cannot work."""
         if self.log_dir is not None and self.run is None:
-            raise UsageError("--log-dir takes the events of a run: name it with --run")
+            raise UsageError("--log-dir needs --run")
         if self.once and not (self.gc_logs or self.logs):
             raise UsageError("--once reads logs: name them with --gc-log or --log")
         if self.interval < 0.1:

@@ -113,10 +113,10 @@ class Scraper:
 def _why(error: OSError | ValueError | HTTPException) -> str:
     """The reason of a failure, for users."""
     if isinstance(error, urllib.error.HTTPError):
-        return f"it answers {error.code} {responses.get(error.code, '')}".rstrip()
+        return f"HTTP {error.code} {responses.get(error.code, '')}".rstrip()
     if isinstance(error, HTTPException):
-        return f"its answer is not HTTP, broke off, or exceeds {_MOST_BYTES >> 20} MiB"
+        return f"the response is not HTTP, is incomplete, or exceeds {_MOST_BYTES >> 20} MiB"
     if isinstance(error, ValueError):
-        return "its answer has no metrics of Kafka in Prometheus's text format"
+        return "the response has no Kafka metrics in Prometheus's text format"
     reason = getattr(error, "reason", error)
     return f"cannot connect: {getattr(reason, 'strerror', None) or reason}"

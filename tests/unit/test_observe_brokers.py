@@ -311,7 +311,7 @@ async def test_what_fails_is_named_and_scraped_again() -> None:
         await scraper.scrape()
         assert scraper.left_out == {}
         await scraper.scrape()
-        assert scraper.left_out == {"b": "it answers 503 Service Unavailable"}
+        assert scraper.left_out == {"b": "HTTP 503 Service Unavailable"}
         for _ in range(3):
             await scraper.scrape()
         await scraper.scrape()
@@ -334,4 +334,4 @@ async def test_an_answer_that_is_cut_off_is_no_scrape(
     with exporter(answer) as endpoint:
         scraper = Scraper(endpoint, 10.0, by_partition=False)
         await scraper.scrape()
-    assert scraper.left_out["b"].startswith("its answer is not HTTP, broke off, or exceeds ")
+    assert scraper.left_out["b"].startswith("the response is not HTTP, is incomplete, or exceeds ")

@@ -251,7 +251,7 @@ def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(tmp_path: P
 
 def test_events_need_a_run() -> None:
     """They are in its directory."""
-    with pytest.raises(UsageError, match="name it with --run"):
+    with pytest.raises(UsageError, match="--log-dir needs --run"):
         ObserveOptions(name="here", log_dir=Path("logs"))
 
 

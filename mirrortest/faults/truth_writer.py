@@ -60,7 +60,9 @@ class TruthWriter:
         ):
             self.summary.spec = spec  # no mirror has used it yet
         if self.summary.spec != spec:
-            raise UsageError(f"--truth {folder} is of another specification: use another directory")
+            raise UsageError(
+                f"--truth {folder} belongs to another specification: use another directory"
+            )
         self.was_killed = not is_new and not self.summary.clean
         self.summary.clean = False
         self._remove_stale_files()

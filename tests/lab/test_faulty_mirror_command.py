@@ -109,7 +109,7 @@ def test_the_command_alone(lab: Lab, scene_beside: Callable[..., Scene]) -> None
     assert (first["read"], first["written"]) == ({topic: 1000}, {f"S.{topic}": 980})
     other = sabotage(scene, "other", "--json")
     assert other.wait() == 2
-    assert "is of another specification" in other.stderr
+    assert "belongs to another specification" in other.stderr
     again = sabotage(scene, "again", "--spec", "spec.toml", "--json")
     until(lambda: "the mirror is ready" in again.stderr, what="ready")
     again.signal(signal.SIGTERM)

@@ -114,7 +114,7 @@ def test_one_directory_one_specification(tmp_path: Path) -> None:
     assert read_summary(tmp_path / "a").spec == Spec(seed=9)
     corrected.read(TOPIC, 0).read = 1
     corrected.save()
-    with pytest.raises(UsageError, match="is of another specification"):
+    with pytest.raises(UsageError, match="belongs to another specification"):
         TruthWriter(tmp_path / "a", Spec())
     (tmp_path / "b").touch()
     with pytest.raises(UsageError, match="--truth"):

@@ -110,8 +110,8 @@ class Broker(Part):
         others = ClusterClient(self.address).broker_ids() - {leaving}
         if len(others) <= voters // 2:
             raise LabError(
-                f"without {self.name} controllers have no majority: "
-                f"{len(others)} of {voters} would be left"
+                f"cannot remove {self.name}: the controllers would lose their majority "
+                f"({len(others)} of {voters} would be left)"
             )
         plan = self.properties_file.with_name(f"{self.name}-leaves.json")
         server = ("--bootstrap-server", self.address)
@@ -127,7 +127,7 @@ class Broker(Part):
         self.wait_until(
             lambda: reassignment.is_done(leaving, partitions()),
             START_TIMEOUT,
-            lambda: "still had partitions",
+            lambda: "did not move its partitions",
         )
         self.terminate()
 
@@ -137,20 +137,20 @@ class Broker(Part):
         Raises:
             LabError: it died, or `timeout` seconds have passed.
         """
-        answer = "nothing"
+        problem = "did not answer"
 
         def answers() -> bool:
-            nonlocal answer
+            nonlocal problem
             if _STARTED not in self.log_since_start():
                 return False
             try:
                 found = ClusterClient(self.address, timeout=2).broker_count()
             except MirrortestError:
                 return False
-            answer = f"{found} of {brokers} brokers"
+            problem = f"listed only {found} of {brokers} brokers"
             return found >= brokers
 
-        self.wait_until(answers, timeout, lambda: f"answered with {answer}")
+        self.wait_until(answers, timeout, lambda: problem)
 
     def drop_page_cache(self) -> None:
         """Sync its segments to disk, then drop them from the page cache; not those in a volume."""

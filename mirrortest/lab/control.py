@@ -80,7 +80,7 @@ def _not_up(path: Path) -> str:
     up = [f"--name {each.stem.removeprefix('lab-')}" for each in sockets()]
     if not up:
         return "no lab is up: start one with `mirrortest lab up`"
-    return f"no lab {path.stem.removeprefix('lab-')} is up, but there is {', '.join(up)}"
+    return f"no lab {path.stem.removeprefix('lab-')} is up; running: {', '.join(up)}"
 
 
 def is_up(path: Path) -> bool:

@@ -286,10 +286,11 @@ class CommandSettings:
     alias: str = ""
 
     def __post_init__(self) -> None:
-        for place in (SOURCE, DESTINATION):
+        for place, which in ((SOURCE, "source"), (DESTINATION, "destination")):
             if not any(place in word for word in self.command):
                 raise UsageError(
-                    f"the mirror's command has no {place}: put it where the addresses go"
+                    f"the mirror's command lacks {place}: put it where the {which}'s address "
+                    "belongs"
                 )
 
 

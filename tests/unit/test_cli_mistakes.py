@@ -115,7 +115,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("lab up --directory file/x", "--directory file/x: .*file is not a directory"),
         ("lab up --mirror saboteur --truth file/x", "--truth file/x: .*file is not a directory"),
         ("lab up --mirror saboteur --offset-flush-ms 5", "--offset-flush-ms is for"),
-        ("lab up --mirror-command 'copy {source}'", "has no {destination}"),
+        ("lab up --mirror-command 'copy {source}'", "lacks {destination}"),
         ("lab up --mirror-command 'copy \"{source}'", "a quotation mark is missing"),
         ("lab up --mirror saboteur --mirror-command x", "--mirror and --mirror-command: use one"),
         (

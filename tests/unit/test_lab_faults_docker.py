@@ -132,5 +132,7 @@ def test_without_the_sdk_a_lab_of_containers_is_refused_in_one_line(
 ) -> None:
     """`lab up --runtime docker` ended with a traceback; what to install was never said."""
     monkeypatch.setitem(sys.modules, "docker", None)
-    with pytest.raises(LabError, match=r"needs its SDK: pip install 'mirrortest\[lab\]'"):
+    with pytest.raises(
+        LabError, match=r"needs Docker's SDK for Python: pip install 'mirrortest\[lab\]'"
+    ):
         Engine()

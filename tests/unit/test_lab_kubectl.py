@@ -46,7 +46,7 @@ def test_files_come_whole_or_not_at_all(kubectl: Path, tmp_path: Path) -> None:
     into = tmp_path / "into"
     into.mkdir()
     kubectl.write_bytes(archive()[:1024])
-    with pytest.raises(LabError, match="only a part"):
+    with pytest.raises(LabError, match="the copy is incomplete"):
         Kubectl().fetch("p", KEEPER, "/point", ["logs"], into)
     assert list(into.iterdir()) == []
     kubectl.write_bytes(archive())
@@ -93,5 +93,5 @@ def test_a_context_that_does_not_exist_is_refused_with_what_was_meant(kubectl: P
 def test_without_kubectl_the_user_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is started."""
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(UsageError, match="there is no kubectl: install it"):
+    with pytest.raises(UsageError, match="kubectl is not installed: install it"):
         Kubectl().check()

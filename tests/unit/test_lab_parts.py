@@ -181,7 +181,7 @@ def test_a_broker_stays_where_the_rest_is_no_majority(
     monkeypatch.setattr("mirrortest.lab.cluster.ClusterClient.broker_ids", lambda _: there)
     cluster = Cluster("A", two.jvm, two.directory, brokers=3)
     left = len(there - {2})
-    with pytest.raises(LabError, match=f"A2 controllers have no majority: {left} of 3 would be"):
+    with pytest.raises(LabError, match=rf"^cannot remove A2: .* \({left} of 3 would be"):
         cluster.brokers[1].remove()
 
 
@@ -222,7 +222,7 @@ def test_any_command_can_be_the_mirror(two: SimpleNamespace) -> None:
         '{"a": 1}',
     )
     assert [mirror(alias).copy_of("orders") for alias in ("", "A")] == ["orders", "A.orders"]
-    with pytest.raises(UsageError, match=r"command has no \{destination\}: put it"):
+    with pytest.raises(UsageError, match=r"command lacks \{destination\}: put it"):
         CommandSettings(["copy", "{source}"])
 
 
@@ -399,7 +399,7 @@ def test_the_end_is_asked_for(served: SimpleNamespace) -> None:
 
 def test_who_asks_for_another_lab_is_told_which_are_up(served: SimpleNamespace) -> None:
     """It is not said that there is none."""
-    with pytest.raises(LabError, match=r"^no lab other is up, but there is --name x$"):
+    with pytest.raises(LabError, match=r"^no lab other is up; running: --name x$"):
         control.ask(control.socket_path("other"), "status")
 
 

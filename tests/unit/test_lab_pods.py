@@ -273,7 +273,7 @@ def test_a_pod_that_was_not_seen_to_start_yet_is_asked(
 @pytest.mark.parametrize(
     ("status", "answer"),
     [
-        (None, "its pod was deleted by another"),
+        (None, "its pod was deleted from outside"),
         (PodStatus(reason="ImagePullBackOff: x", hopeless=True), "not start: ImagePullBackOff: x"),
     ],
 )
@@ -297,9 +297,9 @@ def test_files_that_cannot_be_fetched_fail_whoever_ended_the_client(
     pods.fetching = error("kubectl exec: the node does not answer")
     program.update("p1-0", RUNNING, ())
     pods.on_signal = lambda _: program.update("p1-0", PodStatus(True, 137), ())
-    with pytest.raises(LabError, match=r"cannot be fetched from pod p1-0: .*does not answer"):
+    with pytest.raises(LabError, match=r"cannot fetch its files from pod p1-0: .*does not answer"):
         program.end(signal.SIGKILL, 1)
-    assert "cannot be fetched" in (tmp_path / "log").read_text()
+    assert "cannot fetch its files" in (tmp_path / "log").read_text()
 
 
 def test_a_pod_that_is_refused_is_one_line(tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_an_answer_of_an_unexpected_form_ends_no_watch(monkeypatch: pytest.Monke
         until(lambda: len(seen.statuses) > count)
         assert pods.trouble == ""
     assert [each["event"] for each in logged] == [
-        "what a pod did could not be taken in",
+        "could not process a pod's status or logs",
         "the pods cannot be watched, trying again",
         "the pods are watched again",
     ]

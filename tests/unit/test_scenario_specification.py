@@ -65,7 +65,7 @@ def document(text: str) -> Document:
         ),
         (
             "[lab]\nmirror-command=['m', '{source}']\n",
-            "mirror-command: the mirror's command has no",
+            "mirror-command: the mirror's command lacks",
         ),
         (
             "[lab]\ntasks=2\nmirror-command=['m', '{source}', '{destination}']\n",

@@ -45,7 +45,9 @@ def client() -> Any:
         LabError: the SDK is not installed, or no engine answers.
     """
     if not importlib.util.find_spec("docker"):
-        raise LabError("--runtime docker needs its SDK: pip install 'mirrortest[lab]'")
+        raise LabError(
+            "--runtime docker needs Docker's SDK for Python: pip install 'mirrortest[lab]'"
+        )
     import docker  # noqa: PLC0415  # an extra
 
     try:

@@ -44,7 +44,7 @@ class Kubectl:
             LabError: kubectl failed.
         """
         if shutil.which("kubectl") is None:
-            raise UsageError("there is no kubectl: install it; pods are created by it")
+            raise UsageError("kubectl is not installed: install it")
         names = self("config", "get-contexts", "--output=name").split()
         if not names and not os.environ.get("KUBERNETES_SERVICE_HOST"):  # in a pod it needs none
             raise UsageError("kubectl has no context: set KUBECONFIG, or create ~/.kube/config")
@@ -93,7 +93,7 @@ class Kubectl:
                 self._run(arguments, _FETCH_SECONDS, stdin=subprocess.DEVNULL, stdout=file)
                 file.seek(max(0, file.tell() - len(_END_OF_ARCHIVE)))
                 if file.read() != _END_OF_ARCHIVE:
-                    raise LabError("kubectl exec: only a part of the files came")
+                    raise LabError("kubectl exec: the copy is incomplete")
                 file.seek(0)
                 with tarfile.open(fileobj=file) as archive:
                     archive.extractall(into, filter="data")

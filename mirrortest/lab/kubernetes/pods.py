@@ -151,7 +151,7 @@ class Pods:
         try:
             update(pod, status, lines)
         except Exception:  # noqa: BLE001  # any failure: other pods are still watched
-            _log.exception("what a pod did could not be taken in", pod=pod)
+            _log.exception("could not process a pod's status or logs", pod=pod)
 
     @property
     def _selector(self) -> str:

@@ -143,7 +143,7 @@ class PodProgram(Program):
             return
         self._take(lines)
         if status is None:
-            self._give_up("its pod was deleted by another, and what it had recorded with it")
+            self._give_up("its pod was deleted from outside; its files are lost")
             return
         self._status = status
         waited = time.monotonic() - self._began
@@ -225,7 +225,7 @@ class PodProgram(Program):
         try:
             self._fetch(pod)
         except Exception as error:  # noqa: BLE001  # any failure: `_wait` waits for `_end`
-            why = f"what it recorded cannot be fetched from pod {pod}: {error}"
+            why = f"cannot fetch its files from pod {pod}: {error}"
             self._failure = f"{self._name}: {why}"
             self._write([why])
         self._end()

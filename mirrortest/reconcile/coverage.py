@@ -185,7 +185,7 @@ def _cover_partition(
             add(rest, f"{at}: {recreated}, or truncated before it")
         elif tail is None:
             rest = UnreadRange(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
-            add(rest, f"{at}: read up to offset {reached}, and no log records an end there")
+            add(rest, f"{at}: read up to offset {reached}; no log records the partition's end")
 
 
 def _last_minutes(

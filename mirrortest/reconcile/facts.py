@@ -94,12 +94,12 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             damaged.add(number)
     for number, where in unsalvaged(plan):
         reasons.append(
-            f"{where}: its producer did not end in order, and its last files may still be in its "
+            f"{where}: its producer did not exit cleanly, and its last files may still be in its "
             "spool: upload them with mirrortest salvage"
         )
         damaged.add(number)
     notes += [
-        f"{found.location.shown}: its {found.session.role.value} did not end in order"
+        f"{found.location.shown}: its {found.session.role.value} did not exit cleanly"
         for found in plan.sessions
         if not found.session.clean
     ]
@@ -118,7 +118,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
     if unproven:
         notes.append(
             f"{unproven:,} log files have no digest, as an earlier version of mirrortest wrote "
-            "them: bytes of theirs that have changed since may go unnoticed"
+            "them: later changes of these files may go unnoticed"
         )
     notes += unjudged_timestamps(plan)
     notes += [

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 HIDDEN = (
     "{}: no consumer could see whether the topic is compacted (grant them DescribeConfigs on it): "
-    "what a later message of its key could explain is inconclusive, and not lost"
+    "missing messages that compaction could explain are inconclusive, not lost"
 )
 
 
@@ -330,8 +330,8 @@ def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, i
 def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:
     """Notes on lost messages that the consumers left undecided: what the decision rests on."""
     return [
-        f"{topic}: {count:,} messages are lost that the last consumer left undecided: their "
-        "deadline was past when it looked where the partitions end, and all was read up to there"
+        f"{topic}: {count:,} messages are lost that the last consumer left undecided: the deadline "
+        "had passed at its last end-offset snapshot, and all partitions were read up to it"
         + (", by the wall clocks of producers and consumers" if topic in known.horizons else "")
         for topic, count in comparison.decided
     ]
@@ -362,8 +362,8 @@ def _explain(result: _Result, *, emptied: bool) -> None:
         )
     if unaccounted:
         reasons.append(
-            f"{unaccounted:,} messages were read whose producers' logs are missing, or were copied "
-            "before they ended"
+            f"{unaccounted:,} messages were read whose producers' logs are missing or incomplete "
+            "(copied while they were written)"
         )
     latencies, copies = result.latency.count, counts["seen"] + counts["surplus"]
     if latencies > copies:
@@ -374,8 +374,8 @@ def _explain(result: _Result, *, emptied: bool) -> None:
         result.outstanding = sum(counts[each.label] for each in OPEN)
     if counts["inconclusive"]:
         reasons.append(
-            f"{counts['inconclusive']:,} acknowledged messages may be in offsets that nobody read"
-            + (", or that compaction emptied" if emptied else "")
+            f"{counts['inconclusive']:,} acknowledged messages may be in offsets that no consumer "
+            "read" + (", or that compaction emptied" if emptied else "")
         )
     if counts["in_flight"]:
         reasons.append(

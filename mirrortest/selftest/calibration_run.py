@@ -321,7 +321,7 @@ class _Runner:
             return
         if not truth.clean:
             self._reasons.append(
-                "the faulty mirror did not end in order: its truth may be incomplete"
+                "the faulty mirror did not exit cleanly: its truth may be incomplete"
             )
         if truth.skipped:
             self._reasons.append("records were deleted before the faulty mirror could read them")

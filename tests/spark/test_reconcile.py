@@ -251,7 +251,7 @@ CASES = {
     "unread": ("inconclusive", "unread-0: offsets 40 to 49 were not read"),
     "gap": ("inconclusive", "gap-0: no log covers offsets 40 to 49"),
     "tail": ("in_flight", "tail-0: not read to its end: offsets 90 to 99 are missing"),
-    "open": ("in_flight", "open-0: read up to offset 90, and no log records an end there"),
+    "open": ("in_flight", "open-0: read up to offset 90; no log records the partition's end"),
     "absent": ("inconclusive", "absent-1: no consumer's log covers this partition"),
     "early": ("in_flight", "acknowledged messages were still under way"),
 }

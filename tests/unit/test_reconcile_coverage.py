@@ -133,7 +133,7 @@ def test_of_a_topic_made_again_the_last_incarnations_verdict_counts() -> None:
 @pytest.mark.parametrize(
     ("read", "tails", "blind", "why"),
     [
-        ([], [], (1, 0, ENDLESS, Finding.IN_FLIGHT), "no log records an end"),
+        ([], [], (1, 0, ENDLESS, Finding.IN_FLIGHT), "no log records the partition's end"),
         ([], [5], (1, 0, 5, Finding.IN_FLIGHT), "not read to its end"),
         ([], [0], None, ""),
         ([(0, 5)], [5], None, ""),

@@ -311,7 +311,7 @@ async def test_a_truth_that_is_not_clean_is_told(tmp_path: Path) -> None:
     play._reasons.clear()
     play._note_truth()
     assert [reason.split(":")[0] for reason in play._reasons] == [
-        "the faulty mirror did not end in order",
+        "the faulty mirror did not exit cleanly",
         "records were deleted before the faulty mirror could read them",
     ]
 

@@ -47,7 +47,7 @@ def test_what_a_producer_sent_after_its_log_was_copied_is_no_phantom() -> None:
     stage.world.logs[:] = copies
     logs = reconciled(stage)
     assert (logs.exit_code, logs.counts["phantom"]) == (3, 0)
-    assert any("were copied before they ended" in why for why in logs.inconclusive)
+    assert any("copied while they were written" in why for why in logs.inconclusive)
 
 
 def test_what_a_producer_that_has_ended_did_not_send_is_a_phantom() -> None:

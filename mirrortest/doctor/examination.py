@@ -109,8 +109,9 @@ def names_check(options: DoctorOptions, names: frozenset[str]) -> tuple[TopicMap
         ]
         if len(fitting) > 1 and ledger not in names:
             choices = " or ".join(alias_options(*each) for each in fitting)
-            found = f"copies of {ledger} from several sources are there"
-            return TopicMapping(), Check(Level.ERROR, subject, found, f"give {choices}")
+            found = f"the cluster has copies of {ledger} from several sources"
+            action = f"choose the source with {choices}"
+            return TopicMapping(), Check(Level.ERROR, subject, found, action)
         mapping, how = TopicMapping(), "no prefix found"
         if fitting and ledger not in names:
             alias, separator = fitting[0]

@@ -167,7 +167,7 @@ def test_the_page_for_users_says_what_the_code_says() -> None:
             for name, value in DEFAULTS.get(kind, {}).items()
         ]
         assert told[kind] == ", ".join(said)
-    order = page.split("in the file's:\n")[1].split("No act touches")[0]
+    order = page.split("in the file's order:\n")[1].split("After a fault that")[0]
     places = [re.search(rf"(?<![a-z-]){kind}(?![a-z-])", order) for kind in ORDER]
     starts = [place.start() for place in places if place]
     assert len(starts) == len(ORDER)

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
-from mirrortest.reconcile.compaction import HoleRange, Holes
 from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
+from mirrortest.reconcile.hole_ranges import HoleRange, Holes
 from mirrortest.reconcile.incarnations import unmatched, unordered
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given, Sender

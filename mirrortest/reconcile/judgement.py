@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.reconcile.compaction import Holes
     from mirrortest.reconcile.coverage import UnreadRange
+    from mirrortest.reconcile.hole_ranges import Holes
     from mirrortest.reconcile.overlap import Cut
     from mirrortest.reconcile.stream_rows import StreamRows
     from mirrortest.verify.placement import ExpectPartition

@@ -21,7 +21,8 @@ messages count as missing in it.
 A hole explains one message. Where the gaps of several messages share holes, be they of one stream
 or of several lanes, an *assignment* gives each hole to at most one message. A message has *enough*
 holes if every assignment of as many holes as possible gives it one. The others compete for too few:
-some of them are lost, but it is unknown which.
+some of them are lost, but it is unknown which. A key has certainly *used* a hole only with an
+overdue message that has enough holes, and can be in no other partition.
 
 A mirror may write out of order, and compaction may then remove the evidence. The later message that
 caused a removal may itself have been removed. So a hole elsewhere causes doubt, but it explains
@@ -108,7 +109,6 @@ def explained(
             doubtful[stream].update(due)
             continue
         removed[stream].update(seqs)
-        # What is in flight, or may be in another partition, has not certainly used a hole.
         if {*index.seen(stream), *missing[stream].homes} == {number}:
             used[stream.lane] += due.count
     for stream, its in missing.items():

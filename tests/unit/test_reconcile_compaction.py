@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile import compact
-from mirrortest.reconcile.compaction import Holes, _short
+from mirrortest.reconcile.compaction import _short
+from mirrortest.reconcile.hole_ranges import Holes
 from mirrortest.reconcile.interval_rows import fewer_holes, merged
 from mirrortest.reconcile.job import reconcile_by
 from mirrortest.reconcile.plan import plan

@@ -33,10 +33,12 @@ _KEYS = (
     "topic string, partition int, offset long, hole boolean, lane long, producer string, "
     "incarnation int"
 )
+_ASSIGNED_NAMES = ("topic", "producer", "incarnation", "lane", "seq", "partition", "late")
+_ASSIGNED = f"{_STREAM}, seq long, partition int, late boolean, short boolean"
 _UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
 _KNOWN = "topic string, producer string, incarnation int"
 
-_QUERY = f"""
+_TABLES = f"""
 WITH firsts AS (
     SELECT topic, producer, incarnation, lane, partition, seq, min(offset) AS offset,
         min(minute) AS minute FROM oracle_seen GROUP BY ALL
@@ -178,17 +180,11 @@ WITH firsts AS (
         int(count_if(h.offset < b.from_at)) AS from_hole,
         int(count_if(h.offset < b.to_at)) AS to_hole
     FROM bounds b JOIN holes h USING (topic, partition) GROUP BY ALL
-), competitors AS (
-    SELECT topic, partition, collect_list(g) AS messages, oracle_competing(collect_list(g)) AS short
-    FROM (
-        SELECT topic, partition,
-            struct(producer, incarnation, lane, seq, late, from_hole, to_hole) AS g
-        FROM gaps WHERE from_hole < to_hole
-    ) GROUP BY ALL
-), assigned AS (
-    SELECT topic, partition, of.messages.producer, of.messages.incarnation, of.messages.lane,
-        of.messages.seq, of.messages.late, of.short
-    FROM (SELECT topic, partition, explode(arrays_zip(messages, short)) AS of FROM competitors)
+)
+"""
+_GAPS = f"{_TABLES} SELECT * FROM gaps WHERE from_hole < to_hole"
+_QUERY = f"""{_TABLES}, assigned AS (
+    SELECT * FROM oracle_assigned
 ), removed AS (
     SELECT * FROM assigned WHERE NOT short
 ), only_places AS (
@@ -246,9 +242,10 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
         _fill({name: rows for name, (_, rows) in tables.items()}, reference)
     for name, (schema, rows) in tables.items():
         spark.createDataFrame(rows, schema).createOrReplaceTempView(f"oracle_{name}")
-    spark.udf.register("oracle_competing", _competing, "array<boolean>")
     answer: Answer = {}
     with _compiled(spark):
+        rows = _assigned(spark.sql(_GAPS).collect())
+        spark.createDataFrame(rows, _ASSIGNED).createOrReplaceTempView("oracle_assigned")
         rows = spark.sql(_QUERY).collect()
     for row in rows:
         stream = StreamId(row.topic, RUN, row.producer, row.incarnation, row.lane)
@@ -260,12 +257,21 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
     return answer
 
 
-def _competing(messages: Sequence[Any]) -> list[bool]:
-    """Which messages of a partition compete for its holes: matching is nothing for SQL."""
-    competing = in_competition(
-        {at: range(each.from_hole, each.to_hole) for at, each in enumerate(messages)}
-    )
-    return [at in competing for at in range(len(messages))]
+def _assigned(gaps: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Whether each message competes for too few holes: matching is nothing for SQL."""
+    places: dict[tuple[str, int], list[Any]] = {}
+    for each in gaps:
+        places.setdefault((each.topic, each.partition), []).append(each)
+    rows = []
+    for here in places.values():
+        competing = in_competition(
+            {at: range(each.from_hole, each.to_hole) for at, each in enumerate(here)}
+        )
+        rows += [
+            (*(each[name] for name in _ASSIGNED_NAMES), at in competing)
+            for at, each in enumerate(here)
+        ]
+    return rows
 
 
 @contextlib.contextmanager

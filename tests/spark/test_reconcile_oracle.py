@@ -31,7 +31,7 @@ def job(count: int, policy: ExpectPartition, detail: Detail) -> Job:
     return Job([random.Random(seed).randbytes(LENGTH) for seed in seeds], policy, detail)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_random_histories_are_judged_as_by_their_definitions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

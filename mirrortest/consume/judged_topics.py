@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from typing import TYPE_CHECKING
 
 import structlog
@@ -57,8 +58,8 @@ class JudgedTopics:
         self._in_force: dict[str, list[int]] = {}
         self._found: dict[str, int] = {}
         """Topic -> the most partitions that `discover` ever found."""
-        self._looked_ns: int | None = None
-        """When `discover` last looked, ns since the epoch; 0: only once, None: not yet."""
+        self._looks: deque[int] = deque(maxlen=2)
+        """When `discover` looked the last two times, ns since the epoch."""
         self._absent_ns: dict[TopicPartition, int] = {}
         self._counted_ns: dict[str, int] = {}
         """When `recount` last counted each topic's partitions, ns since the epoch."""
@@ -111,12 +112,13 @@ class JudgedTopics:
         A broker that lags may lack what existed long ago. So a partition that was ever found is not
         new, and one look in vain proves nothing.
         """
+        absent_ns = self._looks[1] if len(self._looks) == 2 else 0
         for topic, count in found.items():
             before = self._found.get(topic, 0)
             for number in range(before, count):
-                self._absent_ns[TopicPartition(topic, number)] = self._looked_ns or 0
+                self._absent_ns[TopicPartition(topic, number)] = absent_ns
             self._found[topic] = max(before, count)
-        self._looked_ns = 0 if self._looked_ns is None else asked_ns
+        self._looks.append(asked_ns)
 
     @property
     def compacted(self) -> set[str]:

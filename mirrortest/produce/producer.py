@@ -244,7 +244,7 @@ class Producer:
         """Log which topics' records brokers were found to stamp. Raises SequenceLogError."""
         found = {lane.stream.topic for lane in self._lanes if lane.stamped}
         if found - {plan.topic for plan in self._plans if plan.stamped}:
-            await log.revise(_with_stamped(found))
+            await log.revise(_with_topics(found, stamped_at_source=True))
 
     def _start(self, now_ns: int) -> None:
         """Start the schedules: now, or at `--start-at`."""
@@ -317,7 +317,7 @@ class Producer:
         for lane in self._lanes:
             if lane.stream.topic in new:
                 lane.source_is_compacted()
-        await log.revise(_with_compacted(new))
+        await log.revise(_with_topics(new, compacted=True))
 
     def _topics(self) -> dict[str, Topic]:
         return {
@@ -404,23 +404,11 @@ def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:
     return lambda session: session.model_copy(update={"incarnation": incarnation})
 
 
-def _with_compacted(compacted: Collection[str]) -> Callable[[Session], Session]:
+def _with_topics(names: Collection[str], **flags: bool) -> Callable[[Session], Session]:
+    """The change of a session's log that gives these topics some flags."""
+
     def change(session: Session) -> Session:
-        topics = {
-            name: topic.model_copy(update={"compacted": topic.compacted or name in compacted})
-            for name, topic in session.topics.items()
-        }
-        return session.model_copy(update={"topics": topics})
-
-    return change
-
-
-def _with_stamped(stamped: Collection[str]) -> Callable[[Session], Session]:
-    def change(session: Session) -> Session:
-        topics = {
-            name: topic.model_copy(update={"stamped_at_source": name in stamped})
-            for name, topic in session.topics.items()
-        }
-        return session.model_copy(update={"topics": topics})
+        changed = {name: session.topics[name].model_copy(update=flags) for name in names}
+        return session.model_copy(update={"topics": session.topics | changed})
 
     return change

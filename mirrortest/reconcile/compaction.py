@@ -23,8 +23,9 @@ from mirrortest.seqlog.schema import Kind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from mirrortest.reconcile.given import Given
     from mirrortest.reconcile.hole_ranges import Holes
-    from mirrortest.reconcile.judgement import Copies, Given, Judged
+    from mirrortest.reconcile.judgement import Copies, Judged
     from mirrortest.reconcile.stream_rows import StreamRows
 
     Longs = NDArray[np.int64]

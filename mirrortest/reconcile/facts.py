@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
+from mirrortest.reconcile.given import Given, Sender
 from mirrortest.reconcile.hole_ranges import HoleRange, Holes
 from mirrortest.reconcile.incarnations import unmatched, unordered
 from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
-from mirrortest.reconcile.judgement import Given, Sender
 from mirrortest.reconcile.overlap import Cut, SeenRange, online_cuts, unread_but_seen
 from mirrortest.reconcile.session_topics import (
     compacted_topics,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.reconcile.judgement import Given
+    from mirrortest.reconcile.given import Given
     from mirrortest.reconcile.stream_rows import StreamRows
 
     Longs = NDArray[np.int64]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.reconcile.judgement import Copies, Given, Judgement, SeenSegments
+    from mirrortest.reconcile.given import Given
+    from mirrortest.reconcile.judgement import Copies, Judgement, SeenSegments
     from mirrortest.reconcile.stream_rows import StreamRows
 
     Longs = NDArray[np.int64]

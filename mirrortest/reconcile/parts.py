@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mirrortest.reconcile.attribution import Evidence
     from mirrortest.reconcile.bundle import Parts
-    from mirrortest.reconcile.judgement import Given
+    from mirrortest.reconcile.given import Given
 
 OBSERVED, STRADDLING = "observed", "straddling"
 SHOWN_RANGES = 20

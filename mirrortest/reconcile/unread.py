@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mirrortest.reconcile.coverage import UnreadRange
-    from mirrortest.reconcile.judgement import Copies, Given
+    from mirrortest.reconcile.given import Given
+    from mirrortest.reconcile.judgement import Copies
     from mirrortest.reconcile.stream_rows import StreamRows
 
     Longs = NDArray[np.int64]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 
@@ -18,25 +18,11 @@ _log = structlog.get_logger()
 Value = TypeVar("Value")
 
 
-class Endings:
+class Endings(ExitStack):
     """What must end with a point: all of it ends, the last first, and the first error is raised.
 
-    A context manager. An interrupt is always raised, also one that comes after an error.
+    An interrupt is always raised, also one that comes after an error.
     """
-
-    def __init__(self) -> None:
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stack.__exit__(kind, error, trace)
 
     def enter(self, context: AbstractContextManager[Value]) -> Value:
         """Enter a context, and exit it in the end."""
@@ -61,4 +47,4 @@ class Endings:
                     raise
                 _log.warning("a point's end failed, too", why=reason_of(later))
 
-        self._stack.push(end)
+        self.push(end)

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from mirrortest.wire.stream import StreamId
-
-Of = TypeVar("Of", bound="Hashable")
-"""A message, however it is called."""
 
 STEP_SECONDS = 13
 """Between two messages of a stream: every five of them there is a new minute."""
@@ -133,7 +130,7 @@ class Fragment:
                 if certain is None:
                     in_order = max(self.seqs, default=-1) + 1
                 certain, minute = [], max(minute, stretch.minute)
-            for offset in _shown(stretch):
+            for offset in shown_offsets(stretch):
                 message = stood.get(offset)
                 if message is None or message.stream != stream:
                     continue
@@ -183,7 +180,7 @@ class Fragment:
 
 def shows_clock(stream: StreamId, stood: Mapping[int, Message], passed: Iterable[Passed]) -> bool:
     """Whether some message of a stream, at offsets that were passed, shows that a clock is off."""
-    shown = (stood[at] for stretch in passed for at in _shown(stretch) if at in stood)
+    shown = (stood[at] for stretch in passed for at in shown_offsets(stretch) if at in stood)
     return any(each.stream == stream and each.shows_clock for each in shown)
 
 
@@ -269,160 +266,11 @@ def doubted(fragments: Mapping[int, Fragment], homes: Collection[int]) -> set[in
     }
 
 
-class Partition(NamedTuple):
-    """All that was seen of a partition by place, and the places of its holes."""
-
-    seen: dict[int, Message]
-    holes: frozenset[int]
-
-    @classmethod
-    def of(
-        cls, stood: Mapping[int, Message], passed: Iterable[Passed], markers: Collection[int] = ()
-    ) -> Partition:
-        """As far as it was passed; where it was read, and nothing stood, are markers or holes."""
-        shown = {at for stretch in passed for at in _shown(stretch)}
-        read = {at for stretch in passed if not stretch.blind for at in range(*stretch[:2])}
-        seen = {at: stood[at] for at in sorted(shown) if at in stood}
-        return cls(seen, frozenset(read - stood.keys() - set(markers)))
-
-    def holes_before(self, place: int) -> int:
-        """How many of them lie before a place."""
-        return sum(at < place for at in self.holes)
-
-    def of_stream(self, stream: StreamId) -> dict[int, int]:
-        """Its numbers, each with the place of its first copy."""
-        first: dict[int, int] = {}
-        for at, message in self.seen.items():
-            if message.stream == stream:
-                first.setdefault(message.seq, at)
-        return first
-
-
-Gone = dict["StreamId", tuple[set[int], set[int]]]
-"""Stream -> its numbers, and those of them that are not in flight."""
-
-
-def concerned(
-    stream: StreamId, partitions: Mapping[int, Partition], homes: Collection[int]
-) -> set[int]:
-    """The partitions that may have held a stream."""
-    seen_in = {n for n, each in partitions.items() if each.of_stream(stream)}
-    return {*seen_in, *homes} or set(partitions)
-
-
-def explained(
-    gone: Gone, partitions: Mapping[int, Partition], homes: Mapping[StreamId, Collection[int]]
-) -> dict[StreamId, tuple[set[int], set[int]]]:
-    """What compaction of the destination removed of what is missing, and what may be in a hole."""
-    found: dict[StreamId, tuple[set[int], set[int]]] = {s: (set(), set()) for s in gone}
-    for number, each in partitions.items():
-        if not each.holes:
-            continue
-        mine = [s for s in gone if number in concerned(s, partitions, homes.get(s, ()))]
-        holes = {
-            (stream, seq): choice
-            for stream in mine
-            for seq, choice in _holes_between(stream, gone[stream], each).items()
-        }
-        competing = in_competition(holes)
-        for stream, seq in holes:
-            if (stream, seq) not in competing:
-                found[stream][0].add(seq)
-            elif seq in gone[stream][1]:
-                found[stream][1].add(seq)
-        used = Counter(
-            stream.lane
-            for stream, seq in holes.keys() - competing
-            if seq in gone[stream][1]
-            and {n for n, p in partitions.items() if p.of_stream(stream)} | {*homes.get(stream, ())}
-            == {number}
-        )
-        for stream in mine:
-            if used[stream.lane] < len(each.holes):
-                found[stream][1].update(gone[stream][1])
-    return found
-
-
-def in_competition(holes: Mapping[Of, range]) -> set[Of]:
-    """The messages that some largest assignment gives none of their holes.
-
-    One largest assignment is found by augmenting paths. A message can go without a hole in place
-    of another one if alternating paths lead from that one to it.
-    """
-    by_hole: dict[int, Of] = {}
-
-    def reached(message: Of, passed: set[int]) -> bool:
-        """Whether it gets a hole, its holders taking others; all holes on the way are `passed`."""
-        for hole in holes[message]:
-            if hole not in passed:
-                passed.add(hole)
-                if hole not in by_hole or reached(by_hole[hole], passed):
-                    by_hole[hole] = message
-                    return True
-        return False
-
-    competing: set[Of] = set()
-    for message in holes:
-        reached(message, set())
-    for message in holes.keys() - set(by_hole.values()):
-        passed: set[int] = set()
-        assert not reached(message, passed)
-        competing |= {message, *(by_hole[hole] for hole in passed)}
-    return competing
-
-
-def _holes_between(
-    stream: StreamId, gone: tuple[set[int], set[int]], partition: Partition
-) -> dict[int, range]:
-    """Missing numbers for which there are holes between their neighbours: which, by their order."""
-    places = partition.of_stream(stream)
-    of_lane = [at for at, message in partition.seen.items() if message.lane == stream.lane]
-    earlier = [
-        at
-        for at, message in partition.seen.items()
-        if (of := message.stream) is not None
-        and (of[:3], of.lane) == (stream[:3], stream.lane)
-        and of.incarnation < stream.incarnation
-    ]
-    found: dict[int, range] = {}
-    for seq in gone[0]:
-        lower = max((n for n in places if n < seq), default=None)
-        higher = min((n for n in places if n > seq), default=None)
-        if higher is None and seq not in gone[1]:
-            continue
-        begin = max(earlier, default=0) if lower is None else places[lower]
-        end = max(of_lane, default=0) if higher is None else places[higher]
-        if between := range(partition.holes_before(begin), partition.holes_before(end)):
-            found[seq] = between
-    return found
-
-
-def removed_from_source(
-    stream: StreamId, partitions: Mapping[int, Partition], homes: Collection[int]
-) -> int:
-    """Below which number a later message of the key shows that the source's compaction took any."""
-    bound = 0
-    for number in concerned(stream, partitions, homes):
-        if number not in partitions:
-            continue
-        of_lane = [m.stream for m in partitions[number].seen.values() if m.lane == stream.lane]
-        own = [at for at, of in enumerate(of_lane) if of == stream]
-        bound = max([bound, *(seq + 1 for seq in partitions[number].of_stream(stream))])
-        for at, of in enumerate(of_lane):
-            if of == stream:
-                continue
-            same = of is not None and of[:3] == stream[:3]
-            behind = at > own[-1] if own else not same
-            if behind or (same and of is not None and of.incarnation > stream.incarnation):
-                bound = HORIZON
-    return bound
-
-
 def streamless(stood: Mapping[int, Message], passed: Iterable[Passed]) -> dict[Finding, int]:
     """How many messages enter no stream, each under one name."""
     counts: Counter[Finding] = Counter()
     for stretch in passed:
-        for offset in _shown(stretch):
+        for offset in shown_offsets(stretch):
             message = stood.get(offset)
             if message is not None and message.stream is None:
                 names = (Finding.OTHER_RUN, Finding.FOREIGN, Finding.CORRUPTED)
@@ -430,7 +278,8 @@ def streamless(stood: Mapping[int, Message], passed: Iterable[Passed]) -> dict[F
     return dict(counts)
 
 
-def _shown(stretch: Passed) -> range:
+def shown_offsets(stretch: Passed) -> range:
+    """The offsets of which what stood there was seen."""
     return range(stretch.lo, stretch.lo if stretch.blind and not stretch.glimpsed else stretch.hi)
 
 

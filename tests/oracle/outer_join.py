@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.model.findings import STREAM_FINDINGS, Finding
 from mirrortest.wire.stream import StreamId
 
-from .judge import in_competition, minute_of, shows_clock
+from .compaction import in_competition
+from .judge import minute_of, shows_clock
 from .truth import RUN
 
 if TYPE_CHECKING:

@@ -7,21 +7,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.model.findings import Finding
 
+from .compaction import Gone, Partition, explained, removed_from_source
 from .coverage import Facts, covered
 from .judge import (
     INCARNATION,
     Fragment,
-    Gone,
     Message,
-    Partition,
     Passed,
     doubted,
-    explained,
     incarnation_of,
     judge,
     misrouted,
     offset_of,
-    removed_from_source,
     streamless,
 )
 from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread

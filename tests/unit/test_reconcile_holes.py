@@ -16,9 +16,10 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile import holes, result_tables
 from mirrortest.reconcile.attribution import assumed
 from mirrortest.reconcile.compact import Compactor
+from mirrortest.reconcile.given import Given
 from mirrortest.reconcile.holes import NO_PACKING, Packing
 from mirrortest.reconcile.interval_rows import INTERVALS
-from mirrortest.reconcile.judgement import Given, judge
+from mirrortest.reconcile.judgement import judge
 from mirrortest.reconcile.online import compared
 from mirrortest.reconcile.slices import slices
 from mirrortest.reconcile.stream_rows import StreamRows

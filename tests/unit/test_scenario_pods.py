@@ -12,7 +12,7 @@ from mirrortest.scenario import pods
 from mirrortest.scenario.clients import clients
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import Document
-from tests.unit.test_scenario_point import arguments
+from tests.unit.scripted_clients import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

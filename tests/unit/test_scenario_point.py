@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import time
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.config.option_file import parse_table
-from mirrortest.errors import LabError, MirrortestError, UsageError
+from mirrortest.errors import LabError
 from mirrortest.lab.part import Part
 from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict
@@ -21,92 +19,19 @@ from mirrortest.scenario import clients as client_processes
 from mirrortest.scenario import deadline, point_run
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.clusters import Sides
-from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
-from mirrortest.scenario.overview import PAGE
-from mirrortest.scenario.series import POINT_FILE, SERIES_FILE, Series
-from mirrortest.seqlog.session_directory import BusyError
+from mirrortest.scenario.series import POINT_FILE
 from tests.lab.harness import until
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
-
-CLIENT = """
-import json, pathlib, signal, sys, time
-words = sys.argv[1:]
-if words[0] == "reconcile" or "--do=hang" in words:
-    pathlib.Path(HUNG).touch()
-    time.sleep(600)
-if words[0] == "observe":
-    def observed(*_):
-        pathlib.Path(OBSERVED).write_text("ended in order")
-        sys.exit(0)
-    signal.signal(signal.SIGTERM, observed)
-    output = pathlib.Path(OUTPUT)
-    output.joinpath(str(time.monotonic_ns())).mkdir(parents=True)
-    if "--do=die" in words and len(list(output.iterdir())) < 3:
-        while not list(output.parent.glob("clients/*.status.json")):
-            time.sleep(0.05)
-        sys.exit("error: killed")
-    while True:
-        time.sleep(0.05)
-value = {word: words[at + 1] for at, word in enumerate(words) if word.startswith("--")
-         and at + 1 < len(words)}
-told = next((word.removeprefix("--do=") for word in words if word.startswith("--do=")), "pass")
-report = pathlib.Path(value["--report"])
-def end(*_):
-    report.write_text(json.dumps({"kind": "none", "verdict": told, "error": None,
-                                  "directory": str(pathlib.Path.cwd())}))
-    sys.exit(0)
-signal.signal(signal.SIGTERM, end)
-pathlib.Path(value["--status-file"]).write_text(json.dumps(
-    {"kind": "produce_status", "planned": None, "acked": 1, "acked_per_second": 1.0}))
-if told == "await":
-    while len(list(pathlib.Path(OUTPUT).iterdir())) < 3:
-        time.sleep(0.05)
-    told = "pass"
-if told == "error":
-    sys.exit("error: no broker answers")
-if "forever" in words:
-    report.with_suffix(".pid").write_text(str(__import__("os").getpid()))
-    while True:
-        time.sleep(0.05)
-told = {"pass": "passed", "fail": "failed"}[told]
-end()
-"""
-PRODUCER = (
-    '[clusters]\nsource-bootstrap-server = "a:1"\n[[produce]]\ntopics = "t"\nduration = "1s"\n'
+from tests.unit.scripted_clients import (
+    PRODUCER,
+    play,
+    scripted_clients,  # noqa: F401  # a fixture
+    series,
 )
 
-
-@pytest.fixture(autouse=True)
-def _scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = tmp_path / "client.py"
-    point = tmp_path / "out" / "point-001"
-    script.write_text(
-        CLIENT.replace("OBSERVED", repr(str(point / "observed")))
-        .replace("OUTPUT", repr(str(point / "observations")))
-        .replace("HUNG", repr(str(tmp_path / "hung")))
-    )
-    for module in (client_processes, point_run):
-        monkeypatch.setattr(module, "PROGRAM", (sys.executable, str(script)))
-
-
-def arguments(_verb: str, table: Mapping[str, Any], _own: Mapping[str, Any]) -> list[str]:
-    """What a scripted client is told."""
-    return [f"--do={table.get('do', 'pass')}", *(["forever"] if "until" in table else [])]
-
-
-def series(text: str, output: Path) -> Series:
-    document = Document("small", "small.toml", output.parent, parse_table(text, "small.toml"))
-    return Series(document, output, arguments)
-
-
-def play(text: str, output: Path) -> PointOutcome:
-    ended: list[PointOutcome] = []
-    series(text, output).run(Board(lambda _: None), ended.append)
-    return ended[-1]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 def test_a_point_has_the_verdict_of_its_clients(tmp_path: Path) -> None:
@@ -389,108 +314,3 @@ def test_an_interrupt_ends_all_clients(tear_down: str, tmp_path: Path) -> None:
     for pid in pids.glob("*.pid"):
         assert not is_running(int(pid.read_text()))
     assert not (tmp_path / "out/point-001" / POINT_FILE).exists()
-
-
-def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Path) -> None:
-    """What has ended is not run again; a point without a result is begun anew."""
-    text = PRODUCER + "[vary]\nrepeats = 3\n"
-
-    def interrupt(outcome: PointOutcome) -> None:
-        if outcome.number == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        series(text, tmp_path / "out").run(Board(lambda _: None), interrupt)
-    half = tmp_path / "out" / "point-003"
-    half.mkdir()
-    (half / "left").touch()
-    runs = [outcome.run for outcome in series(text, tmp_path / "out").ended]
-    assert len(runs) == 2
-    again: list[int] = []
-    series(text, tmp_path / "out").run(
-        Board(lambda _: None), lambda each: again.append(each.number)
-    )
-    assert again == [3]
-    assert not (half / "left").exists()
-    written = json.loads((tmp_path / "out" / SERIES_FILE).read_text())
-    assert [point["run"] for point in written["points"]][:2] == runs
-    assert (written["planned"], len(written["points"])) == (3, 3)
-
-
-@pytest.mark.parametrize("place", ["point-001", "scenario"])
-@pytest.mark.parametrize(("left", "why"), [("link", "a link"), ("file", "Not a directory")])
-def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
-    tmp_path: Path, place: str, left: str, why: str
-) -> None:
-    """As files of another user's, which a container leaves; nothing is run."""
-    there = tmp_path / "out" / place
-    there.parent.mkdir()
-    if left == "link":
-        there.symlink_to(tmp_path)
-    else:
-        there.touch()
-    with pytest.raises(
-        MirrortestError, match=f"{place}: cannot be replaced: .*{why}: remove .*{place}"
-    ):
-        play(PRODUCER, tmp_path / "out")
-
-
-def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(tmp_path: Path) -> None:
-    """As to go on with results that came without the file."""
-    output = tmp_path / "out"
-    copy = output / "scenario" / "small.toml"
-    copy.parent.mkdir(parents=True)
-    copy.write_text(PRODUCER)
-    document = Document("small", str(copy), copy.parent, parse_table(PRODUCER, "small.toml"))
-    Series(document, output, arguments)._keep_source()
-    assert copy.read_text() == PRODUCER
-
-
-def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Path) -> None:
-    """What comes from files and messages is escaped."""
-    text = PRODUCER + "[vary]\nproduce.do = ['pass', 'fail']\nproduce.acks = ['<b>']\n"
-    series(text, tmp_path / "out").run(Board(lambda _: None), lambda _: None)
-    page = (tmp_path / "out" / PAGE).read_text()
-    assert "1 of 2 as expected" in page
-    assert "produce.do" in page
-    assert '<span class="tag bad">failed</span>' in page
-    assert "failed, not passed (p1: failed)" in page
-    assert "&lt;b&gt;" in page
-    assert "<b>" not in page
-
-
-def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> None:
-    """Nor is a directory with something else in it."""
-    play(PRODUCER, tmp_path / "out")
-    with pytest.raises(UsageError, match="it has results of another scenario"):
-        series(PRODUCER + "acks = 1\n", tmp_path / "out")
-    (tmp_path / "out" / SERIES_FILE).unlink()
-    with pytest.raises(UsageError, match=r"it contains results, but no scenario[.]json"):
-        series(PRODUCER + "acks = 1\n", tmp_path / "out")
-    with pytest.raises(UsageError, match="it is not empty"):
-        series(PRODUCER, tmp_path)
-
-
-def test_results_of_other_files_are_not_gone_on_with(tmp_path: Path) -> None:
-    """As of a workload that was edited after an interrupt: one series had points of both."""
-    file = tmp_path / "load.toml"
-    file.write_text("throughput = 1\n")
-    text = f"{PRODUCER}workload = 'load.toml'\n"
-    play(text, tmp_path / "out")
-    assert series(text, tmp_path / "out").ended
-    file.write_text("throughput = 2\n")
-    with pytest.raises(UsageError, match="it has results of another scenario"):
-        series(text, tmp_path / "out")
-
-
-def test_two_runs_do_not_write_to_one_directory(tmp_path: Path) -> None:
-    """The second would begin the point anew that the first is at."""
-    text, output = PRODUCER + "[vary]\nrepeats = 2\n", tmp_path / "out"
-
-    def second(_: PointOutcome) -> None:
-        with pytest.raises(BusyError, match="another process is writing here"):
-            series(text, output).run(Board(lambda _: None), lambda _: None)
-
-    first = series(text, output)
-    first.run(Board(lambda _: None), second)
-    assert len(first.ended) == 2

@@ -25,6 +25,7 @@ from mirrortest.verify.partition import KeySeen, PartitionChecker
 from mirrortest.verify.row import SeenRow
 from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.stream import StreamId
+from tests.oracle import compaction as explaining
 from tests.oracle import judge as oracle
 from tests.oracle.online import ids
 from tests.oracle.online import intervals as of
@@ -113,13 +114,13 @@ def test_compaction_explains_what_the_oracle_says(
             stood[number][at] = oracle.Message(what, seq)
         checkers[number] = _again(checker)
     partitions = {
-        n: oracle.Partition.of(stood[n], [oracle.Passed(0, checker.next_offset)], markers[n])
+        n: explaining.Partition.of(stood[n], [oracle.Passed(0, checker.next_offset)], markers[n])
         for n, checker in checkers.items()
     }
     seen = {m.stream: set[int]() for here in stood.values() for m in here.values()}
     for message in (m for here in stood.values() for m in here.values()):
         seen[message.stream].add(message.seq)
-    gone: oracle.Gone = {}
+    gone: explaining.Gone = {}
     for stream, (numbers, due) in acked.items():
         missing = set(numbers - seen.get(stream, set()))
         gone[stream] = missing, missing & due
@@ -128,10 +129,10 @@ def test_compaction_explains_what_the_oracle_says(
     found = _explained(its, index)
     assert {
         s: (ids(each.removed), ids(each.doubtful)) for s, each in found.items()
-    } == oracle.explained(gone, partitions, homes)
+    } == explaining.explained(gone, partitions, homes)
     for stream in STREAMS:
         bound = removed_from_source(stream, homes.get(stream, ()), index)
-        expected = oracle.removed_from_source(stream, partitions, homes.get(stream, ()))
+        expected = explaining.removed_from_source(stream, partitions, homes.get(stream, ()))
         assert min(bound, oracle.HORIZON) == expected
 
 
@@ -225,7 +226,7 @@ def test_gaps_compete_as_the_oracle_says(gaps: list[Gap]) -> None:
     messages = {
         (at, n): range(gap.begin, gap.end) for at, gap in enumerate(gaps) for n in range(gap.needed)
     }
-    competing = oracle.in_competition(messages)
+    competing = explaining.in_competition(messages)
     expected = {at for at, _ in competing}
     assert contested_gaps(gaps) == expected
     # The messages of one gap have the same holes: all of them compete, or none.

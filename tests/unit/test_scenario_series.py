@@ -1,0 +1,133 @@
+"""All points of a scenario, and what of them goes on after an interrupt."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.config.option_file import parse_table
+from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.scenario.board import Board
+from mirrortest.scenario.matrix import Document
+from mirrortest.scenario.overview import PAGE
+from mirrortest.scenario.series import SERIES_FILE, Series
+from mirrortest.seqlog.session_directory import BusyError
+from tests.unit.scripted_clients import (
+    PRODUCER,
+    arguments,
+    play,
+    scripted_clients,  # noqa: F401  # a fixture
+    series,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirrortest.scenario.outcome import PointOutcome
+
+
+def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Path) -> None:
+    """What has ended is not run again; a point without a result is begun anew."""
+    text = PRODUCER + "[vary]\nrepeats = 3\n"
+
+    def interrupt(outcome: PointOutcome) -> None:
+        if outcome.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        series(text, tmp_path / "out").run(Board(lambda _: None), interrupt)
+    half = tmp_path / "out" / "point-003"
+    half.mkdir()
+    (half / "left").touch()
+    runs = [outcome.run for outcome in series(text, tmp_path / "out").ended]
+    assert len(runs) == 2
+    again: list[int] = []
+    series(text, tmp_path / "out").run(
+        Board(lambda _: None), lambda each: again.append(each.number)
+    )
+    assert again == [3]
+    assert not (half / "left").exists()
+    written = json.loads((tmp_path / "out" / SERIES_FILE).read_text())
+    assert [point["run"] for point in written["points"]][:2] == runs
+    assert (written["planned"], len(written["points"])) == (3, 3)
+
+
+@pytest.mark.parametrize("place", ["point-001", "scenario"])
+@pytest.mark.parametrize(("left", "why"), [("link", "a link"), ("file", "Not a directory")])
+def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
+    tmp_path: Path, place: str, left: str, why: str
+) -> None:
+    """As files of another user's, which a container leaves; nothing is run."""
+    there = tmp_path / "out" / place
+    there.parent.mkdir()
+    if left == "link":
+        there.symlink_to(tmp_path)
+    else:
+        there.touch()
+    with pytest.raises(
+        MirrortestError, match=f"{place}: cannot be replaced: .*{why}: remove .*{place}"
+    ):
+        play(PRODUCER, tmp_path / "out")
+
+
+def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(tmp_path: Path) -> None:
+    """As to go on with results that came without the file."""
+    output = tmp_path / "out"
+    copy = output / "scenario" / "small.toml"
+    copy.parent.mkdir(parents=True)
+    copy.write_text(PRODUCER)
+    document = Document("small", str(copy), copy.parent, parse_table(PRODUCER, "small.toml"))
+    Series(document, output, arguments)._keep_source()
+    assert copy.read_text() == PRODUCER
+
+
+def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Path) -> None:
+    """What comes from files and messages is escaped."""
+    text = PRODUCER + "[vary]\nproduce.do = ['pass', 'fail']\nproduce.acks = ['<b>']\n"
+    series(text, tmp_path / "out").run(Board(lambda _: None), lambda _: None)
+    page = (tmp_path / "out" / PAGE).read_text()
+    assert "1 of 2 as expected" in page
+    assert "produce.do" in page
+    assert '<span class="tag bad">failed</span>' in page
+    assert "failed, not passed (p1: failed)" in page
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
+
+
+def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> None:
+    """Nor is a directory with something else in it."""
+    play(PRODUCER, tmp_path / "out")
+    with pytest.raises(UsageError, match="it has results of another scenario"):
+        series(PRODUCER + "acks = 1\n", tmp_path / "out")
+    (tmp_path / "out" / SERIES_FILE).unlink()
+    with pytest.raises(UsageError, match=r"it contains results, but no scenario[.]json"):
+        series(PRODUCER + "acks = 1\n", tmp_path / "out")
+    with pytest.raises(UsageError, match="it is not empty"):
+        series(PRODUCER, tmp_path)
+
+
+def test_results_of_other_files_are_not_gone_on_with(tmp_path: Path) -> None:
+    """As of a workload that was edited after an interrupt: one series had points of both."""
+    file = tmp_path / "load.toml"
+    file.write_text("throughput = 1\n")
+    text = f"{PRODUCER}workload = 'load.toml'\n"
+    play(text, tmp_path / "out")
+    assert series(text, tmp_path / "out").ended
+    file.write_text("throughput = 2\n")
+    with pytest.raises(UsageError, match="it has results of another scenario"):
+        series(text, tmp_path / "out")
+
+
+def test_two_runs_do_not_write_to_one_directory(tmp_path: Path) -> None:
+    """The second would begin the point anew that the first is at."""
+    text, output = PRODUCER + "[vary]\nrepeats = 2\n", tmp_path / "out"
+
+    def second(_: PointOutcome) -> None:
+        with pytest.raises(BusyError, match="another process is writing here"):
+            series(text, output).run(Board(lambda _: None), lambda _: None)
+
+    first = series(text, output)
+    first.run(Board(lambda _: None), second)
+    assert len(first.ended) == 2

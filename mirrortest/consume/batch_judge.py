@@ -65,7 +65,7 @@ class BatchJudge:
                 out_of_range.append(item)
             elif (at := TopicPartition(item.topic, item.partition)) in context.partitions:
                 buffer.add(at, item, time.monotonic())
-        if context.standstill.take():
+        if context.stalls.take():
             self._begin_backlogs()
         # If the cluster does not answer now, these items are returned again; batches are not. So
         # the batches are buffered first.
@@ -277,7 +277,7 @@ class NextIncarnation(NamedTuple):
 def _after_answer(assigned: AssignedPartition, why: OutOfRange) -> NextIncarnation | None:
     """The incarnation that a broker's answer proves; None: not a new one."""
     if isinstance(why, Diverged):
-        return _cut_back(assigned, assigned.common_end(why.leader_epoch, why.end_offset))
+        return _truncated(assigned, assigned.common_end(why.leader_epoch, why.end_offset))
     # An isolated broker may still list a deleted topic.
     if isinstance(why, Recreated) and why.topic_id not in assigned.left_ids:
         return _recreated(assigned, why.topic_id)
@@ -291,7 +291,7 @@ def _before_position(assigned: AssignedPartition, end: End) -> NextIncarnation |
     if None in {end.topic_id, assigned.topic_id}:
         return _recreated(assigned, end.topic_id)
     # Which leader wrote the last read records is unknown, and so is how far they still exist.
-    return _cut_back(assigned, 0, unread=end.stable_offset)
+    return _truncated(assigned, 0, unread=end.stable_offset)
 
 
 def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarnation:
@@ -305,7 +305,7 @@ def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarna
     return NextIncarnation(note, topic_id)
 
 
-def _cut_back(assigned: AssignedPartition, offset: int, *, unread: int = 0) -> NextIncarnation:
+def _truncated(assigned: AssignedPartition, offset: int, *, unread: int = 0) -> NextIncarnation:
     """The incarnation of a log that was truncated to an offset."""
     note = (
         f"{assigned.at} was truncated after offset "

@@ -252,7 +252,7 @@ class _Conclusion:
     def _notes(self, of_partitions: list[str]) -> list[str]:
         """The report's remarks; those on partitions are among the doubts, too."""
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
-        notes += self.context.standstill.notes
+        notes += self.context.stalls.notes
         client, run = self.context.options.client, self.context.options.run
         metrics = self.context.metrics
         read = metrics.backlog.total() + metrics.merged_latency()[0].count

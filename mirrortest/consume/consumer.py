@@ -114,7 +114,7 @@ async def run(
         stack.callback(consumer.load.end)
         stack.push_async_callback(consumer.saves.close)
         work = consumer.run(stop, on_progress)
-        watch = consumer.context.standstill.watch()
+        watch = consumer.context.stalls.watch()
         return await _with_background(work, store.follow(), ledger.follow(), watch)
 
 

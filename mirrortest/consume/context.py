@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.consume.fetch_buffer import FetchBuffer
-from mirrortest.consume.standstill import Standstill
+from mirrortest.consume.stalls import Stalls
 
 if TYPE_CHECKING:
     from mirrortest.consume.assigned_partition import AssignedPartition
@@ -41,4 +41,4 @@ class ConsumerContext:
     """The partitions that this consumer owns now."""
     buffer: FetchBuffer = field(default_factory=FetchBuffer)
     """Fetched batches that wait to be judged."""
-    standstill: Standstill = field(default_factory=Standstill)
+    stalls: Stalls = field(default_factory=Stalls)

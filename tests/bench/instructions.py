@@ -26,7 +26,7 @@ from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
 from mirrortest.consume.fetch_buffer import FetchBuffer
 from mirrortest.consume.outage import Outage
-from mirrortest.consume.standstill import Standstill
+from mirrortest.consume.stalls import Stalls
 from mirrortest.kafka.fetched import batches
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.placement import ExpectPartition
@@ -146,7 +146,7 @@ async def judge(fetched: list[tuple[int, memoryview]]) -> None:
         log=ConsumerLog(cast("Any", Rows()), options, cast("Any", topics)),
         metrics=ConsumerMetrics(options),
         outage=Outage("destination"),
-        standstill=Standstill(),
+        stalls=Stalls(),
         partitions={at: assigned},
         buffer=FetchBuffer(),
     )

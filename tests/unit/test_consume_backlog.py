@@ -139,7 +139,7 @@ async def test_after_a_standstill_a_topic_that_came_late_is_still_late() -> None
     absent_ns = topics.absent_ns(TopicPartition("a", 0))
     assert absent_ns
     taken = [await _taken_from(played, consumer, 0, 2)]
-    consumer.context.standstill._stalled = True
+    consumer.context.stalls._stalled = True
     taken.append(await _taken_from(played, consumer, 2, 2))
     consumer.batches.end_backlogs({"a": {0: 6}})
     taken.append(await _taken_from(played, consumer, 4, 2))

@@ -16,7 +16,7 @@ _MOST_SECONDS = 2.0
 """A longer time between two beats is a stall; a shorter one only makes latencies less exact."""
 
 
-class Standstill:
+class Stalls:
     """Beats on the event loop: messages that arrive during a stall get later arrival times."""
 
     def __init__(self) -> None:

@@ -14,7 +14,6 @@ import shutil
 import struct
 import subprocess
 import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import crc32c
@@ -24,11 +23,14 @@ from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.batch_judge import BatchJudge
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
-from mirrortest.consume.fetch_buffer import FetchBuffer
+from mirrortest.consume.context import ConsumerContext
+from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.outage import Outage
-from mirrortest.consume.stalls import Stalls
+from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import batches
 from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.loss import Losses
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.batch_header import CRC_AT, CRC_FROM
@@ -132,25 +134,23 @@ async def judge(fetched: list[tuple[int, memoryview]]) -> None:
         at, 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
     )
     options = consume_options()
-    topics = SimpleNamespace(
-        counts={"t": 1},
-        compacted=set(),
-        policy_hidden=set(),
-        stamped=set(),
-        stamped_at_source=set(),
-    )
-    parts = SimpleNamespace(
+    topics = JudgedTopics(options, cast("Any", None), Ledger())
+    topics.counts = {"t": 1}
+    topics.judges = {"t": TopicJudge("t", "r1", ExpectPartition.SOURCE, Losses(10**10))}
+    context = ConsumerContext(
         options=options,
-        reader=Fetches(fetched),
+        admin=cast("Any", None),
+        reader=cast("Any", Fetches(fetched)),
         topics=topics,
-        log=ConsumerLog(cast("Any", Rows()), options, cast("Any", topics)),
+        ledger=cast("Any", None),
+        store=cast("Any", None),
+        shared=cast("Any", None),
+        log=ConsumerLog(cast("Any", Rows()), options, topics),
         metrics=ConsumerMetrics(options),
         outage=Outage("destination"),
-        stalls=Stalls(),
         partitions={at: assigned},
-        buffer=FetchBuffer(),
     )
-    judging = BatchJudge(cast("Any", parts), cast("Any", None), cast("Any", None))
+    judging = BatchJudge(context, cast("Any", None), cast("Any", None))
     for _ in fetched:
         await judging.read(0)
         await judging.judge_all()

@@ -15,7 +15,7 @@ pytest.importorskip("confluent_kafka", reason="in the dependency group `bench`")
 from typing import TYPE_CHECKING
 
 from mirrortest.wire.stream import checked_run
-from tests.bench import instructions, report
+from tests.bench import report
 from tests.bench.cases import Case, Result
 from tests.bench.contenders import CONFLUENT, JAVA, OURS, run_of
 from tests.bench.curves import Point, counts_of
@@ -158,10 +158,3 @@ def test_of_several_turns_the_least_cost_of_each_size_counts() -> None:
         (Cost(cpu=8.0, wall=1.0, resident=5), Cost(cpu=3.0, wall=9.0, resident=7)),
     ]
     assert Figure.of(turns, (100, 300)) == Figure(cpu_us=1e4, wall_us=1.5e4, resident=7)
-
-
-@pytest.mark.parametrize("case", ["100 B", "encode 100 B"])
-def test_what_instructions_are_counted_of_runs(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The parts of a consumer that stand around the judging are doubles there."""
-    monkeypatch.setattr(sys, "argv", ["instructions", case, "1"])
-    assert instructions.main() == 0

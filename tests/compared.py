@@ -1,4 +1,4 @@
-"""Repeats of runs as their processes write them, with figures drawn as real ones are spread."""
+"""Repeats of runs for comparisons: with random figures of a realistic spread, or recorded."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ QUANTILES = {"p(50)": 4e-3, "p(90)": 7e-3, "p(99)": 2e-2, "p(99.9)": 5e-2, "max"
 
 
 def drawn(draws: np.random.Generator, *, slow: float = 1.0, run: str = "r") -> Repeat:
-    """A repeat: latencies share what slows a whole run, and the far ones spread more.
+    """A repeat: the latencies of a series share a factor, and the high ones vary more.
 
-    One repeat of twenty has a pause of the machine in it, which shows in the farthest latencies.
-    `slow` is by how much acknowledgements take longer.
+    One series in twenty contains a pause of the machine, which shows in its highest latencies.
+    `slow` is the factor by which acknowledgements take longer.
     """
     figures: dict[str, float] = {}
     for prefix in ("", "sent_latency.", "ack_latency.", "schedule_lag."):
@@ -53,8 +53,8 @@ def drawn(draws: np.random.Generator, *, slow: float = 1.0, run: str = "r") -> R
 def recorded() -> dict[str, list[Repeat]]:
     """Repeats of a small run on two clusters, on a busy machine of two cores.
 
-    ``base`` are ten runs with ``produce --throughput 1500 --duration 4s --linger-ms 20``, ``slow``
-    four with ``--linger-ms 250`` among them, in random order, as `read_side` read them.
+    ``base`` has ten runs with ``produce --throughput 1500 --duration 4s --linger-ms 20``. ``slow``
+    has four with ``--linger-ms 250``, run among the others in random order. `read_side` read them.
     """
     sides = json.loads(Path(__file__).with_name("real_repeats.json").read_text())
     return {
@@ -64,7 +64,7 @@ def recorded() -> dict[str, list[Repeat]]:
 
 
 def produced(run: str = "run7", *, producer: str = "pa", **tally: float) -> dict[str, Any]:
-    """A producer's summary; `tally` are figures of the steady state, ``p99`` that to the ack."""
+    """A producer's summary; `tally` has figures of the steady state, ``p99`` from send to ack."""
     document = json.loads(json.dumps(summaries._produced(Outcome.ACKED).to_json()))
     document |= {"run": run, "producer": producer}
     for name, value in tally.items():
@@ -86,7 +86,7 @@ def reconciled(run: str = "run7", **changes: Any) -> dict[str, Any]:
 
 
 def write(path: Path, document: dict[str, Any]) -> Path:
-    """Write a summary, and the directories above it."""
+    """Write a summary, and create the directories above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document))
     return path
@@ -101,7 +101,7 @@ def side(
     verdicts: Sequence[Verdict] = (),
     settings: Mapping[str, str] | None = None,
 ) -> Side:
-    """A side whose repeats have these, one of each."""
+    """A side whose repeats have these figures, counts and verdicts, one of each per repeat."""
     size = max(len(figures), len(counts), len(verdicts))
     return Side(
         "side",
@@ -122,12 +122,12 @@ def side(
 
 
 def of(name: str, *values: float) -> list[dict[str, float]]:
-    """A repeat's figures for each value of one."""
+    """For each value of a figure, the figures of a repeat."""
     return [{name: value} for value in values]
 
 
 def judged_side(letters: str, **more: Any) -> Side:
-    """A repeat for each letter: p, f or i is its consumer's verdict, a space that it left none."""
+    """A repeat for each letter: its consumer's verdict (p, f or i), or a space for no verdict."""
     verdicts = {each.value[0]: {"consume": each} for each in Verdict}
     repeats = [
         Repeat(

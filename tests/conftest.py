@@ -1,4 +1,4 @@
-"""What holds for every test."""
+"""Settings and fixtures of every test."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.scheduling import by_file, put_in_order
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# A noisy machine must fail nothing: no example has a time limit. Where the result gates a change,
-# the examples are the same each time; a developer's own runs go on searching.
+# No example has a time limit: a busy machine must not fail a test. In CI, where the result gates a
+# change, the examples are the same each time; a developer's runs go on searching.
 settings.register_profile(
     "mirrortest",
     deadline=None,
@@ -25,7 +25,7 @@ settings.register_profile(
 )
 settings.load_profile("mirrortest")
 
-# As the command has it: before numpy comes, for this process and those it starts.
+# As the command sets it, before numpy is imported, for this process and its children.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported and collected is not searched for garbage again and again."""
+    """Exclude what was imported and collected from all later garbage collections."""
     gc.freeze()
 
 
@@ -47,7 +47,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """One Spark session on two threads for all tests of a process: its start is most of a test."""
+    """One Spark session on two threads per process: its start takes most of a test's time."""
     from mirrortest.reconcile.spark_session import spark_session  # noqa: PLC0415  # few tests need it
 
     with spark_session("local[2]", "2g") as session:
@@ -56,6 +56,6 @@ def spark() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _logging_as_it_was() -> Iterator[None]:
-    """A command that runs inside a test sets up logging: onto a stream that ends with the test."""
+    """Undo the logging of a command in a test: its stream ends with the test."""
     yield
     structlog.reset_defaults()

@@ -1,13 +1,13 @@
-"""The commands of the documents, as they are written there, and which test runs each of them.
+"""The commands of the documents, as they are written there, and the tests that run them.
 
-A test takes the commands of a verb by `commands("report")`, with `only=` or `but=` an option of
-theirs, runs all of them, and fails for one that fails. So what a document says is what is run, and
-a command that is added is run without further ado, or `tests/unit/test_commands.py` names it as
-one that no test takes. Files and clusters that commands name are the test's to lay out; `adapted`
-puts addresses, sizes and times of its own in the place of theirs.
+A test gets the commands of a verb by `commands("report")`, filtered by an option with `only=` or
+`but=`. It runs all of them, and fails if one fails. So tests run what the documents say. A new
+command is run without a change to a test, or `tests/unit/test_commands.py` names it as one that no
+test takes. The test provides the files and clusters that commands name; `adapted` replaces
+addresses, sizes and times.
 
-A block of shell commands is of language `sh`. Before a block that needs another system a comment
-says which (`<!-- elsewhere: a Docker Engine -->`), and before one that a walk runs its name there
+A block of shell commands has the language `sh`. A comment before a block names the other system
+that it needs (`<!-- elsewhere: a Docker Engine -->`), or the block's name for a walk that runs it
 (`<!-- run: install -->`).
 """
 
@@ -35,26 +35,26 @@ BLOCK = re.compile(
 )
 _SEPARATORS = {"&&", "||", ";", "|", "&"}
 _GROUPS = {"import", "lab"}
-"""Verbs that have verbs below them."""
+"""Verbs with subcommands."""
 
 
 class Shown(NamedTuple):
-    """A command of mirrortest as a document shows it: the words behind `mirrortest`."""
+    """A command of mirrortest as a document shows it: the words after `mirrortest`."""
 
     document: Path
     words: tuple[str, ...]
 
     @property
     def verb(self) -> str:
-        """Of a verb below another one, both."""
+        """The verb, with its subcommand if it has one."""
         below = 2 if self.words[0] in _GROUPS else 1
         return " ".join(self.words[:below])
 
     @property
     def kind(self) -> tuple[str, ...]:
-        """Commands of one kind differ in names and values alone: running one of them is enough.
+        """Commands of one kind differ only in names and values: running one of them is enough.
 
-        `--set` gives a scenario other values, so it makes no other kind either.
+        `--set` gives a scenario other values, so it does not make another kind.
         """
         words = [re.sub(r"\S+[.]toml$", "FILE", word) for word in self.words]
         if self.verb == "reconcile":
@@ -102,14 +102,14 @@ def unmarked() -> Iterator[tuple[Path, list[str]]]:
 
 
 def shown() -> Iterator[Shown]:
-    """Those of them that are mirrortest's."""
+    """The unmarked commands of mirrortest."""
     for document, (program, *words) in unmarked():
         if program == "mirrortest":
             yield Shown(document, tuple(words))
 
 
 def commands(verb: str, *, only: str = "", but: str = "") -> list[Shown]:
-    """One of each kind of a verb's commands, with an option (or word) or without one."""
+    """The longest command of each kind of a verb, with the word `only` and without `but`."""
     found: dict[tuple[str, ...], Shown] = {}
     for each in shown():
         if each.verb == verb and (not only or only in each.words) and but not in each.words:
@@ -119,7 +119,7 @@ def commands(verb: str, *, only: str = "", but: str = "") -> list[Shown]:
 
 
 def taken() -> list[Shown]:
-    """What the tests take: their calls of `commands` are read from their sources."""
+    """The commands that tests take, according to the calls of `commands` in their sources."""
     found: dict[Shown, None] = {}
     for file in sorted((ROOT / "tests").rglob("test_*.py")):
         text = file.read_text()
@@ -133,6 +133,6 @@ def taken() -> list[Shown]:
 
 
 def adapted(words: tuple[str, ...], places: Mapping[str, str]) -> list[str]:
-    """Words with what a test has in the place of what a document names, be it within a word."""
+    """Replace what a document names by what a test has, also within a word."""
     whole = re.compile("|".join(rf"(?<![\w.-]){re.escape(each)}(?![\w.-])" for each in places))
     return [whole.sub(lambda found: places[found[0]], word) for word in words]

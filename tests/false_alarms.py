@@ -1,4 +1,4 @@
-"""How often comparisons and trends of runs that are equal call something a change.
+"""How often comparisons and trends of equal runs report a change.
 
 ``python -m tests.false_alarms`` prints the tables of docs/reference/comparison.md, in some minutes.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Count = Callable[[np.random.Generator], int]
 
 FIGURES = 38
-"""Of a directory: as many as a run with logs has."""
+"""Figures of a directory: as many as a run with logs has."""
 
 
 def _slow(share: float, times: float, spread: float) -> Draw:
@@ -47,7 +47,7 @@ DISTRIBUTIONS: Mapping[str, Draw] = {
 
 
 def changed_histories(draw: Draw, nights: int, *, directories: int, seed: int) -> int:
-    """Of so many histories without a change, those in which a figure has one."""
+    """How many of `directories` histories without a change have a figure with one."""
     draws = np.random.default_rng(seed)
     return sum(
         any(
@@ -61,7 +61,7 @@ def changed_histories(draw: Draw, nights: int, *, directories: int, seed: int) -
 def failed_comparisons(
     repeats: int, *, comparisons: int, seed: int, counts: Mapping[str, Count], failing: float = 0.0
 ) -> int:
-    """Of so many comparisons of equal runs, those that exit with 99.
+    """How many of `comparisons` comparisons of equal runs exit with 99.
 
     `failing` is the share of runs whose verdict fails.
     """

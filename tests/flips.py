@@ -1,10 +1,10 @@
-"""`make flips`: one bit flipped in a run's logs, again and again; what do their readers say?
+"""`make flips`: flip single bits in a run's logs, and check that no flip goes unnoticed.
 
-The logs are a small run's, of both sides and both details, a consumer that was killed among them
-(its rows are in a journal). One bit of one file is flipped, wherever it is; the code that the
-reconciliation reads with reads the file, as a task of Spark's does; the bit is set back. An answer
-is right if the log is refused, if damage is reported that no verdict passes over, or if exactly the
-same was read. Anything else is silent, and fails. `--logs` takes another run's logs.
+The logs are a small run's, of both sides and both details, with one killed consumer (its rows are
+in a journal). One bit anywhere in one file is flipped. The reconciliation's reader reads the file,
+as a Spark task does; then the bit is restored. An answer is right if the log is refused, if damage
+is reported that no verdict ignores, or if exactly the same was read. Anything else is silent or an
+unexpected exception, and fails. `--logs` takes another run's logs.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ REFUSED = "refused"
 SILENT = "SILENT"
 RAISED = "RAISED"
 WRONG = frozenset({SILENT, RAISED})
-"""The answers that must not be."""
+"""The wrong answers."""
 _FRAME_ROWS = 40
 
 
 def write_run(logs: Path, detail: Detail, messages: int = 2000) -> str:
-    """A small run's logs, one consumer of which was killed; the run's id."""
+    """Write a small run's logs, with one killed consumer; the run's id."""
     run = f"flips{detail.value}"
     synthesize(
         SynthOptions(
@@ -70,7 +70,7 @@ def write_run(logs: Path, detail: Detail, messages: int = 2000) -> str:
 
 @dataclass(frozen=True)
 class _Read:
-    """What a file says: its intervals, and the damage that no verdict passes over."""
+    """A file's intervals, and its damage that no verdict ignores."""
 
     rows: pa.Table
     damage: tuple[str, ...]
@@ -90,13 +90,13 @@ class Flips:
         self._weights = sizes
 
     def flip(self, rng: random.Random) -> tuple[str, str]:
-        """Flip some bit of some file; which one, and the answer."""
+        """Flip a random bit of a random file; its place, and the answer."""
         (path,) = rng.choices(self._paths, self._weights)
         bit = rng.randrange(8 * path.stat().st_size)
         return f"{path.relative_to(self._logs)} bit {bit}", self.answer(path, bit)
 
     def answer(self, path: Path, bit: int) -> str:
-        """What is said of the logs with this bit flipped, which is set back afterwards."""
+        """The reader's answer while this bit is flipped; the bit is restored afterwards."""
         whole = path.read_bytes()
         flipped = bytearray(whole)
         flipped[bit // 8] ^= 1 << bit % 8
@@ -105,7 +105,7 @@ class Flips:
             return self._answer(path)
         except MirrortestError:
             return REFUSED
-        except Exception as error:  # noqa: BLE001  # whatever it is, it would end the command
+        except Exception as error:  # noqa: BLE001  # any exception would end the command
             return f"{RAISED} {type(error).__name__}"
         finally:
             path.write_bytes(whole)
@@ -141,7 +141,7 @@ class Flips:
 
 
 def _about(planned: Plan) -> list[object]:
-    """What a reconciliation takes of the sessions; whether a file had a digest is no part of it."""
+    """What a reconciliation uses of the sessions, which does not include `digested`."""
     return [
         (found.session.model_copy(update={"digested": True}), found.files, found.damage)
         for found in planned.sessions
@@ -149,7 +149,7 @@ def _about(planned: Plan) -> list[object]:
 
 
 def flips(logs: Path, runs: list[str], count: int, seed: str) -> tuple[Counter[str], list[str]]:
-    """Flip that many bits; how often each answer came, and the flips that were answered wrongly."""
+    """Flip `count` bits; how often each answer came, and the flips with wrong answers."""
     rng = random.Random(f"flips/{seed}")
     each = [Flips(logs, run) for run in runs]
     answers: Counter[str] = Counter()
@@ -163,7 +163,7 @@ def flips(logs: Path, runs: list[str], count: int, seed: str) -> tuple[Counter[s
 
 
 def main() -> int:
-    """Run the command; 99 where a flip went unnoticed."""
+    """Run the command; 99 if an answer was wrong."""
     parser = argparse.ArgumentParser(prog="python -m tests.flips", description=__doc__)
     parser.add_argument("--flips", type=int, default=20_000, metavar="N")
     parser.add_argument("--seed", default="1")

@@ -1,4 +1,4 @@
-"""Observations, made without a machine: the files that `mirrortest observe` writes."""
+"""Synthetic observations: the files that `mirrortest observe` writes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SUBJECTS: Mapping[str, Sequence[Sequence[Any]]] = {
 
 
 def at(begin: float, end: float, **figures: Any) -> dict[str, Any]:
-    """A row of an interval, its times in seconds from the run's begin."""
+    """A row of an interval, its times in seconds from the run's start."""
     times = [int((START + each) * SECOND) for each in (begin, end)]
     return {"started_ns": times[0], "ended_ns": times[1], **figures}
 
@@ -45,7 +45,7 @@ def entries(begin: float, end: float, count: int, name: str, **more: Any) -> dic
 def pause(
     begin: float, seconds: float, after: int, log: str = "/lab/logs/A1-gc.log"
 ) -> dict[str, Any]:
-    """A young collection of a heap of 100 MB."""
+    """A young collection in a heap of 100 MB."""
     sizes = {"before_bytes": 80_000_000, "after_bytes": after, "capacity_bytes": 100_000_000}
     rest = {"name": "Pause Young", "cause": "Allocation Failure", "number": 1}
     return at(
@@ -55,7 +55,7 @@ def pause(
 
 
 def everything(seconds: int, step: int) -> Rows:
-    """A row of each table and subject for each step; all figures differ, and none is null."""
+    """A row of each table and subject for each step, with numbers that vary by both."""
     rows: Rows = {}
     for table in TABLES:
         for subject in () if table in (GC, LOG) else _SUBJECTS.get(table.name, [[]]):
@@ -82,7 +82,7 @@ def write_observation(
     base: Path, rows: Rows, *, name: str = "m1", run: str | None = RUN, finish: bool = True,
     left_out: Mapping[str, str] | None = None,
 ) -> Path:  # fmt: skip
-    """Write it below a directory, and finish it unless it is to look killed; where it is."""
+    """Write an observation below a directory; unfinished, it looks killed. Returns its path."""
     observation = Observation(
         session=f"s-{name}", name=name, run=run, started_ns=START * SECOND, interval_seconds=1.0
     )

@@ -1,6 +1,6 @@
-"""Results of a reconciliation, made without one: the same files, with the same columns.
+"""Synthetic results of a reconciliation: the same files, with the same columns.
 
-`tests/spark/test_reconcile_report.py` holds the columns against what a reconciliation writes.
+`tests/spark/test_reconcile_report.py` compares the columns with those that a reconciliation writes.
 """
 
 from __future__ import annotations
@@ -68,21 +68,21 @@ SCHEMAS = {
 
 @dataclass
 class Made:
-    """A run to be written: so many minutes of so many topics, and what went wrong in it.
+    """A run to write: its minutes, its topics, and what went wrong in it.
 
-    `wrong` is, by finding, (minute, topic, how many); each makes a range of ids.
+    `wrong` maps a finding to (minute, topic, count) tuples; each is a range of ids.
     """
 
     minutes: int = 60
     topics: tuple[str, ...] = ("orders", "clicks.eu")
     partitions: int = 4
     rate: int = 1000
-    """Messages of a topic and minute."""
+    """Messages per topic and minute."""
     wrong: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     outage: range = range(0)
     """The minutes in which latencies are long."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Counts beside those that follow from the rest."""
+    """Counts in addition to those that follow from the rest."""
     thresholds: list[tuple[str, float | None, bool]] = field(
         default_factory=lambda: [("lost==0", 0.0, True)]
     )
@@ -127,7 +127,7 @@ class Made:
         )  # fmt: skip
 
     def write(self, logdir: Path, *, sessions: bool = True) -> Path:
-        """Write the result, and sessions without rows beside it; where the result lies."""
+        """Write the result, and sessions without rows next to it; returns the result's path."""
         place = logdir / f"run={RUN}" / "result"
         place.mkdir(parents=True)
         (place / "summary.json").write_text(self.summary(place).encode())
@@ -271,7 +271,7 @@ class Made:
                     journal.sync()
 
     def _intervals(self, role: Role) -> list[dict[str, Any]]:
-        """As the minutes are; during the outage nothing arrives, and the lag rises."""
+        """Intervals that match the minutes; in the outage nothing arrives, and the lag rises."""
         rows, lag = [], dict.fromkeys(self.topics, 0)
         for second in range(0, self.minutes * 60, self.interval):
             minute, sent = second // 60, self.rate * self.interval // 60
@@ -313,7 +313,7 @@ def _at(minute: int) -> int:
 
 
 def failed_run() -> Made:
-    """Three hours of three topics: a mirror is killed, some messages are lost, many come twice."""
+    """Three hours of three topics: a mirror is killed, some messages are lost, many duplicated."""
     return Made(
         minutes=180,
         topics=("orders", "clicks.eu", "payments.settled"),

@@ -1,4 +1,4 @@
-"""Reads what Kafka's performance tools print, theirs and ours alike."""
+"""Parses the output of Kafka's performance tools, and ours in the same format."""
 
 from __future__ import annotations
 

@@ -41,18 +41,18 @@ SMALL: dict[str, tuple[str, ...]] = {
         "vary.produce={ throughput = [100, 2000] }",
     ),
 }
-"""What each is changed to; the others have `_BRIEF`."""
+"""The settings that make each scenario small; the others get `_BRIEF`."""
 
 
 def command(name: str, output: Path) -> list[str]:
-    """What runs a scenario at a small size."""
+    """The command that runs a scenario at a small size."""
     changes = [word for each in SMALL.get(name, _BRIEF) for word in ("--set", each)]
     words = ["-m", "mirrortest", "run", name, "--output", str(output / name), *changes]
     return [sys.executable, *words]
 
 
 def main() -> int:
-    """Run them one after the other; the number of those that did not end as expected."""
+    """Run them one after the other; return how many did not end as expected."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--output", type=Path, default=Path("build/scenarios"))

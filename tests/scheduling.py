@@ -15,7 +15,7 @@ TOGETHER = {
     "tests/docker/test_compose.py": "images",
     "tests/docker/test_images.py": "images",
 }
-"""File or folder -> what it shares with others in one process, for it is dear to start or build."""
+"""File or folder -> what its tests share in one process, because it is costly to start or build."""
 OWN_CLUSTERS = tuple(
     f"tests/lab/test_{name}.py"
     for name in (
@@ -28,7 +28,7 @@ OWN_CLUSTERS = tuple(
         "spark_cluster",
     )
 )
-"""Files of tests/lab without the lab that all others share."""
+"""Files of tests/lab that do not use the lab that all others share."""
 LONGEST = (
     "docker/test_images.py",
     "docker/test_compose.py",
@@ -54,18 +54,18 @@ LONGEST = (
     "lab/test_scenarios_consumers.py",
     "lab/test_false_alarms_groups.py",
 )
-"""Files and folders in the order of their length, where that is more than half a minute."""
+"""Files and folders that take more than half a minute, longest first."""
 
 
 def needs_lab(scope: str) -> bool:
-    """Whether tests of this file or node id are on the lab of their process."""
+    """Whether the tests of this file or node id use the lab of their process."""
     return scope.startswith("tests/lab/") and not scope.startswith(OWN_CLUSTERS)
 
 
 def put_in_order(items: list[pytest.Item]) -> None:
-    """The longest files first and the unit tests last, so that parallel processes end together.
+    """Put the longest files first and the unit tests last: parallel processes then end together.
 
-    What needs the process's lab comes before all else: the lab ends with the last of it.
+    Tests that need the process's lab come before all others: the lab ends with the last of them.
     """
     named = [_TESTS / file for file in LONGEST]
     named += [_TESTS.parent / file for file in (*TOGETHER, *OWN_CLUSTERS)]
@@ -82,14 +82,14 @@ def put_in_order(items: list[pytest.Item]) -> None:
 
 
 def by_file(config: pytest.Config, log: Any) -> Any:
-    """The scheduler: a process takes a file, or what `TOGETHER` puts together.
+    """The scheduler: a process takes one file, or one group of `TOGETHER`.
 
-    Simulated histories have nothing in common: each part of them is taken by itself. What needs a
-    lab is left to every second process, for a lab costs its start, and CPU as long as it is up.
+    Simulated histories share nothing, so each of their tests is a unit. Only every second process
+    takes tests with a lab first: a lab costs its start, and CPU as long as it runs.
     """
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  # a plugin
 
-    class ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types
+    class ByFile(LoadFileScheduling):  # type: ignore[misc]  # it is untyped
         def _assign_work_unit(self, node: Any) -> None:
             on_lab = self.nodes.index(node) % 2 == 0
             wanted = (scope for scope in self.workqueue if needs_lab(scope) == on_lab)

@@ -1,4 +1,4 @@
-"""A run of a minute with its logs: rows of producer and consumer as a test wants them."""
+"""A one-minute run with its logs: a test chooses the rows of producer and consumer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def stream(lane: int = 0) -> StreamId:
 def sent(
     lo: int, hi: int, first: float, last: float, outcome: Outcome = Outcome.ACKED, *, lane: int = 0
 ) -> Row:
-    """A producer's row, its times in seconds from the begin."""
+    """A producer's row; times are seconds from the run's start."""
     times = (BEGIN + int(first * SECOND_NS), BEGIN + int(last * SECOND_NS))
     return rows.sent(
         stream(lane), lo, hi, partition=0, outcome=outcome, offset_lo=lo, intended=times,
@@ -58,7 +58,7 @@ def seen(
     arrived: float | None = None,
     offset: int | None = None,
 ) -> Row:
-    """A consumer's row, likewise; it arrived as it was meant to be sent, or all at once."""
+    """A consumer's row; its messages arrived at their intended times, or all at `arrived`."""
     times = (BEGIN + int(first * SECOND_NS), BEGIN + int(last * SECOND_NS))
     at = lo if offset is None else offset
     came = times if arrived is None else (BEGIN + int(arrived * SECOND_NS),) * 2
@@ -69,7 +69,7 @@ def seen(
 
 
 def seen_as(lo: int, hi: int, intended: NDArray[np.int64], arrived: NDArray[np.int64]) -> Row:
-    """A consumer's row of messages with these times, ns from the begin."""
+    """A consumer's row of messages with these times, ns from the run's start."""
     histogram = Histogram()
     histogram.add(arrived[lo:hi] - intended[lo:hi])
     ends = [BEGIN + int(times[at]) for times in (intended, arrived) for at in (lo, hi - 1)]
@@ -98,7 +98,7 @@ def short_run(
     producer: Sequence[Row] = (),
     consumer: Sequence[Row] = (),
 ) -> Result:
-    """A one-minute run with its logs, and these ranges of findings."""
+    """A one-minute run with its logs and these ranges of findings."""
     place = Made(minutes=1, topics=("orders",)).write(tmp_path, sessions=False)
     ids = [
         {"topic": "orders", "run": RUN, "producer": "ann", "incarnation": 1}

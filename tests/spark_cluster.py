@@ -1,4 +1,4 @@
-"""A real Spark cluster of this machine's processes: a master and its workers."""
+"""A real Spark cluster of processes on this machine: a master and its workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VECTOR = "jdk.incubator.vector"
 
 
 def whole_java() -> str | None:
-    """A Java home with the module that Spark's own launchers ask for; None where there is none."""
+    """A Java home with the module that Spark's own launchers need; None if there is none."""
     homes = [os.environ.get("JAVA_HOME")]
     found = shutil.which("java")
     homes.append(str(Path(found).resolve().parents[1]) if found else None)
@@ -43,7 +43,7 @@ def whole_java() -> str | None:
 
 @contextlib.contextmanager
 def _daemon(home: str, folder: Path, *command: str) -> Iterator[Path]:
-    """A process of Spark's, ended with the context; gives where its words go."""
+    """Run a Spark process until the context ends; yield the path of its log."""
     words = folder / f"{len(list(folder.glob('*.log')))}.log"
     environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_HOME": str(spark_home())}
     environment |= {"JAVA_HOME": home, "SPARK_WORKER_DIR": str(folder / "work")}
@@ -66,7 +66,7 @@ def _daemon(home: str, folder: Path, *command: str) -> Iterator[Path]:
 
 
 def _awaited(words: Path, pattern: str) -> re.Match[str]:
-    """The first match of a pattern in what a process says."""
+    """Wait for the first match of a pattern in a process's log."""
     until = time.monotonic() + DEADLINE
     while time.monotonic() < until:
         found = re.search(pattern, words.read_text(errors="replace"))
@@ -80,9 +80,9 @@ def _awaited(words: Path, pattern: str) -> re.Match[str]:
 def spark_cluster(
     home: str, folder: Path, *, workers: int, cores: int = 1, memory: str = "1g"
 ) -> Iterator[str]:
-    """The master's address, once its workers are registered; `memory` and `cores` are each one's.
+    """The master's address, once its workers are registered; `cores` and `memory` are per worker.
 
-    `home` is Java's; what executors write lies below `folder`/work.
+    `home` is the Java home; executors write below `folder`/work.
     """
     with contextlib.ExitStack() as stack:
         local = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -98,9 +98,9 @@ def spark_cluster(
 def submitted(
     home: str, address: str, folder: Path, *reconcile: str, options: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
-    """The command and environment that reconcile on a cluster, with nothing but `--py-files`.
+    """The command and environment that reconcile on a cluster, with only `--py-files`.
 
-    The archive of our package is made in `folder`; `options` are further ones of spark-submit.
+    The archive of our package is created in `folder`; `options` are more options of spark-submit.
     """
     package = Path(mirrortest.__file__).parent
     files = shutil.make_archive(str(folder / "mirrortest"), "zip", package.parent, package.name)

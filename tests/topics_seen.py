@@ -1,4 +1,4 @@
-"""What a consumer's log asks of the topics that it judges, without a cluster."""
+"""What a consumer's log needs of its judged topics, without a cluster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from typing import Any
 
 
 def topics_seen(counts: dict[str, int] | None = None) -> Any:
-    """In place of `JudgedTopics`: partition counts by topic, and nothing else found of them."""
+    """Replaces `JudgedTopics`: partition counts by topic, and nothing else known of them."""
     found = ("compacted", "policy_hidden", "stamped", "stamped_at_source")
     return SimpleNamespace(counts=counts or {}, **{name: set() for name in found})

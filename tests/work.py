@@ -1,4 +1,4 @@
-"""How much Python does, counted: the same on a busy machine as on a quiet one."""
+"""Counts what Python does: the same on a busy machine as on an idle one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions, Python's and C's, are called by `work`."""
+    """How many functions, Python's and C's, `work` calls."""
     count = 0
 
     def on_event(_frame: object, event: str, _argument: object) -> None:
         nonlocal count
         count += event in {"call", "c_call"}
 
-    gc.disable()  # what it would call back is nobody's work here
+    gc.disable()  # its callbacks are not part of the work
     sys.setprofile(on_event)
     try:
         work()

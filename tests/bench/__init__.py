@@ -1,1 +1,1 @@
-"""What producing and judging cost, beside the tools that people use."""
+"""The cost of producing and verifying messages, compared with common Kafka tools."""

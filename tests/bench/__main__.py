@@ -1,8 +1,8 @@
-"""`make bench`: CPU of the client process per message, beside the tools that people use.
+"""`make bench`: CPU of the client process per message, compared with common Kafka tools.
 
-Ours number, check every byte, log and vouch; the peers check nothing. Each command runs at two
-sizes, and the difference is what counts: start-up is in neither. All take turns in one lab, on the
-same topics. The figures of one run can be compared with each other, and with nothing else.
+mirrortest numbers messages, checks every byte, logs, and records acknowledgements in the ledger;
+the peers check nothing. Each command runs at two sizes, and the difference excludes start-up. All
+take turns in one lab. Figures are comparable only within one run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ PARTS = ("direct", "mirror", "held", "highest", "curves", "memory", "scrapes")
 _DEFAULT_PARTS = ("direct", "mirror", "held", "highest")
 _DIRECT = ((100, "body"), (1000, "body"), (100, "headers"))
 _WIDTH = 160
-# Brokers run as they do elsewhere, with both of Java's compilers.
+# Brokers run as in production, with both of Java's compilers.
 _JVM = ("-XX:TieredStopAtLevel=4",)
 err = Console(stderr=True)
 
 
 @dataclass
 class _Measured:
-    """What was measured so far."""
+    """The results so far."""
 
     results: list[Result] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
@@ -54,7 +54,7 @@ class _Measured:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print tables, and keep the figures under a dated name."""
+    """Measure, print tables, and save the figures in a file with a dated name."""
     options = _options(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     load, now = os.getloadavg(), datetime.now(UTC)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
             _measure(Path(place), options, measured)
     finally:
-        # What took half an hour is told, whatever became of the rest.
+        # Report what was measured even if a later part failed: parts may take half an hour.
         _tell_all(measured, options, now, load)
 
 

@@ -1,4 +1,4 @@
-"""The loops that aiokafka's users write: VERB SERVERS TOPIC COUNT SIZE."""
+"""Typical loops of aiokafka's users; arguments: VERB SERVERS TOPIC COUNT SIZE."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _AT_ONCE = 10_000
 
 
 async def produce(servers: str, topic: str, count: int, size: int) -> None:
-    """Write messages that are all different, and know of each that it was acknowledged."""
+    """Write messages that are all different, and wait for each acknowledgement."""
     rest = b"x" * (size - 12)
     async with AIOKafkaProducer(
         bootstrap_servers=servers, enable_idempotence=True, acks="all", linger_ms=5
@@ -25,7 +25,7 @@ async def produce(servers: str, topic: str, count: int, size: int) -> None:
 
 
 async def consume(servers: str, topic: str, count: int) -> None:
-    """Read messages, and look at the size of each."""
+    """Read `count` messages and add up their sizes."""
     seen = size = 0
     async with AIOKafkaConsumer(
         topic, bootstrap_servers=servers, auto_offset_reset="earliest", enable_auto_commit=False

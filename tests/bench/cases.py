@@ -1,4 +1,4 @@
-"""What is measured: message sizes and forms, direct and behind a mirror."""
+"""The measured cases: message sizes and forms, without a mirror and behind one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 LANES = ("--destination-partitions", str(2 * PARTITIONS))
-"""Two lanes in each partition, in turn: the copy of a topic seldom has one."""
+"""Two lanes take turns in each partition: a copy's partitions rarely have only one."""
 LEDGER = "mirrortest.ledger"
 _COPY_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
 class Case:
-    """`verb` is produce or verify; `via` says what stands between, nothing or the mirror."""
+    """`verb` is produce or verify; `via` describes the mirror in between, if there is one."""
 
     verb: str
     size: int
@@ -39,7 +39,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Result:
-    """One figure."""
+    """The figure of a contender in one case and turn."""
 
     case: Case
     who: str
@@ -47,7 +47,7 @@ class Result:
     figure: Figure
 
     def to_json(self) -> dict[str, Any]:
-        """Flat."""
+        """As a flat dictionary."""
         about = {"who": self.who, "turn": self.turn}
         return {"name": str(self.case), **asdict(self.case), **about, **asdict(self.figure)}
 
@@ -55,7 +55,7 @@ class Result:
 class Bench:
     """Runs the cases in one lab; `messages` of 1 kB is the larger run, a fifth the smaller.
 
-    Smaller messages are more, so that what is measured stands out of what a start costs.
+    With smaller messages both runs have more, so that their cost stands out from start-up.
     """
 
     def __init__(self, lab: Lab, folder: Path, messages: int, peers: Sequence[str] = PEERS) -> None:
@@ -66,9 +66,9 @@ class Bench:
         self._peers = peers
 
     def direct(self, turn: int, size: int, form: str) -> Iterator[Result]:
-        """Everybody writes; then everybody reads what we have written."""
+        """All contenders write; then all read what mirrortest has written."""
         everybody = [OURS, *(self._peers if form == "body" else ())]
-        # Whoever comes first finds a broker that has rested: it is never the same.
+        # Rotate the order: the first contender finds an idle broker.
         everybody = everybody[turn % len(everybody) :] + everybody[: turn % len(everybody)]
         written: dict[int, str] = {}
         for who in everybody:
@@ -97,7 +97,7 @@ class Bench:
                 self._clear(topics.values())
         smaller, larger = written
         for who in everybody:
-            # Ours read all that there is.
+            # With `--portable`, too, mirrortest reads the whole topic.
             counts = self._counts(size, OURS if who == PORTABLE else who)
             where = {counts[0]: written[smaller], counts[1]: written[larger]}
             yield Result(
@@ -112,7 +112,7 @@ class Bench:
         self._clear(written.values())
 
     def mirrored(self, turn: int, size: int, via: str) -> Iterator[Result]:
-        """We read what the lab's mirror has copied, once it is there whole."""
+        """Verify the mirror's copy with mirrortest, once the copy is complete."""
         counts = self._counts(size, OURS)
         topics = {count: self._topic("m", turn, size, via, count) for count in counts}
         for count, topic in topics.items():
@@ -127,7 +127,7 @@ class Bench:
         return figure(command, counts, self._folder)
 
     def _counts(self, size: int, who: str) -> tuple[int, int]:
-        """How many messages a contender is given: the smaller and the larger run."""
+        """How many messages a contender gets in the smaller and in the larger run."""
         more = self._messages * (4 if size < 500 else 1) * SHARE[who]
         return int(more / 5), int(more)
 
@@ -147,6 +147,6 @@ class Bench:
             time.sleep(0.2)
 
     def _clear(self, topics: Sequence[str] | Any) -> None:
-        """Give the disk back."""
+        """Delete the topics' records, to free the disk."""
         for topic in topics:
             self._lab.source.delete_records(topic, -1)

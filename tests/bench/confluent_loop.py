@@ -1,4 +1,4 @@
-"""The loops that confluent-kafka's users write: VERB SERVERS TOPIC COUNT SIZE."""
+"""Typical loops of confluent-kafka's users; arguments: VERB SERVERS TOPIC COUNT SIZE."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer
 
 
 def produce(servers: str, topic: str, count: int, size: int) -> None:
-    """Write messages that are all different, and know of each that it was acknowledged."""
+    """Write messages that are all different, and wait for each acknowledgement."""
     acked = 0
 
     def told(error: object, _message: object) -> None:
@@ -34,7 +34,7 @@ def produce(servers: str, topic: str, count: int, size: int) -> None:
 
 
 def consume(servers: str, topic: str, count: int) -> None:
-    """Read messages, and look at the size of each."""
+    """Read `count` messages and add up their sizes."""
     consumer = Consumer(
         {"bootstrap.servers": servers, "group.id": topic, "auto.offset.reset": "earliest"}
     )

@@ -1,4 +1,4 @@
-"""Who is measured, and how each is started: always as its users start it."""
+"""The contenders, and the commands that start them as their users do."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ JAVA = "kafka-*-perf-test"
 CONFLUENT = "confluent-kafka"
 AIOKAFKA = "aiokafka"
 PORTABLE = "portable"
-"""Ours by aiokafka's public calls alone."""
+"""mirrortest with `--portable`: with aiokafka's public API only."""
 PEERS = (JAVA, CONFLUENT, AIOKAFKA)
 
 SHARE = {OURS: 1.0, JAVA: 0.25, CONFLUENT: 0.25, AIOKAFKA: 0.1, PORTABLE: 0.1}
-"""How many of a case's messages each is given: what costs more is measured as well with fewer."""
+"""The share of a case's messages that each gets: for slower ones fewer messages are enough."""
 
 FINDINGS = 99
-"""Our exit code where the copy is not what was sent."""
+"""mirrortest's exit code if the copy differs from what was sent."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a lab's commands write, and where ours log."""
+    """The bootstrap addresses of a lab, and the directory of mirrortest's logs."""
 
     source: str
     destination: str
@@ -41,23 +41,23 @@ class Place:
 
     @classmethod
     def of(cls, lab: Lab, folder: Path) -> Place:
-        """The places of a lab."""
-        # Not the lab's own flags: a peer runs as its users run it.
+        """The addresses of a lab; also sets the class path of Kafka's tools."""
+        # The class path only, not the lab's JVM flags: a peer runs as its users run it.
         os.environ["CLASSPATH"] = jars.class_path()
         return cls(lab.source.bootstrap_servers, lab.destination.bootstrap_servers, folder / "logs")
 
 
 def run_of(topic: str) -> str:
-    """Our run's id for what is written to a topic."""
+    """The id of mirrortest's run in a topic."""
     return "b" + hashlib.blake2b(topic.encode(), digest_size=7).hexdigest()
 
 
 def producer(
     who: str, place: Place, topic: str, count: int, size: int, *options: str, rate: float = -1
 ) -> list[str]:
-    """The command that writes `count` messages of `size` bytes; `options` are ours.
+    """The command that writes `count` messages of `size` bytes; `options` are mirrortest's.
 
-    `rate` is messages/s, -1 as fast as it goes; what is a loop of ours has no other.
+    `rate` is in messages/s, -1 is unlimited; the loops of this package are always unlimited.
     """
     if who in {OURS, PORTABLE}:
         options += ("--portable",) if who == PORTABLE else ()
@@ -78,9 +78,9 @@ def producer(
 
 
 def consumer(who: str, place: Place, topic: str, count: int, *options: str) -> list[str]:
-    """The command that reads so many messages of a topic of the source; ours reads all of it."""
+    """The command that reads `count` messages of a source topic; mirrortest reads all of it."""
     if who in {OURS, PORTABLE}:
-        # With a state of its own: it reads what ours have read.
+        # With its own state topic: it reads again what mirrortest has read.
         options += ("--portable", "--state-topic", "portable.state") if who == PORTABLE else ()
         return [
             *(sys.executable, "-m", "mirrortest", "consume", "--role", "source"),
@@ -98,7 +98,7 @@ def consumer(who: str, place: Place, topic: str, count: int, *options: str) -> l
 
 
 def verifier(place: Place, topic: str, alias: str, *options: str) -> list[str]:
-    """Ours on a mirror's copy of a topic."""
+    """The command with which mirrortest verifies a mirror's copy of a topic."""
     return [
         *(sys.executable, "-m", "mirrortest", "consume", "--bootstrap-server", place.destination),
         *("--run", run_of(topic), "--id", "bench", "--topics", f"{alias}.{topic}"),

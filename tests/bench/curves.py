@@ -1,4 +1,4 @@
-"""Cost curves: CPU per message against one thing that grows, all else as it is by default."""
+"""Cost curves: CPU per message over one parameter, with defaults for all others."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from tests.bench.measure import Costs
 
 _BYTES = 1_200_000_000
-"""What the larger run of a point writes, at most.
+"""The most bytes that the larger run of a point writes.
 
-Start-up takes more than a second of CPU and differs by some hundredths from run to run: with a
-third of this, what was left of the difference was as large as a small message's cost.
+Start-up takes more than a second of CPU and varies by some hundredths of a second. With a third of
+these bytes, that noise was as large as the cost of a small message.
 """
 _FEWEST, _MOST = 2_000, 6_000_000
 _PARTITIONS = 4
 _TURNS = 2
-"""How often each run of a point is made: the least cost of each counts."""
+"""How often each run of a point is repeated: the lowest cost counts."""
 
 SIZES = (80, 300, 1_000, 3_000, 10_000, 100_000, 900_000)
 IN_HEADERS = (16, 100, 1_000)
@@ -70,7 +70,7 @@ class Curves:
             yield self._point("partitions", partitions, 1000, partitions=partitions)
         for streams in STREAMS:
             lanes = ("--destination-partitions", str(streams))
-            # A mirror that keeps partitions sees each lane in one of them.
+            # Each lane is one stream in one partition; a mirror that keeps partitions keeps that.
             yield self._point("streams", streams, 100, *lanes, "--throughput", "-1")
         for size in BATCHES:
             yield self._point(
@@ -103,13 +103,13 @@ class Curves:
         options: Sequence[str],
         reading: Sequence[str],
     ) -> tuple[Costs, Costs]:
-        """Write a topic of each size, and read them."""
+        """Write a topic for each count, and read both."""
         self._turns += 1
         name = f"curve.{self._turns}"
         topics = {f"{name}.{count}": count for count in counts}
         for topic in topics:
             self._lab.source.create_topic(topic, partitions)
-        # What others left in a ledger, or as their state, is read by all that come later.
+        # Own ledger and state topics: a command reads all that earlier ones left there.
         own = ("--ledger-topic", f"{name}.ledger")
         state = ("--state-topic", f"{name}.state")
         written = costs(
@@ -138,7 +138,7 @@ def counts_of(size: int, share: float = 1.0) -> tuple[int, int]:
 
 
 def anomalies(lab: Lab, folder: Path, share: float = 1.0) -> Iterator[Point]:
-    """Verifying behind the lab's faulty mirror, which duplicates so many of the messages."""
+    """Verify behind the lab's faulty mirror, which duplicates a share of the messages."""
     place = Place.of(lab, folder)
     counts = counts_of(1000, share)
     for at, rate in enumerate(ANOMALIES):
@@ -155,14 +155,14 @@ def anomalies(lab: Lab, folder: Path, share: float = 1.0) -> Iterator[Point]:
             lab.source.create_topic(topic, _PARTITIONS)
             Running(producer(OURS, place, topic, count, 1000), folder).wait()
         alias = lab.source.alias
-        # The first run of a topic waits for the copy: it is not counted.
+        # The first run of a topic waits for the copy: it is not measured.
         for topic in topics.values():
             options = ("--deadline", "300s")
             Running(verifier(place, topic, alias, *options), folder).wait((0, FINDINGS))
         turns = [
             costs(
                 [
-                    # States of thousands of findings would be read by all that come later.
+                    # Own state topics: later runs would read states with thousands of findings.
                     verifier(place, topic, alias, "--state-topic", f"again.{turn}.{topic}")
                     for topic in topics.values()
                 ],

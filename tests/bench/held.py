@@ -1,7 +1,7 @@
-"""What a message costs at the rates that pods run at: ours and Java's tools, in turn.
+"""The cost of a message at the usual rates of pods: mirrortest and Java's tools, in turn.
 
-A producer and a consumer run at once. Their CPU time is read twice while they work, so that neither
-start-up nor end is in it.
+A producer and a consumer run at once. Their CPU time is read twice while they work, which excludes
+start-up and shutdown.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 RATES = (1_000, 10_000, 50_000)
 _IDLE_RATE = 0.1
-"""Messages/s of a process that has nothing to do."""
+"""Messages/s of a process that is almost idle."""
 _BEGUN_SECONDS = 10.0
-"""By then both have started, and Java has compiled what it runs often."""
+"""By then both have started, and Java has compiled its hot code."""
 _END_SECONDS = 2.0
 _SIZE = 1000
 _PARTITIONS = 4
@@ -32,11 +32,11 @@ _PARTITIONS = 4
 
 @dataclass(frozen=True)
 class Held:
-    """A contender at a rate (messages/s), once; `consume` of Java's tool checks nothing.
+    """One turn of a contender at a rate (messages/s); Java's consumer checks nothing.
 
-    `produce` and `consume` are us of CPU per message. `acked` and `arrived` are medians from when
-    a message was due to its acknowledgement and to its arrival, seconds; None where a contender
-    measures none.
+    `produce` and `consume` are us of CPU per message. `acked` and `arrived` are median seconds from
+    a message's intended time to its acknowledgement and to its arrival; None if the contender
+    does not measure them.
     """
 
     who: str
@@ -47,12 +47,12 @@ class Held:
     arrived: float | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Flat."""
+        """As a flat dictionary."""
         return asdict(self)
 
 
 def held(lab: Lab, folder: Path, turns: int, seconds: int) -> Iterator[Held]:
-    """Both at each rate, some turns of so many seconds; and ours with almost nothing to do."""
+    """Both at each rate, in `turns` turns of `seconds` each; mirrortest also almost idle."""
     place = Place.of(lab, folder)
     for turn in range(turns):
         for rate in (_IDLE_RATE, *RATES):

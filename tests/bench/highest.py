@@ -1,4 +1,4 @@
-"""The highest rate that one producer process and one consumer process hold, for some seconds."""
+"""The highest rate that one producer and one consumer process sustain for some seconds."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _HELD = 0.99
 
 @dataclass(frozen=True)
 class Tried:
-    """How a rate went; seconds. `ours` is the two processes' share of the machine's CPU.
+    """The figures at a rate, in seconds; `ours` is both processes' share of the machine's CPU.
 
     `acked` and `added` are medians from a message's actual send to its acknowledgement, and to its
-    arrival at a consumer of the very broker it was sent to: what the broker takes and what we add,
-    with no mirror between.
+    arrival at a consumer of the same broker: the broker's latency, and what mirrortest adds
+    without a mirror in between.
     """
 
     rate: int
@@ -46,11 +46,11 @@ class Tried:
 
     @property
     def held(self) -> bool:
-        """Whether all was sent in time."""
+        """Whether the producer kept up with the rate."""
         return self.sent_per_second >= _HELD * self.rate and self.lag_p99 < _LAG_BOUND
 
     def to_json(self) -> dict[str, Any]:
-        """Flat."""
+        """As a flat dictionary."""
         return {**asdict(self), "held": self.held}
 
 

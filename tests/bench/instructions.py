@@ -1,9 +1,9 @@
-"""`make instructions`: machine instructions per message of what is done with it on both sides.
+"""`make instructions`: machine instructions per message, of encoding and of judging it.
 
-CPU time of the same work differs by half from one minute to the next on a busy or virtual machine;
-the number of instructions hardly does. They are counted by valgrind's cachegrind over runs of few
-and of many turns, the least of three each; the difference is what counts: start-up is in neither.
-To compare two versions, run this in a worktree of each.
+On a busy or virtual machine the CPU time of the same work differs by half from one minute to the
+next; the number of instructions hardly does. Valgrind's cachegrind counts them in runs with few and
+with many turns, the least of three runs each; the difference excludes start-up. To compare two
+versions, run this in a worktree of each.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _COUNTED = re.compile(r"I +refs: +([\d,]+)")
 
 
 class Case(NamedTuple):
-    """What is fetched: messages of `size` bytes, so many in a batch, so many batches in a fetch.
+    """The fetched data: `messages` of `size` bytes in a batch, `batches` in a fetch.
 
-    Or what is sent: such batches, one by one, where no batches are fetched. With `varies` messages
-    have all sizes up to twice `size`.
+    If `batches` is 0, the case encodes such batches instead. With `varies`, messages have all sizes
+    up to twice `size`.
     """
 
     form: Form
@@ -79,7 +79,7 @@ CASES = {
 
 
 def fetches(case: Case) -> list[tuple[int, memoryview]]:
-    """The offset and the records of each fetch, of one partition with one producer's messages."""
+    """The first offset and the bytes of each fetch, with one producer's messages."""
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, case.form, case.size)
     found, seq = [], 0
     while seq < _MESSAGES:
@@ -101,13 +101,13 @@ class Rows:
     pending_rows = 0
 
     def append(self, rows: Iterable[Row]) -> None:
-        """Take the rows as they are built."""
+        """Iterate over the rows, so that they are built."""
         for _ in rows:
             pass
 
 
 class Fetches:
-    """A reader whose fetches are there already."""
+    """A reader with prepared fetches."""
 
     sees_markers = True
 
@@ -128,7 +128,7 @@ class Fetches:
 
 
 async def judge(fetched: list[tuple[int, memoryview]]) -> None:
-    """From a response's bytes to judged rows for the log, by the consumer's own classes."""
+    """Turn a response's bytes into judged rows for the log, with the consumer's own classes."""
     at = TopicPartition("t", 0)
     assigned = AssignedPartition.fresh(
         at, 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
@@ -160,13 +160,13 @@ async def judge(fetched: list[tuple[int, memoryview]]) -> None:
 
 
 async def judge_again(fetched: list[tuple[int, memoryview]], turns: int) -> None:
-    """The same fetches so many times, each time by a consumer of their own."""
+    """Judge the same fetches `turns` times, each time with a new consumer."""
     for _ in range(turns):
         await judge(fetched)
 
 
 def encode_again(case: Case, turns: int) -> None:
-    """All messages encoded so many times; no CRC is computed."""
+    """Encode all messages `turns` times; no CRC is computed."""
     largest = 2 * case.size if case.varies else case.size
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, case.form, largest)
     intended = _SENT_NS + np.arange(case.messages, dtype=np.int64) * 1_000_000
@@ -177,12 +177,12 @@ def encode_again(case: Case, turns: int) -> None:
 
 
 def least(case: str, turns: int) -> int:
-    """The instructions of a case so many times, with those of the start."""
+    """The fewest instructions of a case with `turns` turns, start-up included."""
     return min(counted(case, turns) for _ in range(_RUNS))
 
 
 def counted(case: str, turns: int) -> int:
-    """The instructions of a process of its own that does a case so many times."""
+    """The instructions of one process that runs a case `turns` times."""
     done = subprocess.run(
         [
             *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"),
@@ -200,7 +200,7 @@ def counted(case: str, turns: int) -> int:
 
 
 def main() -> int:
-    """Print the instructions per message of each case, or be the process that is counted."""
+    """Print the instructions per message of each case; with arguments, be the counted process."""
     if len(sys.argv) > 1:
         case, turns = sys.argv[1:]
         if not CASES[case].batches:

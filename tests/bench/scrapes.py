@@ -1,7 +1,7 @@
-"""Scrapes of a consumer that holds very many streams, and what they do to its latencies.
+"""Scrapes of a consumer with very many streams, and their effect on its latencies.
 
-Of the producers all but one have ended: what they left behind is what a round and a scrape go
-through. The last one writes on, slowly, so that what is late is late by the consumer's own doing.
+All producers but one have ended: judging rounds and scrapes go through what they left. The last one
+goes on slowly, so that only the consumer itself makes messages late.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PARTITIONS = 150
 _TOPIC = "bench.scrapes"
 _SIZE = 100
 _EACH = 3_000
-"""Messages of each producer that has ended: some in each partition."""
+"""Messages of each ended producer: some in each partition."""
 _RATE = 2_000
 _PHASE_SECONDS = 20
 _PAUSE_SECONDS = 0.3
@@ -42,10 +42,10 @@ _PEER_PAGE = "metrics.txt"
 
 @dataclass(frozen=True)
 class Scrapes:
-    """Seconds that each scrape took; of the messages read meanwhile, and of as many without any.
+    """Seconds of each scrape; latencies of messages during the scrapes, and before them (`alone`).
 
-    Latencies are upper bounds of the buckets in which the quantiles lie, from the actual send to
-    the arrival at a consumer of the very broker that was written to.
+    Latencies are upper bounds of the quantiles' buckets, from the actual send to the arrival at a
+    consumer of the same broker.
     """
 
     producers: int
@@ -54,7 +54,7 @@ class Scrapes:
     """Bytes of one scrape."""
     took: list[float]
     idle: list[float]
-    """Seconds in which a server that does nothing else gave the same page, in turns with ours."""
+    """Seconds in which an otherwise idle server returned the same page, in turn with `took`."""
     alone_p99: float
     scraped_p99: float
     alone_most: float
@@ -62,17 +62,17 @@ class Scrapes:
     server_resident: int
     """Bytes of the process that serves the consumer's metrics."""
     acked_p99: float
-    """From the actual send to the broker's acknowledgement, of all that the last one wrote."""
+    """From the actual send to the broker's acknowledgement, of the last producer's messages."""
 
     def to_json(self) -> dict[str, Any]:
-        """Flat, but for the list."""
+        """As a dictionary, flat but for the lists."""
         return asdict(self)
 
 
 def scrapes(
     lab: Lab, folder: Path, producers: int = PRODUCERS, partitions: int = PARTITIONS
 ) -> Scrapes:
-    """Let all but one producer write and end; scrape while the last one goes on."""
+    """Let all producers but one write and end; scrape while the last one writes."""
     place = Place.of(lab, folder)
     lab.source.create_topic(_TOPIC, partitions)
     (port,) = free_ports(1)
@@ -87,7 +87,7 @@ def scrapes(
             writing.wait()
     slowly = ("--throughput", str(_RATE), "--warmup-records", str(2 * _RATE), "--json")
     last = _writing(place, folder, names[0], _RATE * 3 * _PHASE_SECONDS, *slowly)
-    # Behind the start of the last one nothing but its messages comes.
+    # From then on only the last producer's messages arrive.
     _until_steady(url)
     began = _page(url)
     time.sleep(_PHASE_SECONDS)
@@ -121,7 +121,7 @@ def scrapes(
 
 
 def quantile(buckets: dict[float, float], share: float) -> float:
-    """The bound of the bucket that holds it; `buckets`: upper bound -> how many up to it."""
+    """The upper bound of the quantile's bucket; `buckets`: upper bound -> count up to it."""
     if not buckets or not (total := max(buckets.values())):
         raise SystemExit("no message came while the scrapes were measured")
     return min(bound for bound, count in buckets.items() if count >= share * total)
@@ -139,7 +139,7 @@ def _until(deadline: float) -> Iterator[None]:
 
 
 def _until_steady(url: str) -> None:
-    """Wait until messages come at the last producer's rate, and no quicker."""
+    """Wait until messages arrive at the last producer's rate, and no faster."""
     before = _messages(url)
     for _ in _until(time.monotonic() + 2 * _PHASE_SECONDS):
         time.sleep(2)
@@ -168,7 +168,7 @@ def _timed(url: str, took: list[float]) -> str:
 
 @contextlib.contextmanager
 def _idle_server(folder: Path) -> Iterator[str]:
-    """Python's own server of files, in a process of its own: what this machine takes for a page."""
+    """Python's file server in its own process: the time that this machine needs for a page."""
     (port,) = free_ports(1)
     address = ("--bind", "127.0.0.1", "--directory", str(folder))
     server = Running([sys.executable, "-m", "http.server", str(port), *address], folder, "server")

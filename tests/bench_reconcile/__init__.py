@@ -1,1 +1,1 @@
-"""`make bench-reconcile`: our reconciliation beside naive Spark, DuckDB and Polars."""
+"""`make bench-reconcile`: mirrortest against naive Spark, DuckDB and Polars."""

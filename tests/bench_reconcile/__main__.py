@@ -1,10 +1,9 @@
-"""`make bench-reconcile`: on the same logs, ours, naive Spark, DuckDB and Polars.
+"""`make bench-reconcile`: mirrortest, naive Spark, DuckDB and Polars on the same logs.
 
-Every engine runs as a command of its own, on two threads, with 4 GB by its own setting (Spark's
-heap, DuckDB's memory_limit; Polars has none) and is ended once the tree of its processes holds
-half as much again. The cost of the same command on an almost empty run is its start-up. Nothing
-is printed unless all answers are the truth of the logs. The figures of one run can be compared
-with each other, and with nothing else.
+Each engine runs as its own command, on two threads, with 4 GB by its own setting (Spark's heap,
+DuckDB's memory_limit; Polars has none). It is killed once its process tree uses half as much again.
+Its start-up is the cost of the same command on an almost empty run. A wrong answer ends the bench
+before the table is printed. Figures are comparable only within one run.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ ENGINES = (OURS, "naive Spark", "DuckDB", "Polars")
 _MODULES = {"naive Spark": "spark_peer", "DuckDB": "duckdb_peer", "Polars": "polars_peer"}
 _MEMORY = 4
 _FOUND = 99
-"""Our exit code where anomalies are found."""
+"""mirrortest's exit code if it finds anomalies."""
 _EMPTY = 1000
 _ANOMALIES = 1000
 _WIDTH = 110
@@ -50,7 +49,7 @@ class _Bench:
     seconds: float
 
     def logs(self, messages: int, detail: Detail) -> tuple[str, str]:
-        """Write a run; its id, and the path of its truth."""
+        """Write the logs of a run; its id, and the path of its truth."""
         name = f"{detail.value[0]}{messages}"
         written = synthesize(
             SynthOptions(
@@ -67,12 +66,12 @@ class _Bench:
         return name, written.truth
 
     def measure(self, engine: str, name: str, detail: Detail, truth: str) -> Cost:
-        """One engine on one run. Ends the bench where its answer is not the truth."""
+        """Run one engine on one run. Ends the bench if its answer differs from the truth."""
         scratch = self.folder / "scratch"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         target = scratch / "answer.parquet"
-        # Whoever comes first would else wait for the disk, and the others find what it has read.
+        # Fill the page cache: otherwise only the first engine would wait for the disk.
         for file in (self.folder / "logs" / f"run={name}").rglob("*.parquet"):
             file.read_bytes()
         cost = run(
@@ -100,7 +99,7 @@ class _Bench:
         logs = self.folder / "logs"
         if engine == OURS:
             result = scratch / "result"
-            # Where the ids will lie: `our_answer` reads them there.
+            # `our_answer` reads the ids from here.
             target.symlink_to(result / "findings.parquet")
             return [
                 *(*python, "mirrortest", "reconcile", str(logs), "--run", name, "--json"),
@@ -114,7 +113,7 @@ class _Bench:
 
 
 def main() -> None:
-    """Write the logs, run everything, print the table and keep the figures."""
+    """Write the logs, run everything, print the table and save the figures."""
     options = _options()
     options.output.mkdir(parents=True, exist_ok=True)
     cases: list[Case] = []
@@ -144,7 +143,7 @@ def main() -> None:
 
 
 def _start(bench: _Bench, engine: str, detail: Detail) -> Cost:
-    """What an engine costs on an almost empty run."""
+    """The cost of an engine on an almost empty run."""
     name, truth = bench.logs(_EMPTY, detail)
     cost = bench.measure(engine, name, detail, truth)
     shutil.rmtree(bench.folder / "logs" / f"run={name}")

@@ -1,7 +1,7 @@
-"""The driver's memory by missing ids: on a cluster, where nothing else runs in its process.
+"""The Spark driver's memory by number of missing ids, on a cluster.
 
-A master and one worker of two cores run here; the driver is a process of its own. It is shown how
-much of its heap was in use behind its collections, at most, and how large the process became.
+A master and one worker of two cores run here, so nothing else runs in the driver's process. The
+output shows the most heap in use after a garbage collection, and the peak of resident memory.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _measured(home: str, folder: Path, messages: int, missing: int) -> tuple[flo
 
 
 def _resident(pid: int) -> int:
-    """Bytes of the largest process of a tree: the driver's Java."""
+    """Resident bytes of the largest process of a tree: the driver's JVM."""
     with contextlib.suppress(psutil.Error):
         top = psutil.Process(pid)
         return max(each.memory_info().rss for each in (top, *top.children(recursive=True)))

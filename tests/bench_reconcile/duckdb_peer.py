@@ -1,8 +1,8 @@
-"""The judgement on DuckDB: messages become intervals in one aggregation, the rest is small.
+"""The judgement on DuckDB: one aggregation turns messages into intervals, the rest is small.
 
-Rows of a stream in a partition continue each other while offset and seq keep their distance; only
-where they do not is there anything to judge. Sorted by offset, `lag` finds those places; what is
-left are a few islands, which sweep lines and windows judge exactly.
+Rows of a stream in a partition continue each other while the distance of offset and seq is
+constant; only breaks need judging. `lag`, sorted by offset, finds them. Sweep lines and windows
+then judge the few remaining islands exactly.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def judge(run: str, detail: str, target: str, memory: str, scratch: str) -> None
 
 
 def _runs(db: Any, detail: str) -> None:
-    """Tables `seen_runs` and `sent_runs`: intervals, as they were logged or made of messages."""
+    """Tables `seen_runs` and `sent_runs`: the logged intervals, or intervals made of messages."""
     for name, role, what in (("seen", "consumer", "partition"), ("sent", "producer", "outcome")):
-        # What was not acknowledged has no offset.
+        # A message that was not acknowledged has no offset.
         rows = f"""SELECT {STREAM}, {what}, seq_lo AS lo, seq_hi AS hi,
             coalesce(offset_lo - seq_lo, -{_ENDLESS}) AS distance
             FROM {role} WHERE kind = '{name}' AND seq_lo IS NOT NULL"""
@@ -74,7 +74,7 @@ def _runs(db: Any, detail: str) -> None:
             f"""CREATE TEMP TABLE {name}_runs AS
             SELECT {runs} FROM {name}_groups WHERE messages = hi - lo"""
         )
-        # Holes within a distance, or messages twice: those groups are read a second time.
+        # Groups with holes or repeated messages are read a second time.
         torn = f"(SELECT * EXCLUDE (lo, hi) FROM {name}_groups WHERE messages <> hi - lo)"
         if db.execute(f"SELECT 1 FROM {torn} LIMIT 1").fetchone():
             db.execute(
@@ -84,7 +84,7 @@ def _runs(db: Any, detail: str) -> None:
 
 
 def _islands(db: Any) -> None:
-    """Tables `seen` and `sent`: runs that continue each other joined."""
+    """Tables `seen` and `sent`: adjacent runs, joined."""
     for name, what, order in (("seen", "partition", "lo + distance"), ("sent", "outcome", "lo")):
         own = f"PARTITION BY stream, {what} ORDER BY"
         db.execute(

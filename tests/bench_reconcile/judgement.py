@@ -1,8 +1,8 @@
-"""What every engine is asked for, and how its answer is read and held against the truth.
+"""The task of every engine, and the comparison of its answer with the truth.
 
 An answer is a Parquet file with a row for each message with a finding: producer, incarnation,
-topic, lane, seq, finding. The peers are spared what the synthetic logs do not hold: an offset read
-twice by a restarted consumer within one session, damage, and logs that are not here.
+topic, lane, seq, finding. The peers need not handle what the synthetic logs do not contain: an
+offset read twice by a restarted consumer within one session, damage, and missing logs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ASKED = (
     Finding.MISROUTED,
     Finding.PHANTOM,
 )
-"""The findings that are compared; ours names the others as well."""
+"""The compared findings; mirrortest also reports the others."""
 THREADS = 2
-"""Of every engine."""
+"""Threads of every engine."""
 CORRUPTED, MISROUTED = int(Finding.CORRUPTED), int(Finding.MISROUTED)
 
 
 def our_answer(path: Path) -> pa.Table:
-    """The exact ids of `mirrortest reconcile`, which tells ranges."""
+    """The ids in the ranges that `mirrortest reconcile` wrote."""
     ranges = pq.read_table(path)
     ranges = ranges.filter(pc.is_in(ranges["finding"], pa.array([f.label for f in ASKED])))
     sizes = pc.subtract(ranges["seq_hi"], ranges["seq_lo"]).to_numpy()
@@ -46,7 +46,7 @@ def our_answer(path: Path) -> pa.Table:
 
 
 def answer(table: pa.Table) -> pa.Table:
-    """An answer, or the truth, in one form and order."""
+    """An answer, or the truth, with the same columns, types and order."""
     table = table.filter(pc.is_in(table["finding"], pa.array([f.label for f in ASKED])))
     types = [pa.string(), pa.int64(), pa.string(), pa.int64(), pa.int64(), pa.string()]
     columns = [table[name].cast(kind) for name, kind in zip(COLUMNS, types, strict=True)]
@@ -55,7 +55,7 @@ def answer(table: pa.Table) -> pa.Table:
 
 
 def difference(truth: pa.Table, told: pa.Table) -> str | None:
-    """How an answer differs from the truth, in a line; None where it does not."""
+    """How an answer differs from the truth, in a line; None if it does not."""
     if truth.equals(told):
         return None
     there = {tuple(row.values()) for row in truth.to_pylist()}

@@ -1,4 +1,4 @@
-"""One command and what it cost: wall, CPU and peak memory of the whole tree of its processes."""
+"""One command and its cost: wall time, CPU time and peak memory of its process tree."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _EVERY_SECONDS = 0.2
 _LOOK_SECONDS = 5.0
 _GROWN = 1.05
-"""To look at what processes share walks through all their pages, which took a tenth of two cores
-when it was done every time: so it is done where more is resident than at the last look."""
+"""Measuring what processes share walks through all their pages. Doing that every time took a tenth
+of two cores, so it is done when resident memory has grown by this factor, or after some seconds."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds and bytes; `failed` is why there is no result, None where there is one."""
+    """Seconds and bytes; `failed` is the reason why there is no result, None if there is one."""
 
     wall: float
     cpu: float
@@ -43,10 +43,10 @@ def run(
     fine: Sequence[int] = (0,),
     environment: Mapping[str, str] | None = None,
 ) -> Cost:
-    """Run a command in its own session; end it past `limit` bytes or `seconds`.
+    """Run a command in its own session; kill it above `limit` bytes or `seconds`.
 
-    It gets the `environment` beside ours. `spare_disk` bytes must stay free in its folder. `fine`
-    are the exit codes of a success.
+    `environment` is added to this process's. `spare_disk` bytes must stay free in its folder.
+    `fine` are the exit codes of a success.
     """
     began, peak, cpu, failed = time.monotonic(), 0, 0.0, None
     output = folder / "output"
@@ -101,7 +101,7 @@ def _tree(pid: int) -> list[psutil.Process]:
 
 
 def _proportional(pid: int) -> int:
-    """Memory of a process, what it shares with others counted by its share; 0: it is gone."""
+    """Proportional memory (PSS) of a process; 0 if it has ended."""
     with contextlib.suppress(OSError), Path(f"/proc/{pid}/smaps_rollup").open() as file:
         return next((int(line.split()[1]) << 10 for line in file if line.startswith("Pss:")), 0)
     return 0

@@ -14,7 +14,7 @@ _ENDLESS = 1 << 62
 
 
 def judge(run: str, detail: str, target: str, memory: str, scratch: str) -> None:
-    """Judge the logs in a run's directory and write the answer; Polars can not be bounded."""
+    """Judge the logs in a run's directory and write the answer; Polars has no memory limit."""
     producer, consumer = (
         pl.scan_parquet(sorted(Path(run).glob(f"role={role}/*/*.parquet")), hive_partitioning=False)
         for role in ("producer", "consumer")
@@ -41,13 +41,13 @@ def judge(run: str, detail: str, target: str, memory: str, scratch: str) -> None
 def _runs(
     log: pl.LazyFrame, kind: str, what: str, detail: str, streams: pl.DataFrame
 ) -> pl.DataFrame:
-    """Intervals, as they were logged or made of messages."""
+    """The logged intervals, or intervals made of messages."""
     rows = log.filter((pl.col("kind") == kind) & pl.col("seq_lo").is_not_null()).select(
         *STREAM,
         what,
         lo="seq_lo",
         hi="seq_hi",
-        # What was not acknowledged has no offset.
+        # A message that was not acknowledged has no offset.
         distance=(pl.col("offset_lo") - pl.col("seq_lo")).fill_null(-_ENDLESS),
     )
     runs = ["stream", what, "lo", "hi", "distance"]
@@ -70,7 +70,7 @@ def _runs(
 
 
 def _islands(runs: pl.DataFrame, what: str, *, by_seq: bool = False) -> pl.DataFrame:
-    """Runs that continue each other joined; `place` is their order."""
+    """Adjacent runs, joined; `place` is their order."""
     place = pl.col("lo") if by_seq else pl.col("lo") + pl.col("distance")
     runs = runs.with_columns(place=place).sort("stream", what, "place")
     same = (pl.col("stream") == pl.col("stream").shift(1)) & (pl.col(what) == pl.col(what).shift(1))
@@ -82,14 +82,14 @@ def _islands(runs: pl.DataFrame, what: str, *, by_seq: bool = False) -> pl.DataF
 
 
 def _exploded(spans: pl.DataFrame, hi: str = "hi") -> pl.DataFrame:
-    """Spans as their numbers, `seq`."""
+    """A row for each `seq` of the spans."""
     return spans.with_columns(seq=pl.int_ranges("lo", hi)).explode("seq")
 
 
 def _compared(
     producer: pl.LazyFrame, seen: pl.DataFrame, sent: pl.DataFrame, streams: pl.DataFrame
 ) -> pl.DataFrame:
-    """Lost, duplicated and phantom: what the two sides say of each number."""
+    """Lost, duplicated and phantom messages, by comparing both sides for each seq."""
     told = {}
     for kind, lo, hi in (
         ("reserved", pl.col("seq_lo"), pl.col("seq_hi")),
@@ -142,7 +142,7 @@ def _compared(
 
 
 def _reordered(seen: pl.DataFrame) -> pl.DataFrame:
-    """First copies below a number that came before them in their partition."""
+    """First copies that arrived after a higher seq in their partition."""
     above = pl.col("hi").cum_max().shift(1).over("stream", "partition")
     late = seen.with_columns(above=above).filter(pl.col("lo") < pl.col("above"))
     late = _exploded(late.with_columns(to=pl.min_horizontal("hi", "above")), "to")
@@ -157,7 +157,7 @@ def _reordered(seen: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shown(consumer: pl.LazyFrame, streams: pl.DataFrame) -> pl.DataFrame:
-    """What messages show by themselves."""
+    """Corrupted and misrouted: findings that a message shows by itself."""
     shown = (
         consumer.filter(
             (pl.col("kind") == "seen") & (pl.col("findings") != 0) & pl.col("seq_lo").is_not_null()

@@ -1,4 +1,4 @@
-"""The figures as a table: costs, and how many times ours they are."""
+"""The figures as a table: costs, and their ratios to mirrortest's."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Case:
 
 
 def table(cases: Sequence[Case], ours: str) -> Table:
-    """A row for each size and engine: medians, and ratios to ours of the same size."""
+    """A row for each size and engine: medians, and ratios to mirrortest at the same size."""
     shown = Table(title="same logs, same answers; ratio: how many times ours it takes")
     for name in ("messages", "as", "engine", "wall s", "CPU s", "peak GB", "start s", "work s",
                  "ratio", "without start"):  # fmt: skip
@@ -68,14 +68,14 @@ def table(cases: Sequence[Case], ours: str) -> Table:
 
 
 def _ratio(theirs: float, ours: float | None) -> str:
-    """How many times ours; nothing where either is too short to be told from noise."""
+    """The ratio to `ours`; a dash if either is too short to stand out from noise."""
     if ours is None or min(theirs, ours) < _NOISE_SECONDS:
         return "-"
     return f"{theirs / ours:.2f}"
 
 
 def _median(turns: Sequence[Case]) -> Case | None:
-    """The turn of median wall time; None where one failed, or there is none."""
+    """The turn with the median wall time; None if a turn failed or there are no turns."""
     if not turns or any(case.cost.failed for case in turns):
         return None
     return sorted(turns, key=lambda case: case.cost.wall)[len(turns) // 2]

@@ -63,7 +63,7 @@ def joined(spark: Any, run: str) -> Any:
 def judge(run: str, detail: str, target: str, memory: str, scratch: str) -> None:
     """Judge the logs in a run's directory and write the answer, the same for both details."""
     heap = memory.lower().removesuffix("b")
-    # With Spark's own defaults: our job sets what suits few intervals.
+    # With Spark's defaults: the settings of mirrortest's job suit few intervals.
     with spark_session(f"local[{THREADS}]", heap, untuned=True) as spark:
         joined(spark, run).write.mode("overwrite").parquet(target)
 

@@ -1,4 +1,4 @@
-"""One headless Chromium for a module's tests; without one they are skipped, but never in CI."""
+"""One headless Chromium for a module's tests; without one they are skipped, in CI they fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ARGUMENTS = [
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
-    # The browser's own errands: a machine without a network refuses them one by one.
+    # The browser's own background requests: without a network each of them fails.
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
@@ -26,10 +26,10 @@ ARGUMENTS = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Debian's Chromium, or whatever goes by its name.
+    """Debian's Chromium, or another one in PATH.
 
-    Playwright keeps an event loop running on this thread, beside which no test with a loop of its
-    own can run: it ends with the module.
+    Playwright keeps an event loop running on this thread. Tests with their own loop cannot run on
+    it, so Playwright ends with the module.
     """
     names = ("chromium", "chromium-browser", "google-chrome")
     found = next(filter(None, map(shutil.which, names)), None)

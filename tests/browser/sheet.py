@@ -1,4 +1,4 @@
-"""A page that is open in a browser, and what its scripts know of it."""
+"""A page that is open in a browser, and what its scripts report about it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ DRAWN = """() => {
     return Object.fromEntries(Object.keys(charts).map((name) => [name, drawn(charts[name])]));
 }"""
 
-# Whether each chart is as wide as its room.
+# Whether each chart is as wide as its container.
 FITTED = """() => Object.values(mirrortest.charts).every((chart) => {
     const [room, drawing] = [chart.getDom(), chart.getDom().querySelector("svg")]
         .map((each) => each.getBoundingClientRect().width);
     return Math.abs(room - drawing) <= 1;
 })"""
 
-# Of every element with text of its own: its colour's contrast with what it stands on.
+# For every element with its own text: the contrast of its colour with its background.
 CONTRAST = """() => {
     const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
     const light = (colour) => {
@@ -73,14 +73,14 @@ def _keep(told: list[str], word: str) -> None:
 
 
 def room_of(of: Locator) -> FloatRect:
-    """Where something stands on the page, in pixels."""
+    """The bounding box of an element on the page, in pixels."""
     found = of.bounding_box()
     assert found is not None
     return found
 
 
 class Sheet:
-    """An open page, and all that went wrong with it."""
+    """An open page, with its requests, errors and console messages."""
 
     def __init__(
         self, browser: Browser, file: Path, *, width: int = 1280, scheme: Scheme = "light"
@@ -96,12 +96,12 @@ class Sheet:
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """By chart: how many points its series hold, events, SVG shapes, and its width."""
+        """By chart: points, failing stretches and events by series, SVG shapes, and widths."""
         drawn: dict[str, Any] = self.page.evaluate(DRAWN)
         return drawn
 
     @property
     def overflow(self) -> int:
-        """How far the page is wider than its window, pixels."""
+        """How much wider the page is than its window, in pixels."""
         pixels: int = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         return pixels

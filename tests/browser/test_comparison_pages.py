@@ -1,4 +1,4 @@
-"""Pages of comparisons and of trends: whole on every screen, as the report is."""
+"""Pages of comparisons and of trends are complete on every screen, as the report is."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}{a|b}"
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of a run in which much went wrong."""
+    """The report of a run with many findings."""
     made, folder = replace(failed_run(), interval=5), tmp_path_factory.mktemp("failed")
     write_observation(folder / "observations", everything(60 * made.minutes, 60))
     return _report(made, folder / "logs")
@@ -48,9 +48,9 @@ def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(browser: Browser, failed: Path) -> Iterator[Callable[[int, Scheme], Sheet]]:
-    """Opens that report at a width and in a scheme; most of a test's CPU is to draw it.
+    """Opens that report at a width and in a scheme, once for all tests that do not change it.
 
-    So it is opened once for all tests that leave it as it was.
+    Drawing it takes most of a test's CPU.
     """
     sheets: dict[tuple[int, Scheme], Sheet] = {}
 
@@ -66,7 +66,7 @@ def opened(browser: Browser, failed: Path) -> Iterator[Callable[[int, Scheme], S
 
 @pytest.fixture
 def sheet(opened: Callable[[int, Scheme], Sheet]) -> Sheet:
-    """That report at a desk, in light colours."""
+    """That report on a desktop screen, in light colours."""
     return opened(WIDTHS["desk"], "light")
 
 
@@ -94,14 +94,14 @@ def test_it_is_whole_on_every_screen(
         assert all(chart["points"]), name
         assert chart["shapes"] > 5, name
         assert chart["width"] == pytest.approx(chart["room"], abs=1), name
-    # Seven strips: what was acknowledged and six findings, each with the mirror's two events, and
-    # where producers and consumers began and ended. One stretch broke the condition on latency.
+    # Seven strips: acknowledged messages and six findings. Each marks the mirror's two events and
+    # the start and end of producers and of consumers. One stretch failed the latency threshold.
     assert len(drawn["strips"]["points"]) == 7
     assert drawn["strips"]["points"][:3] == [180, 2, 1]
     assert drawn["strips"]["marks"] == [6] * 7
     assert drawn["strips"]["failing"] == drawn["percentiles"]["failing"] == [1]
     assert drawn["percentiles"]["marks"] == [6]
-    # Eight panels: no message failed. A step is a minute of three hours.
+    # Eight panels: no send failed. A point is a minute of three hours.
     assert drawn["load"]["marks"] == [6] * 8
     assert set(drawn["load"]["points"]) == {180}
     for name, panels in zip(OBSERVED, (16, 3, 20, 1), strict=True):
@@ -117,7 +117,7 @@ def test_all_text_can_be_read(opened: Callable[[int, Scheme], Sheet], scheme: Sc
 
 
 def test_colours_follow_the_users_choice_while_it_is_open(sheet: Sheet) -> None:
-    """Charts are drawn anew when dark mode is switched on, and off."""
+    """A chart is redrawn in other colours when dark mode is switched on, and off."""
     drawn_in = "mirrortest.charts.percentiles.getOption().series[0].lineStyle.color"
     light = sheet.page.evaluate(drawn_in)
     sheet.page.emulate_media(color_scheme="dark")
@@ -127,7 +127,7 @@ def test_colours_follow_the_users_choice_while_it_is_open(sheet: Sheet) -> None:
 
 
 def test_a_topic_can_be_chosen(sheet: Sheet) -> None:
-    """Both choices move together, and the charts show that topic alone."""
+    """Both selectors change together, and the charts show the chosen topic only."""
     choices = sheet.page.locator("select.topic")
     names = ["all topics", "clicks.eu", "orders", "payments.settled"]
     assert choices.first.locator("option").all_inner_texts() == names
@@ -144,7 +144,7 @@ def test_a_topic_can_be_chosen(sheet: Sheet) -> None:
 
 
 def test_pointing_tells_the_figures(sheet: Sheet) -> None:
-    """A tooltip over each chart, none of them an error."""
+    """Hovering over a chart causes no error, and the tooltip of the strips shows a count."""
     for name in CHARTS:
         box = sheet.page.locator(f"#chart-{name}")
         box.scroll_into_view_if_needed()
@@ -161,7 +161,7 @@ def test_pointing_tells_the_figures(sheet: Sheet) -> None:
 
 
 def test_names_from_outside_do_nothing(browser: Browser, tmp_path: Path) -> None:
-    """A topic, a producer, an event and a note that try to be markup are text, and no script."""
+    """Markup in the names of a topic, a producer and an event, and in a note, is shown as text."""
     made = Made(
         topics=(HOSTILE, "orders"), producer=HOSTILE, wrong={"lost": [(3, 0, 2)]}, notes=[HOSTILE]
     )
@@ -178,7 +178,7 @@ def test_names_from_outside_do_nothing(browser: Browser, tmp_path: Path) -> None
 
 
 def test_the_policy_holds(browser: Browser, failed: Path, tmp_path: Path) -> None:
-    """Were there markup that asks for something or runs something, the browser would refuse."""
+    """The page's content security policy blocks an injected script and an injected image."""
     worse = tmp_path / "worse.html"
     worse.write_text(
         failed.read_text().replace(
@@ -187,7 +187,7 @@ def test_the_policy_holds(browser: Browser, failed: Path, tmp_path: Path) -> Non
     )
     sheet = Sheet(browser, worse)
     assert sheet.page.title() != "ran"
-    for _ in range(600):  # the browser tells of it in its own time
+    for _ in range(600):  # the browser reports it asynchronously
         if len(sheet.troubles) >= 2:
             break
         sheet.page.wait_for_timeout(50)
@@ -198,7 +198,7 @@ def test_the_policy_holds(browser: Browser, failed: Path, tmp_path: Path) -> Non
 def test_where_scripts_are_forbidden_charts_are_words(
     browser: Browser, failed: Path, tmp_path: Path
 ) -> None:
-    """A build server that lets no script run shows what each chart would have said."""
+    """Where scripts are blocked, as on a build server, a short text replaces each chart."""
     bare = tmp_path / "bare.html"
     bare.write_text(failed.read_text().replace("sha256-", "sha256-no"))
     page = browser.new_page()
@@ -226,7 +226,7 @@ def test_where_scripts_are_forbidden_charts_are_words(
     ids=["one minute", "no latencies", "no times", "one message", "one interval"],
 )
 def test_what_is_not_there_is_not_drawn(browser: Browser, tmp_path: Path, made: Made) -> None:
-    """A chart has data or is not there at all; short and empty runs make no error."""
+    """A chart without data is left out; short and empty runs cause no error."""
     sheet = Sheet(browser, _report(made, tmp_path))
     shown = {
         str(element.get_attribute("id")).removeprefix("chart-")
@@ -244,9 +244,9 @@ def test_what_is_not_there_is_not_drawn(browser: Browser, tmp_path: Path, made: 
 def test_each_chart_is_written_as_a_png(
     browser: Browser, failed: Path, tmp_path: Path, shown: Shown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As documented; with its title, as wide as the page's column, in double density."""
+    """The documented command writes each chart, as wide as the page's column, in double density."""
     places = {name: str(tmp_path / name) for name in ("r.html", "r.xml", "charts")}
-    # Playwright, which runs already, starts only once in a process.
+    # Playwright is running already, and starts only once in a process.
     monkeypatch.setattr(png, "write_pngs", lambda *what: png.draw_charts(browser, *what))
     places |= {"n20261127": RUN, "mirrortest-logs": str(failed.parent)}
     words = documented.adapted(shown.words[1:], places)
@@ -261,7 +261,7 @@ def test_each_chart_is_written_as_a_png(
 
 
 def test_headings_tables_and_charts_have_names(sheet: Sheet) -> None:
-    """For who does not see: headings in order, a caption or a label on each, one main part."""
+    """For screen readers: headings in order, a caption or label on each, one main element."""
     levels = sheet.page.evaluate(
         "[...document.querySelectorAll('h1, h2, h3, h4')].map((each) => Number(each.tagName[1]))"
     )
@@ -280,7 +280,7 @@ def test_headings_tables_and_charts_have_names(sheet: Sheet) -> None:
 
 
 def test_figures_are_downloaded_and_commands_copied(sheet: Sheet) -> None:
-    """Under the page's own policy, from a file, without a request."""
+    """Downloads and copy buttons work in a file, under the page's content security policy."""
     with sheet.page.expect_download() as waiting:
         sheet.page.get_by_role("link", name="counts and percentiles over time").click()
     text = Path(waiting.value.path()).read_text()
@@ -295,7 +295,7 @@ def test_figures_are_downloaded_and_commands_copied(sheet: Sheet) -> None:
 def test_the_list_of_sections_stays_in_sight(
     opened: Callable[[int, Scheme], Sheet], width: int
 ) -> None:
-    """And hides no heading that it leads to."""
+    """The list stays at the top, and does not cover a heading that it links to."""
     sheet = opened(width, "light")
     links = sheet.page.get_by_role("navigation")
     links.get_by_role("link", name="All counts").click()
@@ -305,13 +305,13 @@ def test_the_list_of_sections_stays_in_sight(
 
 
 def test_on_paper_the_charts_are_as_wide_as_the_text(browser: Browser, failed: Path) -> None:
-    """Printed from dark mode: light colours, no controls, no chart cut off."""
+    """Printed from dark mode: a white background, no navigation, no chart cut off."""
     sheet = Sheet(browser, failed, scheme="dark")
     sheet.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
     sheet.page.emulate_media(media="print", color_scheme="dark")
     sheet.page.set_viewport_size({"width": 700, "height": 900})
     page = sheet.page
-    page.wait_for_function(FITTED)  # a chart learns of its new room with the next frame
+    page.wait_for_function(FITTED)  # a chart is resized in the next frame
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("nav").is_hidden()
     for name in CHARTS:

@@ -1,4 +1,4 @@
-"""Helm 4 and Helm 3; where one cannot be had its tests are skipped, and say why."""
+"""Helm 4 and Helm 3; if one is unavailable, its tests are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Helm:
         self._said: dict[tuple[str, ...], subprocess.CompletedProcess[str]] = {}
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run it, once for the same arguments; whether it failed is for the caller to see."""
+        """Run it, once for the same arguments; the caller checks whether it failed."""
         if arguments not in self._said:
             self._said[arguments] = subprocess.run(
                 [self._program, *arguments], capture_output=True, text=True, timeout=60, check=False
@@ -32,7 +32,7 @@ class Helm:
 
 @pytest.fixture(scope="session", params=[4, 3])
 def helm(request: pytest.FixtureRequest) -> Helm:
-    """Each Helm."""
+    """Each version of Helm."""
     try:
         return Helm(helm_program(request.param))
     except ToolMissingError as error:

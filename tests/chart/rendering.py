@@ -1,4 +1,4 @@
-"""What Helm makes of the chart, for tests to look at."""
+"""The manifests that Helm renders from the chart."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OPERATORS = (
     *("--api-versions", "sparkoperator.k8s.io/v1beta2"),
 )
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Ten times as fast as the other, where PyYAML was built with it."""
+"""The C loader is ten times as fast, but PyYAML may be built without it."""
 
 Manifest: TypeAlias = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What Helm makes of the chart: valid for every Kubernetes that it is for, safe, and refused."""
+"""The chart's manifests are valid for every supported Kubernetes, and safe; wrong values fail."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.chart
 
-# Megabytes that would be read anew for each manifest and version.
+# Cached: megabytes that would be read again for each manifest and version.
 kubernetes_validate.utils.schema_contents = functools.cache(
     kubernetes_validate.utils.schema_contents
 )
@@ -39,7 +39,7 @@ KUBERNETES = sorted(
     if tuple(map(int, version.split(".")[:2])) >= (1, 29)
 )
 CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "SparkApplication"}
-"""Kinds that Kubernetes's own schemas do not know."""
+"""Kinds that are not in Kubernetes' own schemas."""
 
 
 def _examples(helm: Helm, path: Path) -> list[Manifest]:
@@ -47,7 +47,7 @@ def _examples(helm: Helm, path: Path) -> list[Manifest]:
 
 
 def _pods(manifests: list[Manifest]) -> Iterator[Manifest]:
-    """The pods' specs, wherever they are."""
+    """The pod specs in all these manifests."""
     for manifest in manifests:
         spec = manifest.get("spec", {})
         if manifest["kind"] == "Pod":
@@ -60,13 +60,13 @@ def _pods(manifests: list[Manifest]) -> Iterator[Manifest]:
 
 @functools.cache
 def _validate(manifest: str) -> None:
-    """Once for each: both Helms make mostly the same. Raises ValidationError."""
+    """Validate a manifest, once: both Helms render mostly the same. Raises ValidationError."""
     for version in KUBERNETES:
         kubernetes_validate.validate(json.loads(manifest), version, strict=True)
 
 
 def test_lint(helm: Helm) -> None:
-    """Strictly, with each of the examples."""
+    """`helm lint --strict` passes with each of the examples."""
     for path in CI:
         done = helm("lint", "--strict", str(CHART), "--values", str(path))
         assert done.returncode == 0, done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_lint(helm: Helm) -> None:
 
 @pytest.mark.parametrize("path", CI, ids=lambda path: path.stem)
 def test_manifests_are_valid_for_every_kubernetes(helm: Helm, path: Path) -> None:
-    """Strictly: no field that the API server would drop or refuse, from 1.29 to the newest."""
+    """No manifest has a field that an API server from 1.29 to the newest would drop or reject."""
     manifests = _examples(helm, path)
     assert KUBERNETES[0].startswith("1.29")
     names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests]
@@ -86,7 +86,7 @@ def test_manifests_are_valid_for_every_kubernetes(helm: Helm, path: Path) -> Non
 
 @pytest.mark.parametrize("path", CI, ids=lambda path: path.stem)
 def test_pods_are_restricted(helm: Helm, path: Path) -> None:
-    """As the Pod Security Standard says, with a read-only root besides; no environment twice."""
+    """Pods meet the Restricted standard with a read-only root; no variable is set twice."""
     pods = list(_pods(_examples(helm, path)))
     assert pods or "operators" in path.name
     for spec in pods:
@@ -107,7 +107,7 @@ def test_pods_are_restricted(helm: Helm, path: Path) -> None:
 
 
 def test_the_spark_application_is_one(helm: Helm) -> None:
-    """Strictly by the operator's own model: no field that it would not know."""
+    """The operator's own model, which rejects unknown fields, accepts the SparkApplication."""
     from kubeflow_spark_api.models.spark_v1beta2_spark_application import (  # noqa: PLC0415  # slow
         SparkV1beta2SparkApplication,
     )
@@ -129,7 +129,7 @@ def _words(workload: Manifest) -> list[str]:
 
 
 def test_shards_are_numbered_as_the_option_wants_them(helm: Helm) -> None:
-    """From 1: the pods' numbers begin there, and each pod's name is its consumer's."""
+    """Pods are numbered from 1, as shards are, and each pod's name is its consumer's id."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
     consumers = of_part(manifests, "StatefulSet", "consumer")
     assert consumers["spec"]["ordinals"] == {"start": 1}
@@ -166,7 +166,7 @@ def test_options_are_mirrortest_s_own(helm: Helm) -> None:
 
 
 def test_a_changed_job_is_another_job(helm: Helm) -> None:
-    """A Job cannot be changed; what is not changed stays the same Job."""
+    """Jobs are immutable, so a changed one gets a new name; an unchanged one keeps its name."""
     path = CHART / "ci" / "bounded-values.yaml"
 
     def name(*arguments: str) -> str:
@@ -179,7 +179,7 @@ def test_a_changed_job_is_another_job(helm: Helm) -> None:
 
 
 def test_alerts_and_dashboards_are_shipped_unchanged(helm: Helm) -> None:
-    """Their own templates are not Helm's: what Prometheus and Grafana get is what was tested."""
+    """Helm does not expand templates in them: Prometheus and Grafana get what was tested."""
     manifests = _examples(helm, CHART / "ci" / "operators-values.yaml")
     (rule,) = (each for each in manifests if each["kind"] == "PrometheusRule")
     assert rule["spec"] == rules()
@@ -199,7 +199,7 @@ def test_alerts_and_dashboards_are_shipped_unchanged(helm: Helm) -> None:
 @pytest.mark.parametrize("address", ["https://grafana.example/sub", "http://grafana:3000/"])
 @pytest.mark.parametrize("runbook", ["", "https://docs.example/{alert}.html"])
 def test_alerts_lead_to_where_the_values_say(helm: Helm, address: str, runbook: str) -> None:
-    """As the generator writes them for the same addresses; nothing else changes."""
+    """The rules are exactly those that the generator writes for the same addresses."""
     path = CHART / "ci" / "operators-values.yaml"
     values = {"grafanaUrl": address, **({"runbookUrl": runbook} if runbook else {})}
     chosen = [
@@ -215,13 +215,13 @@ def test_alerts_lead_to_where_the_values_say(helm: Helm, address: str, runbook: 
     assert rule["spec"] == rules(addresses=Addresses(address, runbook))
 
 
-# Helm 3 asks a cluster before it tells the notes.
+# Helm 3 contacts a cluster before it prints the notes.
 @pytest.mark.parametrize("helm", [4], indirect=True)
 @pytest.mark.parametrize(
     ("workers", "names"), [(1, ["producer-0", "producer-1"]), (2, ["producer-0.1", "producer-0.2"])]
 )
 def test_notes_tell_the_producers_names(helm: Helm, workers: int, names: list[str]) -> None:
-    """As they will call themselves, for the other side's `expectProducers`."""
+    """The notes print the producers' ids for the other side's `expectProducers`."""
     path = CHART / "ci" / "bounded-values.yaml"
     replicas = len(names) // workers
     changed = f"producers.workers={workers},producers.replicas={replicas}"
@@ -235,7 +235,7 @@ def test_notes_tell_the_producers_names(helm: Helm, workers: int, names: list[st
 
 
 def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
-    """By the labels that the notes ask for."""
+    """A CronJob's Jobs have the CronJob's labels, which the notes select by."""
     manifests = _examples(helm, CHART / "ci" / "bounded-values.yaml")
     cron = of_part(manifests, "CronJob", "reconciliation")
     labels = cron["spec"]["jobTemplate"]["metadata"]["labels"]
@@ -243,7 +243,7 @@ def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
 
 
 def test_nights_are_scenarios_against_the_release_s_clusters(helm: Helm) -> None:
-    """What its pod reads is what `mirrortest run` accepts, and the results outlive the pod."""
+    """`mirrortest run` accepts the scenarios of the pod, and the history outlives the pod."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
     files = of_part(manifests, "ConfigMap", "nightly")["data"]
     assert sorted(files) == ["burst.toml", "steady.toml"]
@@ -262,11 +262,11 @@ def test_nights_are_scenarios_against_the_release_s_clusters(helm: Helm) -> None
     assert words[words.index("--history") + 1].startswith(mounts["logs"])
     assert str(properties).startswith(mounts["source-properties"])
     assert mounts["payloads"] == "/payloads"
-    assert job["backoffLimit"] == 0  # a night that has ended is not begun again
+    assert job["backoffLimit"] == 0  # a failed night is not retried
 
 
 def test_verdicts_are_not_tried_again(helm: Helm) -> None:
-    """2, 3 and 99 end the Job; an eviction counts as nothing."""
+    """Exit codes 2, 3 and 99 end the Job; an eviction does not count as a failure."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
     job = of_part(manifests, "Job", "reconciliation")
     ignored, ends = job["spec"]["podFailurePolicy"]["rules"]
@@ -309,7 +309,7 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
     ],
 )
 def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
-    """By the schema or by a sentence that says what to set."""
+    """The schema rejects wrong values, or a template does, with a sentence on what to set."""
     producing = "run=r,producers.enabled=true,source.bootstrapServers=a:1"
     consuming = "run=r,consumers.enabled=true,consumers.topics={a},destination.bootstrapServers=b:1"
     nightly = "nightly.enabled=true,source.bootstrapServers=a:1,nightly.scenarios.a="
@@ -325,7 +325,7 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
 
 @pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])
 def test_alerts_need_to_know_the_time_between_two_scrapes(helm: Helm, monitor: str) -> None:
-    """Prometheus's own is often too long for their windows; without alerts it will do."""
+    """With alerts an interval must be set: Prometheus' own is often too long for their windows."""
     path = CHART / "ci" / "operators-values.yaml"
     chosen = ["--set", f"monitoring.podMonitor.enabled=false,monitoring.{monitor}.enabled=true"]
     chosen += ["--set", f"monitoring.{monitor}.interval="]
@@ -337,7 +337,7 @@ def test_alerts_need_to_know_the_time_between_two_scrapes(helm: Helm, monitor: s
 
 
 def test_topics_may_be_a_range(helm: Helm) -> None:
-    """As the command line takes them."""
+    """The chart passes a range on as the command line takes it."""
     manifests = rendered(
         helm, "--values", str(CHART / "ci" / "producers-values.yaml"),
         "--set-json", 'producers.topics=["load[1-8].eu","orders"]',
@@ -347,7 +347,7 @@ def test_topics_may_be_a_range(helm: Helm) -> None:
 
 
 def test_a_field_that_does_not_exist_would_be_told(helm: Helm) -> None:
-    """The schemas are the strict ones, of the kinds that are rendered."""
+    """The schemas of the rendered kinds are the strict ones: an unknown field is an error."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
     consumers = of_part(manifests, "StatefulSet", "consumer")
     consumers["spec"]["template"]["spec"]["containers"][0]["arguments"] = []

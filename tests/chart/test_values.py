@@ -1,4 +1,4 @@
-"""Values of the chart one by one: what each sets, what is there without it, and what is refused."""
+"""Values of the chart one by one: what each sets, what its default is, and what is rejected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ABSENT = object()
 
 
 class Row(NamedTuple):
-    """A value of every part; where it is found in its workload; without it, and with it."""
+    """A value, the field that it sets, and the field's content by default and when changed."""
 
     value: str
     field: str
@@ -85,7 +85,7 @@ OF_MONITORS_SPECS = [
 
 
 def _with(*changes: dict[str, Any]) -> tuple[str, ...]:
-    """Helm's options for the base with changes, merged into it."""
+    """Helm's options for `BASE` with these changes merged into it."""
 
     def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
         both = {**old, **new}
@@ -119,7 +119,7 @@ def _at(manifest: Any, path: str) -> Any:
 
 
 def _pods(helm: Helm, *changes: dict[str, Any]) -> dict[str, Manifest]:
-    """The pod of each part, and the chart's own test."""
+    """The pod spec of each part, and of the chart's own test."""
     manifests = rendered(helm, *_with(*changes))
     found = {
         key: of_part(manifests, *WORKLOADS[key])["spec"]["template"]["spec"] for key in WORKLOADS
@@ -135,7 +135,7 @@ def _one(helm: Helm, kind: str, *changes: dict[str, Any]) -> Manifest:
 
 @pytest.mark.parametrize("key", WORKLOADS)
 def test_values_of_a_part_reach_its_workload(helm: Helm, key: str) -> None:
-    """Each is absent, or as the default says, until it is set."""
+    """Each field has the value that is set; before, it is absent or has the default."""
     rows = OF_PARTS + (OF_STATEFULSETS if key != "reconciliation" else [])
     plain = of_part(rendered(helm, *_with()), *WORKLOADS[key])
     changed = of_part(
@@ -151,7 +151,7 @@ def test_values_of_a_part_reach_its_workload(helm: Helm, key: str) -> None:
 
 
 def test_values_of_all_pods_reach_each(helm: Helm) -> None:
-    """Of producers, consumers, observers and the reconciliation; secrets of the test's pod, too."""
+    """All parts' pods get these values; the test's pod gets the pull secrets only."""
     plain = _pods(helm)
     changed = _pods(helm, {row.value: row.changed for row in OF_PODS})
     for part, pod in plain.items():
@@ -163,7 +163,7 @@ def test_values_of_all_pods_reach_each(helm: Helm) -> None:
 
 
 def test_pull_secrets_of_the_release_come_first_and_once(helm: Helm) -> None:
-    """By name or as an object, as parent charts have them."""
+    """Secrets are given by name or as an object, as in parent charts."""
     chosen = {
         "global": {"imagePullSecrets": ["shared", {"name": "registry"}]},
         "imagePullSecrets": [{"name": "registry"}, {"name": "own"}],
@@ -192,7 +192,7 @@ def test_pull_secrets_of_the_release_come_first_and_once(helm: Helm) -> None:
 def test_images_come_from_where_the_values_say(
     helm: Helm, chosen: dict[str, Any], image: str
 ) -> None:
-    """The release's registry before the image's own, a digest before a tag; alike for Spark."""
+    """The global registry overrides the image's, a digest overrides a tag; the same for Spark."""
     spark = {"reconciliation": {"image": chosen.get("image", {})}}
     for part, pod in _pods(helm, chosen, spark).items():
         expected = image
@@ -202,7 +202,7 @@ def test_images_come_from_where_the_values_say(
 
 
 def test_the_spark_application_has_the_values_of_its_pods(helm: Helm) -> None:
-    """Driver and executors are placed and prepared as the Job would be; secrets are names there."""
+    """Driver and executors get the pod values of the Job; pull secrets are names there."""
     placed = {
         "initContainers": INIT,
         "tolerations": [{"operator": "Exists"}],
@@ -223,7 +223,7 @@ def test_the_spark_application_has_the_values_of_its_pods(helm: Helm) -> None:
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
 def test_values_of_a_monitor_reach_it(helm: Helm, kind: str) -> None:
-    """Each is absent, or as the default says, until it is set."""
+    """Each field has the value that is set; before, it is absent or has the default."""
     key = kind[0].lower() + kind[1:]
     endpoints = "podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"
     only = {"podMonitor": {"enabled": False}, key: {"enabled": True}}
@@ -241,7 +241,7 @@ def _rule(helm: Helm, **values: Any) -> Manifest:
 
 
 def test_the_alerts_limits_are_those_of_the_values(helm: Helm) -> None:
-    """As the generator writes them for the same limits, descriptions included."""
+    """The rules, with descriptions, are those that the generator writes for the same limits."""
     other: dict[str, Any] = {
         "window": "5m", "patience": "90s", "absence": "10m", "duplicates": 0.05, "latency": 2.5,
         "silence": 120, "skew": 1, "fullness": 0.5,
@@ -252,7 +252,7 @@ def test_the_alerts_limits_are_those_of_the_values(helm: Helm) -> None:
 
 
 def test_without_grafanas_address_alerts_have_no_links_into_it(helm: Helm) -> None:
-    """Links to nowhere help nobody; runbooks that are served elsewhere stay linked."""
+    """Only the links into Grafana are left out; links to runbooks elsewhere stay."""
     links = {"dashboard_url", "panel_url", "runbook_url"}
     for runbook in ("", "https://docs.example/{alert}.html"):
         monitoring = {"grafanaUrl": "", "runbookUrl": runbook}
@@ -268,7 +268,7 @@ def test_without_grafanas_address_alerts_have_no_links_into_it(helm: Helm) -> No
 
 
 def test_alerts_are_left_out_changed_and_added(helm: Helm) -> None:
-    """By kube-prometheus-stack's names for it."""
+    """The values have the names that kube-prometheus-stack uses."""
     more = [{"record": "team:lag", "expr": "sum(mirrortest_consumer_lag_messages)"}]
     usual = {rule["alert"]: rule for rule in rules()["groups"][0]["rules"]}
     changed = _rule(
@@ -333,7 +333,7 @@ def test_alerts_are_left_out_changed_and_added(helm: Helm) -> None:
     ],
 )
 def test_wrong_values_are_refused(helm: Helm, wrong: dict[str, Any], told: str) -> None:
-    """By the schema, before anything is installed; the message names the value."""
+    """The schema rejects wrong values before anything is installed; the message names the value."""
     done = helm("template", "dc1", str(CHART), *_with(wrong))
     assert done.returncode != 0
     assert told in done.stderr

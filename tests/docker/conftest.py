@@ -1,4 +1,4 @@
-"""Tests on a Docker Engine; without one they are skipped, and say why."""
+"""Tests on a Docker Engine; without one they are skipped with the reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs an engine where there is none."""
+    """Skip tests that need an engine if there is none."""
     ours = [item for item in items if item.get_closest_marker("docker")]
     if ours and (reason := why_no_engine()):
         for item in ours:
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def images() -> Iterator[Images]:
-    """Both images, built from the working tree; their names are the tests' own."""
+    """Both images, built from the working tree, under names that only tests use."""
     if bases() is None:
         pytest.skip(f"{PUBLIC} cannot be pulled, and there is no {LOCAL['BASE_IMAGE']}: "
                     "`make local-base` makes one")  # fmt: skip

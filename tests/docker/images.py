@@ -1,4 +1,4 @@
-"""The images under test, and how a container of them is run."""
+"""The images under test, and containers of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Self
 
 ROOT = Path(__file__).parents[2]
 LOCAL = {"BASE_IMAGE": "mirrortest-base:local", "BUILD_IMAGE": "mirrortest-build:local"}
-"""What `make local-base` makes."""
+"""The images that `make local-base` builds."""
 PUBLIC = "python:3.13-slim-bookworm"
 
 HARDENED = (
@@ -22,7 +22,7 @@ HARDENED = (
     *("--security-opt", "no-new-privileges"),
     *("--tmpfs", "/tmp"),
 )
-"""The least that a cluster's policies leave a container."""
+"""The options of a container under the strictest policies of a cluster."""
 
 
 def docker(*arguments: str, seconds: float = 300, check: bool = True) -> str:
@@ -35,7 +35,7 @@ def docker(*arguments: str, seconds: float = 300, check: bool = True) -> str:
 
 
 def why_no_engine() -> str | None:
-    """Why there is no Docker Engine; None where there is one."""
+    """Why there is no Docker Engine; None if there is one."""
     if shutil.which("docker") is None:
         return "no Docker Engine: there is no docker command"
     done = subprocess.run(["docker", "version"], capture_output=True, text=True, check=False)
@@ -43,13 +43,16 @@ def why_no_engine() -> str | None:
 
 
 def has(image: str) -> bool:
-    """Whether the engine holds an image."""
+    """Whether the engine has an image."""
     asked = ["docker", "image", "inspect", image]
     return subprocess.run(asked, capture_output=True, check=False).returncode == 0
 
 
 def bases() -> dict[str, str] | None:
-    """The build's base images: as the environment has them, else local ones; None: none at all."""
+    """The build's base images: the environment's, else local ones, else {} for the public one.
+
+    None if no base image is available.
+    """
     chosen = {name: os.environ[name] for name in LOCAL if os.environ.get(name)}
     if chosen:
         return chosen
@@ -63,12 +66,12 @@ def bases() -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class Images:
-    """What `make images` built.
+    """The images that `make images` built.
 
     Attributes:
         mirrortest: produce and consume.
         reconcile: with Spark and Java.
-        base: what both stand on.
+        base: the base of both.
     """
 
     mirrortest: str
@@ -112,11 +115,11 @@ class Container:
         docker("rm", "--force", self.name)
 
     def wait(self, *, seconds: float = 120) -> int:
-        """Its exit code."""
+        """Wait for its end; its exit code."""
         return int(docker("wait", self.name, seconds=seconds))
 
     def stop(self, *, seconds: int = 60) -> int:
-        """SIGTERM, as Kubernetes does it, and SIGKILL after so long; its exit code."""
+        """Send SIGTERM, as Kubernetes does, and SIGKILL after `seconds`; its exit code."""
         docker("stop", "--time", str(seconds), self.name, seconds=seconds + 60)
         return self.wait()
 
@@ -138,7 +141,7 @@ class Container:
         return self._logs().stderr
 
     def answer(self, *, code: int = 0, seconds: float = 120) -> dict[str, Any]:
-        """Wait for its end, hold the exit code, and read the JSON answer."""
+        """Wait for its end, check the exit code, and read the JSON answer."""
         got = self.wait(seconds=seconds)
         assert got == code, f"exited {got}, not {code}:\n{self.stderr[-3000:]}"
         answer: dict[str, Any] = json.loads(self.stdout)
@@ -146,6 +149,6 @@ class Container:
 
 
 def inspect(what: str) -> dict[str, Any]:
-    """What the engine knows of an image or a container."""
+    """The engine's description of an image or a container."""
     found: dict[str, Any] = json.loads(docker("inspect", what))[0]
     return found

@@ -1,4 +1,4 @@
-"""deploy/compose.yaml runs: two clusters, MirrorMaker 2, a producer, a consumer, to the verdict."""
+"""deploy/compose.yaml runs two clusters, a mirror, a producer and a consumer, to the verdict."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PUBLIC = {
 
 
 def had(name: str) -> str | None:
-    """An image of that name of a variable: chosen, local or to be pulled; None: none."""
+    """A variable's image: the environment's, a local or a pulled one; None if there is none."""
     for image in (os.environ.get(name), LOCAL[name]):
         if image and has(image):
             return image
@@ -46,7 +46,7 @@ def had(name: str) -> str | None:
 
 
 def command() -> list[str]:
-    """Compose, as it is installed here."""
+    """The command of the Compose that is installed here."""
     plugin = subprocess.run(["docker", "compose", "version"], capture_output=True, check=False)
     if plugin.returncode == 0:
         return ["docker", "compose"]
@@ -56,7 +56,7 @@ def command() -> list[str]:
 
 
 class Project:
-    """A project of deploy/compose.yaml with images and ports of its own."""
+    """A project of deploy/compose.yaml with its own images and ports."""
 
     def __init__(self, images: Images, found: dict[str, str]) -> None:
         self.images = found
@@ -93,7 +93,7 @@ class Project:
         return docker("ps", "--all", "--quiet", *project, *wanted)
 
     def asked(self, query: str) -> list[Any]:
-        """What Prometheus answers."""
+        """Prometheus' answer to a query."""
         url = f"{self.prometheus}/api/v1/query?query={query}"
         with urllib.request.urlopen(url, timeout=10) as answer:
             found: list[Any] = json.load(answer)["data"]["result"]
@@ -102,7 +102,7 @@ class Project:
 
 @pytest.fixture
 def project(images: Images) -> Iterator[Project]:
-    """The project; nothing of it stays, no volume either."""
+    """The project; all of it is removed afterwards, including volumes."""
     found = {name: image for name in LOCAL if (image := had(name))}
     if "KAFKA_IMAGE" not in found:
         pytest.skip(f"no image of Kafka: `make kafka-image` makes {LOCAL['KAFKA_IMAGE']}")
@@ -113,7 +113,7 @@ def project(images: Images) -> Iterator[Project]:
 
 
 def test_to_the_verdict(project: Project) -> None:
-    """As deploy/README.md says, the mirror's death included: both verdicts are that all arrived."""
+    """Though the mirror is killed, as in deploy/README.md, both verdicts are that all arrived."""
     watched = [
         service
         for service, name in (("prometheus", "PROMETHEUS_IMAGE"), ("grafana", "GRAFANA_IMAGE"))
@@ -123,7 +123,7 @@ def test_to_the_verdict(project: Project) -> None:
     assert up.returncode == 0, up.stderr[-3000:]
     if "prometheus" in watched:
         deadline = time.monotonic() + 120
-        # Both have been scraped, be they at their end by now.
+        # Both have been scraped, even if they have ended by now.
         wanted = "max_over_time(up{job=%22mirrortest%22}[10m])%20==%201"
         while len(project.asked(wanted)) < 2:
             assert time.monotonic() < deadline, project.asked("up")
@@ -144,7 +144,7 @@ def test_to_the_verdict(project: Project) -> None:
 
 
 def test_every_service_is_named_by_a_variable() -> None:
-    """No image is fixed, so that all can be had from a site's own registry."""
+    """No image is fixed, so a site can pull all of them from its own registry."""
     lines = (ROOT / "deploy" / "compose.yaml").read_text().splitlines()
     every = [line.strip() for line in lines if line.strip().startswith("image:")]
     assert len(every) == 6

@@ -1,4 +1,4 @@
-"""The images of deploy/: what is in them, and what they need to run."""
+"""The images of deploy/: what they contain, and what they need to run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = ("mirrortest", "reconcile")
 
 
 def until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Wait for a condition to hold."""
+    """Wait until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
@@ -77,7 +77,7 @@ def test_labels_and_user(images: Images, which: str) -> None:
 
 
 def test_a_wrong_version_is_not_built(images: Images) -> None:
-    """The label cannot name another version than the package's, and the error says what to do."""
+    """A build for another version than the package's fails, and the error says what to do."""
     given = {**(bases() or {}), "VERSION": "0.0.0.dev9"}
     arguments = [f"--build-arg={name}={value}" for name, value in given.items()]
     done = subprocess.run(
@@ -103,7 +103,7 @@ def test_a_wrong_version_is_not_built(images: Images) -> None:
 
 @pytest.mark.parametrize("which", NAMES)
 def test_only_what_the_lock_names(images: Images, which: str) -> None:
-    """Every installed package is the lock's, version for version, but for mirrortest itself."""
+    """Every installed package except mirrortest is in the lock, with the same version."""
     ask = (
         "import importlib.metadata as m, json;"
         "print(json.dumps({d.name.lower().replace('_', '-').replace('.', '-'): d.version"
@@ -113,7 +113,7 @@ def test_only_what_the_lock_names(images: Images, which: str) -> None:
     found = json.loads(docker("run", "--rm", "--entrypoint", "python", image, "-c", ask))
     assert found.pop("mirrortest") == mirrortest.__version__
     lock = (ROOT / "requirements.lock").read_text()
-    # A name may stand there twice, for newer and for older Pythons.
+    # A name may occur twice, for newer and for older Pythons.
     pinned = set(re.findall(r"^([a-z0-9.-]+)==([^ ;]+)", lock, re.MULTILINE))
     assert found
     assert set(found.items()) <= pinned
@@ -122,7 +122,7 @@ def test_only_what_the_lock_names(images: Images, which: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("which", NAMES)
 def test_no_build_tool_is_left(images: Images, which: str, tmp_path: Path) -> None:
-    """No installer, compiler or linker lies in an image; Java only where Spark does."""
+    """No image contains an installer, compiler or linker; only the one with Spark contains Java."""
     paths = files(getattr(images, which), tmp_path)
     names = {Path(path).name for path in paths}
     assert "mirrortest" in names
@@ -134,7 +134,7 @@ def test_no_build_tool_is_left(images: Images, which: str, tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_the_image_is_small(images: Images, tmp_path: Path) -> None:
-    """What produce and consume add to their base is small enough to be pulled by every node."""
+    """The layers above the base are small enough for every node to pull."""
     docker("save", "--output", str(tmp_path / "image.tar"), images.mirrortest)
     below = set(inspect(images.base)["RootFS"]["Layers"])
     layers = inspect(images.mirrortest)["RootFS"]["Layers"]
@@ -157,7 +157,7 @@ def test_the_image_is_small(images: Images, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("which", NAMES)
 def test_layers_keep_nothing_of_the_build(images: Images, which: str) -> None:
-    """Neither the history nor the environment tells of a package index, where secrets may stand."""
+    """Neither history nor environment names a package index, whose URL may contain secrets."""
     image = getattr(images, which)
     told = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image)
     told += json.dumps(inspect(image)["Config"]["Env"])
@@ -167,7 +167,7 @@ def test_layers_keep_nothing_of_the_build(images: Images, which: str) -> None:
 
 @pytest.mark.parametrize("which", NAMES)
 def test_a_signal_ends_process_one_before_it_runs(images: Images, which: str) -> None:
-    """Also while it starts: the kernel keeps from process 1 what it has no handler for."""
+    """SIGTERM ends process 1 during start-up, though the kernel drops signals without a handler."""
     number = int(signal.SIGTERM)
     early = (
         "import os, signal\n"
@@ -221,7 +221,7 @@ def test_produce_consume_reconcile(images: Images, lab: Lab, volume: str) -> Non
 @pytest.mark.lab
 @pytest.mark.slow
 def test_sigterm_drains(images: Images, lab: Lab, volume: str) -> None:
-    """What `docker stop` ends has answered: every message written is told, none is left open."""
+    """A producer that `docker stop` ends has reported every written message; none is unknown."""
     run, topic = f"r{uuid.uuid4().hex[:8]}", f"drained.{uuid.uuid4().hex[:8]}"
     logs = ("--volume", f"{volume}:/logs")
     produce = Container(

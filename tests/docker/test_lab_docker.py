@@ -1,4 +1,4 @@
-"""The lab in containers; what holds for every lab is tested by `make test-docker`."""
+"""The lab in containers; `make test-docker` also runs other tests of the lab on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LOCAL = "mirrortest-kafka:local"
 
 @pytest.fixture(scope="session")
 def image() -> str:
-    """An image of Kafka: as the environment says, else the local one, else Apache's."""
+    """An image of Kafka: the environment's, else the local one, else Apache's."""
     chosen = os.environ.get("MIRRORTEST_KAFKA_IMAGE") or (LOCAL if has(LOCAL) else KAFKA_IMAGE)
     if not has(chosen):
         pulled = subprocess.run(["docker", "pull", "-q", chosen], capture_output=True, check=False)
@@ -52,7 +52,7 @@ def contained(image: str) -> Iterator[Lab]:
 
 
 def left(lab: str) -> list[str]:
-    """What the engine has of a lab; of none, if it has no name."""
+    """The ids of a lab's containers, networks and volumes; empty without a name."""
     if not lab:
         return []
     wanted = ("--filter", f"label={LABEL}={lab}", "--quiet")
@@ -61,13 +61,13 @@ def left(lab: str) -> list[str]:
 
 
 def container_of(part: Part) -> Container:
-    """What runs a part of this lab."""
+    """The container of a part of this lab."""
     assert isinstance(part.program, Container)
     return part.program
 
 
 def test_a_paused_broker_answers_nothing_until_it_goes_on(contained: Lab) -> None:
-    """Its port takes connections, but no request is answered in time."""
+    """A paused broker counts as stopped, and answers no request in time."""
     broker = contained.destination.brokers[0]
     container_of(broker).pause()
     try:
@@ -82,7 +82,7 @@ def test_a_paused_broker_answers_nothing_until_it_goes_on(contained: Lab) -> Non
 
 
 def test_a_broker_cut_off_comes_back_at_its_address(contained: Lab) -> None:
-    """Disconnected it cannot be reached, though it runs on; connected, it has what it had."""
+    """A disconnected broker runs but is unreachable; reconnected, it has the same pid and topic."""
     contained.source.create_topic("kept", 3)
     broker = contained.source.brokers[0]
     pid = broker.pid
@@ -99,7 +99,7 @@ def test_a_broker_cut_off_comes_back_at_its_address(contained: Lab) -> None:
 
 
 def test_a_mirror_cut_off_goes_on_when_it_is_connected(contained: Lab) -> None:
-    """What is made meanwhile is mirrored afterwards, by the same process."""
+    """A topic that is created meanwhile is mirrored afterwards, by the same process."""
     mirror, pid = contained.mirror, contained.mirror.pid
     container_of(mirror).disconnect()
     contained.source.create_topic("meanwhile", 2)
@@ -109,7 +109,7 @@ def test_a_mirror_cut_off_goes_on_when_it_is_connected(contained: Lab) -> None:
 
 
 def test_a_part_that_is_down_cannot_be_hurt(contained: Lab) -> None:
-    """The error names it; started, it runs again."""
+    """The error names the part, which can be started again."""
     mirror = contained.mirror
     mirror.kill()
     try:
@@ -121,7 +121,7 @@ def test_a_part_that_is_down_cannot_be_hurt(contained: Lab) -> None:
 
 
 def test_data_in_a_directory_outlive_the_lab(image: str, tmp_path: Path) -> None:
-    """A lab that is taken up again has its addresses and its topics, and left nothing in Docker."""
+    """A lab that starts again has its address and its topics, and left nothing in Docker before."""
     with Lab(tmp_path / "lab", image=image, start_mirror=False) as first:
         first.source.create_topic("kept", 2)
         assert first.engine is not None
@@ -133,7 +133,7 @@ def test_data_in_a_directory_outlive_the_lab(image: str, tmp_path: Path) -> None
 
 
 def test_what_a_killed_owner_leaves_is_found(image: str) -> None:
-    """Its containers run on, labelled, until `lab down --all` removes them, network and volumes."""
+    """The containers, network and volumes keep their label; `lab down --all` removes them."""
     with tempfile.TemporaryDirectory() as state:  # a socket's path has to be short
         environment = {**os.environ, "XDG_STATE_HOME": state, "NO_COLOR": "1"}
 

@@ -1,12 +1,12 @@
-"""A Kubernetes to test on: whatever KUBECONFIG says, with what is special told by the environment.
+"""The Kubernetes to test on: that of KUBECONFIG, described by environment variables.
 
 - `MIRRORTEST_E2E_HOST`: an address of this machine that pods reach; the clusters listen there.
-- `MIRRORTEST_E2E_LOAD`: a command that takes an image archive and gives it to the nodes, for
-  example `kind load image-archive`; without it the images are taken to be there.
+- `MIRRORTEST_E2E_LOAD`: a command that loads an image archive, its last argument, into the nodes,
+  for example `kind load image-archive`; without it the nodes must have the images.
 - `MIRRORTEST_E2E_IMAGE`, `MIRRORTEST_E2E_RECONCILE_IMAGE`: the images, NAME:TAG.
 
-The logs lie on a directory of the node, so it must have one node (or the directory be shared).
-`tests/kubernetes/with-cluster` has all that, where there is no other, and says it to its command.
+The logs are in a directory of the node, so it must have one node (or share the directory). Without
+a Kubernetes, `tests/kubernetes/with-cluster` starts one, and sets the variables for its command.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WalkBeside(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no t
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WalkBeside:
-    """Where these tests alone are run."""
+    """Used if only these tests are run."""
     return WalkBeside(config, log)
 
 
@@ -52,7 +52,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WalkBeside:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A test that failed tells what the Kubernetes looked like, before it is cleaned."""
+    """Add the state of the Kubernetes, before it is cleaned, to the report of a failed test."""
     report = yield
     kube = getattr(item, "funcargs", {}).get("kube")
     if call.when == "call" and report.failed and isinstance(kube, Kube):
@@ -66,7 +66,7 @@ def pytest_runtest_makereport(
 
 @pytest.fixture(scope="session")
 def host() -> str:
-    """The address of this machine as pods see it; skips where there is no Kubernetes."""
+    """The address of this machine as pods see it; skips if there is no Kubernetes."""
     for program in ("kubectl", "helm"):
         if shutil.which(program) is None:
             pytest.skip(f"there is no {program}")
@@ -80,7 +80,7 @@ def host() -> str:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory, host: str, worker_id: str) -> tuple[str, str]:
-    """Of producers and consumers, and of the reconciliation; one worker gives them to the nodes."""
+    """The clients' and the reconciliation's image; one worker loads them into the nodes."""
     names = tuple(os.environ.get(variable, name) for variable, name in IMAGES.items())
     load = os.environ.get("MIRRORTEST_E2E_LOAD")
     if load:
@@ -95,7 +95,7 @@ def images(tmp_path_factory: pytest.TempPathFactory, host: str, worker_id: str) 
 
 
 def _give(load: str, names: tuple[str, ...], archive: Path) -> None:
-    """Give images to the nodes. Raises AssertionError where that fails."""
+    """Load images into the nodes. Raises AssertionError if that fails."""
     docker = os.environ.get("DOCKER", "docker")
     for command in (
         [docker, "save", *names, "-o", str(archive)],
@@ -108,14 +108,14 @@ def _give(load: str, names: tuple[str, ...], archive: Path) -> None:
 
 @pytest.fixture(scope="session")
 def outside(tmp_path_factory: pytest.TempPathFactory, host: str) -> Iterator[Outside]:
-    """Both clusters and the mirror; pods come in by open doors."""
+    """Both clusters and the mirror; pods connect without authentication."""
     with Outside(tmp_path_factory.mktemp("kafka"), host).running() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def secured(tmp_path_factory: pytest.TempPathFactory, host: str) -> Iterator[Outside]:
-    """The same, but the clusters ask pods who they are."""
+    """The same, but the clusters authenticate pods."""
     folder = tmp_path_factory.mktemp("kafka-secured")
     with Outside(folder, host, doors(folder, host)).running() as running:
         yield running
@@ -123,7 +123,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory, host: str) -> Iterator[Out
 
 @pytest.fixture
 def kube(host: str) -> Iterator[Kube]:
-    """The Kubernetes; what the test makes there is gone after it."""
+    """The Kubernetes; what the test creates there is removed afterwards."""
     found = Kube()
     try:
         yield found

@@ -1,4 +1,4 @@
-"""kubectl as the test needs it."""
+"""The calls of kubectl that the tests need."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SMALL = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
-"""What pods ask for here: all are on one node."""
+"""The resources that pods request here: all are on one node."""
 
 LOGS_CLASS = "mirrortest-e2e"
-"""The storage class of `Kube.shared_volume`; there is no such object, nor need there be."""
+"""The storage class of `Kube.shared_volume`; no such object exists or is needed."""
 _TOLD = 10_000
-"""Characters of each answer that are told of a test that failed."""
+"""Characters of each answer in the report of a failed test."""
 
 
 def image(name: str) -> dict[str, str]:
-    """NAME:TAG as values have it."""
+    """NAME:TAG as values of the chart."""
     repository, _, tag = name.rpartition(":")
     return {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"}
 
 
 def summary(printed: str) -> dict[str, Any]:
-    """The reconciliation's JSON among what was printed: a pod's log has progress, too."""
+    """The reconciliation's JSON in a pod's log, which also contains progress."""
     found: dict[str, Any]
     found, _ = json.JSONDecoder().raw_decode(printed, printed.index('{\n  "version"'))
     return found
 
 
 def until(holds: Callable[..., bool], what: str, timeout: float = 240) -> None:
-    """Wait until something holds.
+    """Wait until a condition is true.
 
     Raises:
-        AssertionError: it did not within `timeout` seconds.
+        AssertionError: it was not within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     while not holds():
@@ -49,11 +49,11 @@ def until(holds: Callable[..., bool], what: str, timeout: float = 240) -> None:
 
 
 class Kube:
-    """Talks to the cluster of KUBECONFIG, and knows what it made there.
+    """Talks to the cluster of KUBECONFIG, and removes what it created there.
 
     Attributes:
-        preparing: the namespace in which the test itself may do what it must; one of a test's own,
-            for two of them may run at once.
+        preparing: the namespace of the test's own privileged pods; its name contains the pid, as
+            two tests may run at once.
     """
 
     def __init__(self) -> None:
@@ -62,14 +62,14 @@ class Kube:
         self._volumes: list[str] = []
 
     def kubectl(self, *arguments: str, given: str | None = None) -> str:
-        """What kubectl answers. Raises AssertionError where it fails."""
+        """The output of kubectl. Raises AssertionError if it fails."""
         return self._asked(*arguments, given=given).stdout
 
     def dry_run(self, manifests: str) -> str:
-        """What the API server warns of, asked strictly whether it would take these manifests.
+        """The API server's warnings about these manifests, in a strict dry run.
 
         Raises:
-            AssertionError: it would not.
+            AssertionError: it rejects them.
         """
         strictly = ("--dry-run=server", "--validate=strict")
         told = self._asked("apply", *strictly, "-f", "-", given=manifests).stderr
@@ -88,15 +88,15 @@ class Kube:
         return done
 
     def apply(self, *manifests: dict[str, Any]) -> None:
-        """Make or change objects."""
+        """Create or change objects."""
         whole = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
         self.kubectl("apply", "-f", "-", given=json.dumps(whole))
 
     def will_have(self, *namespaces: str) -> None:
-        """Namespaces that the test is going to have, and `clean` removes.
+        """Register namespaces that the test will create and `clean` removes.
 
         Raises:
-            AssertionError: there is one already.
+            AssertionError: one exists already.
         """
         for namespace in namespaces:
             assert not self.exists("namespace", namespace), (
@@ -106,16 +106,16 @@ class Kube:
             self._namespaces.append(namespace)
 
     def restricted_namespace(self, name: str) -> None:
-        """Make a namespace that only lets pods run that are restricted."""
+        """Create a namespace that rejects pods that are not restricted."""
         self.will_have(name)
         self.kubectl("create", "namespace", name)
         restricted = "pod-security.kubernetes.io/enforce=restricted"
         self.kubectl("label", "namespace", name, restricted)
 
     def state(self) -> str:
-        """Volumes, claims and pods as they are, and what happened last: for whoever looks why.
+        """Volumes, claims, pods and events, to explain a failure.
 
-        With the last words of those that failed: a reconciliation's are its verdict.
+        The end of each failed pod's log comes first: a reconciliation's is its verdict.
         """
         failed = json.loads(
             self.kubectl(
@@ -127,7 +127,7 @@ class Kube:
                 "json",
             )
         )
-        told = []  # what is most likely asked for comes first: a reader of it may cut its end
+        told = []  # the most important first: the end may be cut off
         for pod in failed["items"]:
             name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
             told.append(f"{name}:\n" + self.kubectl("logs", name, "-n", namespace, "--tail=100"))
@@ -140,13 +140,13 @@ class Kube:
         return "\n".join(text if len(text) < _TOLD else f"...{text[-_TOLD:]}" for text in told)
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
-        """Objects, as JSON tells them."""
+        """Objects, as parsed JSON."""
         answer = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
         found: list[dict[str, Any]] = json.loads(answer)["items"]
         return found
 
     def exists(self, kind: str, name: str) -> bool:
-        """Whether there is such an object, outside namespaces."""
+        """Whether there is such an object; for kinds without a namespace."""
         return bool(self.kubectl("get", kind, name, "--ignore-not-found"))
 
     def pods(self, namespace: str, part: str) -> dict[str, dict[str, Any]]:
@@ -155,7 +155,7 @@ class Kube:
         return {pod["metadata"]["name"]: pod for pod in found}
 
     def wait_ready(self, namespace: str, part: str, count: int) -> None:
-        """Wait until so many pods of a part are ready, none of them on its way out."""
+        """Wait until `count` pods of a part are ready, and none is being deleted."""
 
         def ready() -> bool:
             found = self.pods(namespace, part).values()
@@ -164,7 +164,7 @@ class Kube:
         until(ready, f"{count} {part} ready in {namespace}")
 
     def evict(self, namespace: str, pod: str) -> None:
-        """As a drain of the node does: the API decides by the budget, and the pod is drained."""
+        """Evict a pod as a node drain does: the API applies the budget, and the pod shuts down."""
         eviction = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -187,7 +187,7 @@ class Kube:
         }
 
     def stall(self, image: str, word: str) -> None:
-        """Stop, not end, the process of the node that has this word in its command line."""
+        """Send SIGSTOP to the node's process that has this word in its command line."""
         program = (
             "import os, signal\n"
             "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
@@ -198,10 +198,10 @@ class Kube:
         assert self._as_root(image, program, {"hostPID": True}).strip(), f"no process has {word}"
 
     def shared_volume(self, image: str, namespaces: tuple[str, ...]) -> None:
-        """A directory of the node that each namespace has a volume of; labelled `logs: NAMESPACE`.
+        """A volume for each namespace, labelled `logs: NAMESPACE`, of one directory of the node.
 
-        Of a class of their own: a claim of another test, which asks for none, would take one. Made
-        by a pod that may: the pods under test may not.
+        They have their own class: otherwise a claim of another test without a class would bind one.
+        A privileged pod prepares the directory, because the pods under test may not.
         """
         self.will_have(self.preparing)
         self.kubectl("create", "namespace", self.preparing)
@@ -242,7 +242,7 @@ class Kube:
         of_pod: dict[str, Any],
         of_container: dict[str, Any] | None = None,
     ) -> str:
-        """What a Python program prints that may do to the node what the pods under test may not."""
+        """The output of a Python program that runs as root, unlike the pods under test."""
         container = {
             "name": "prepare",
             "image": image,
@@ -267,7 +267,7 @@ class Kube:
         return printed
 
     def clean(self) -> None:
-        """Remove namespaces, volumes, and what lies on the node."""
+        """Remove the namespaces, the volumes and the directory on the node."""
         gone = ("--ignore-not-found", "--timeout=120s")
         try:
             if self._volumes:

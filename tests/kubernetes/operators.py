@@ -1,4 +1,4 @@
-"""The kinds that operators bring, without the operators: what the API server holds objects to."""
+"""The operators' kinds, without the operators: the API server checks objects against them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ SPARK = "sparkapplications.sparkoperator.k8s.io"
 
 @contextmanager
 def operators(kube: Kube) -> Iterator[None]:
-    """The cluster knows the Prometheus operator's kinds and SparkApplication, meanwhile.
+    """Add the Prometheus operator's kinds and SparkApplication, and remove them afterwards.
 
-    Those that it knew already stay. Skips where the Prometheus operator's cannot be had.
+    Kinds that the cluster had before stay. Skips if the Prometheus operator's are unavailable.
     """
     wanted = {f"{name}.monitoring.coreos.com": name for name in PROMETHEUS}
     missing = [name for name in (*wanted, SPARK) if not kube.exists("crd", name)]
@@ -42,7 +42,7 @@ def operators(kube: Kube) -> Iterator[None]:
 
 
 def _prometheus(name: str) -> dict[str, Any]:
-    """As the operator's own sources have it, by Go's module proxy."""
+    """The definition in the operator's own sources, from Go's module proxy."""
     try:
         folder = golang.sources(MODULE) / "example" / "prometheus-operator-crd"
     except ToolMissingError as error:
@@ -54,7 +54,7 @@ def _prometheus(name: str) -> dict[str, Any]:
 
 
 def _spark() -> dict[str, Any]:
-    """The kind alone: tests/chart hold what is in it to the operator's own model."""
+    """The kind without a schema: tests/chart check its content by the operator's own model."""
     plural, group = SPARK.split(".", 1)
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     return {

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Outside:
-    """The clusters, the mirror between them, and what pods call the clusters.
+    """The clusters, the mirror between them, and the clusters' addresses for pods.
 
-    `doors` are those of `source` and `destination` for pods; without them both are open. The
-    mirror, on this machine, comes in by an open one.
+    `doors` has the security of `source` and `destination` for pods; without it both are plaintext.
+    The mirror, on this machine, always connects in plaintext.
     """
 
     def __init__(self, directory: Path, host: str, doors: Mapping[str, Door] | None = None) -> None:
@@ -46,7 +46,7 @@ class Outside:
 
     @contextmanager
     def running(self) -> Iterator[Outside]:
-        """Everything up and ready; all of it gone at the end."""
+        """Start everything and wait until it is ready; kill it at the end."""
         parts = [*self.source.brokers, *self.destination.brokers, self.mirror]
         try:
             for cluster in (self.source, self.destination):
@@ -64,10 +64,10 @@ class Outside:
 def _cluster(
     alias: str, jvm: Jvm, directory: Path, host: str, door: Door | None
 ) -> tuple[Cluster, int]:
-    """A broker with one more listener, and that one's port."""
+    """A cluster of one broker with a listener for pods, and that listener's port."""
     broker, controller, pods = free_ports(3)
     with socket.socket() as trial:
-        trial.bind((host, pods))  # told at once: the address must be this machine's
+        trial.bind((host, pods))  # fails at once if the address is not this machine's
     local = "127.0.0.1"
     protocol = door.protocol if door else "PLAINTEXT"
     listeners = f"PLAINTEXT://{local}:{broker},CONTROLLER://{local}:{controller}"

@@ -1,6 +1,6 @@
-"""Who pods must be: at the source they give a password, at the destination a certificate.
+"""Authentication of pods: with a password at the source, with a certificate at the destination.
 
-What the brokers are told lies in files here; what clients are told is for secrets.
+The brokers read their settings from files here; the clients' settings are for secrets.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _SECRET = "of:a broker=that lives for this test"
 
 @dataclass(frozen=True)
 class Door:
-    """How pods come into a cluster.
+    """How pods connect to a cluster.
 
     Attributes:
-        protocol: Kafka's name of it.
+        protocol: Kafka's name of the security protocol.
         broker: properties of the brokers.
         client: Kafka's client properties; they name `files` where the chart mounts them.
-        files: name -> what is in it.
+        files: name -> content.
     """
 
     protocol: str
@@ -37,7 +37,7 @@ class Door:
 
 
 def doors(folder: Path, host: str) -> dict[str, Door]:
-    """SASL PLAIN over TLS into `source`, TLS with both sides' certificates into `destination`."""
+    """SASL PLAIN over TLS for `source`, TLS with both sides' certificates for `destination`."""
     authority = trustme.CA()
     trusted = authority.cert_pem.bytes().decode()
     (folder / "ca.pem").write_text(trusted)

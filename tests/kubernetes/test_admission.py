@@ -1,4 +1,4 @@
-"""What a real API server says of what the chart makes, with the operators' kinds in the cluster."""
+"""A real API server checks the chart's manifests, with the operators' kinds in the cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _helm(*arguments: str) -> str:
 
 @pytest.fixture
 def namespace(kube: Kube) -> Iterator[str]:
-    """Nothing runs in it: the API server alone is asked. It warns of what is not restricted."""
+    """A restricted namespace, in which the API server also warns of what is not restricted."""
     kube.restricted_namespace(NAMESPACE)
     warns = "pod-security.kubernetes.io/warn=restricted"
     kube.kubectl("label", "namespace", NAMESPACE, warns)
@@ -40,13 +40,13 @@ def namespace(kube: Kube) -> Iterator[str]:
 
 
 def test_every_example_is_accepted(kube: Kube, namespace: str) -> None:
-    """Strictly, without a warning, by the schemas of Kubernetes and of the operators."""
+    """A strict dry run accepts each without a warning, operators' kinds included."""
     kinds = set()
     for path in CI:
         made = _helm("template", "dc1", str(CHART), "--dry-run=server", "--values", str(path))
         manifests = [each for each in yaml.safe_load_all(made) if each]
         kinds |= {each["kind"] for each in manifests}
-        # A pod is only let in with its account; all else is looked at and forgotten.
+        # A pod is admitted only if its service account exists; all else is a dry run.
         (account,) = (each for each in manifests if each["kind"] == "ServiceAccount")
         kube.apply(account)
         assert kube.dry_run(made) == "", path.name
@@ -55,7 +55,7 @@ def test_every_example_is_accepted(kube: Kube, namespace: str) -> None:
 
 
 def test_what_is_wrong_is_refused(kube: Kube, namespace: str) -> None:
-    """A field that does not exist, in our kinds and in an operator's."""
+    """An unknown field is refused, in a kind of Kubernetes and in one of an operator."""
     example = str(CHART / "ci" / "operators-values.yaml")
     made = _helm("template", "dc1", str(CHART), "--dry-run=server", "--values", example)
     for kind in ("PodMonitor", "StatefulSet"):
@@ -67,7 +67,7 @@ def test_what_is_wrong_is_refused(kube: Kube, namespace: str) -> None:
 
 @pytest.mark.parametrize("kind", ["podMonitor", "serviceMonitor"])
 def test_monitors_find_every_pod(kube: Kube, namespace: str, kind: str) -> None:
-    """What their selectors mean is asked of the API server; they name a port that is there."""
+    """The API server resolves their selectors to every pod, and each pod has the named port."""
     release = ("m", str(CHART), "--values", str(CHART / "ci" / "producers-values.yaml"))
     _helm("install", *release, "--set", f"monitoring.{kind}.enabled=true")
     wanted = {f"m-mirrortest-producer-{n}" for n in range(3)} | {"m-mirrortest-observer-1"}

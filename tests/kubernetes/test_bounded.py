@@ -1,8 +1,8 @@
 """Runs that end by themselves: Jobs on both sides, logs in an object store, a verdict as a status.
 
-So does a night's run of scenarios. Each pod of the Jobs has two workers; clusters ask who comes,
-and the secrets tell it; the reconciliation is a CronJob's. It is all Helm 3's work where that is to
-be had: the walk is Helm 4's.
+A nightly run of scenarios does, too. Each pod of the Jobs has two workers. The clusters
+authenticate pods, which get their credentials from secrets. A CronJob reconciles. Helm 3 installs
+all of it, if it is available: the walk uses Helm 4.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def store(host: str) -> Iterator[str]:
 
 @pytest.fixture
 def helm(tmp_path: Path) -> Callable[..., str]:
-    """Runs Helm 3, else whichever there is; values are a mapping."""
+    """Runs Helm 3, else the one in PATH; values are a mapping."""
     try:
         program = str(helm_program(3))
     except ToolMissingError:
@@ -101,7 +101,7 @@ def _secret(name: str, namespace: str, content: Mapping[str, str]) -> dict[str, 
 
 
 def _side(outside: Outside, side: str) -> dict[str, Any]:
-    """The values of a cluster: where it is, and the secrets that let one in."""
+    """The values of a cluster: its address, and the secrets with a client's credentials."""
     return {
         "bootstrapServers": getattr(outside, f"{side}_for_pods"),
         "clientProperties": {"existingSecret": f"{side}-properties", "key": "kafka"},
@@ -129,7 +129,7 @@ def test_jobs_end_with_the_verdict(
     helm: Callable[..., str],
     host: str,
 ) -> None:
-    """The consumers' Job completes once the run is proven; an evicted pod gets a successor."""
+    """The consumers' Job completes once the run has passed, though one of its pods is evicted."""
     pods, workers = PARTS
     for namespace in (DC1, DC2):
         kube.restricted_namespace(namespace)
@@ -142,7 +142,7 @@ def test_jobs_end_with_the_verdict(
         "image": image(images[0]),
         "logs": {"uri": store, "credentials": {"existingSecret": "store"}},
         "source": _side(secured, "source"),
-        # Whether a policy is enforced is the cluster's own affair: where it is, this one is enough.
+        # Not every cluster enforces network policies; on one that does, this policy is enough.
         "networkPolicy": {
             "enabled": True,
             "egress": [{"to": [{"ipBlock": {"cidr": f"{host}/32"}}]}],
@@ -184,7 +184,7 @@ def test_jobs_end_with_the_verdict(
         "reconciliation": {
             **SMALL,
             "kind": "CronJob",
-            "schedule": "0 0 30 2 *",  # no day that comes
+            "schedule": "0 0 30 2 *",  # never: 30 February
             "image": image(images[1]),
             "json": True,
             "lookUp": True,
@@ -227,7 +227,7 @@ def test_jobs_end_with_the_verdict(
 def test_a_night_runs_a_scenario_and_keeps_it(
     kube: Kube, images: tuple[str, str], secured: Outside, helm: Callable[..., str]
 ) -> None:
-    """Its Job succeeds if nothing got worse; what it wrote outlives the release."""
+    """Its Job succeeds if nothing got worse; the volume claim outlives the release."""
     kube.restricted_namespace(NIGHTLY)
     kube.shared_volume(images[0], (NIGHTLY,))
     kube.apply(*_keys(secured, NIGHTLY))
@@ -244,7 +244,7 @@ def test_a_night_runs_a_scenario_and_keeps_it(
         "nightly": {
             **SMALL,
             "enabled": True,
-            "schedule": "0 0 30 2 *",  # no day that comes
+            "schedule": "0 0 30 2 *",  # never: 30 February
             "sourceAlias": "A",
             "scenarios": {"small": SCENARIO},
         },

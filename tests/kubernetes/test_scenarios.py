@@ -1,4 +1,4 @@
-"""A scenario whose clients are pods: faults are done to them, and what they wrote comes back."""
+"""A scenario whose clients are pods: faults hit them, and their files are collected."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ for = "1s"
 
 
 def _write(outside: Outside, image: str, folder: Path) -> Path:
-    """The scenario and the files that its clients read; they name each other by relative paths."""
+    """Write the scenario and its clients' files, which refer to each other by relative paths."""
     for side, door in outside.doors.items():
         (folder / side).mkdir()
         for name, content in door.files.items():
@@ -91,7 +91,7 @@ def _read(path: Path) -> dict[str, Any]:
 def test_a_scenario_s_clients_are_pods(
     kube: Kube, images: tuple[str, str], secured: Outside, tmp_path: Path
 ) -> None:
-    """One is frozen, one killed and started again: the verdict is true, and nothing is left."""
+    """One is stopped, one killed and restarted: the run passes, and no pod or secret is left."""
     kube.restricted_namespace(NAMESPACE)
     file = _write(secured, images[0], tmp_path)
     output = tmp_path / "results"

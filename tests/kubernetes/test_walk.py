@@ -1,7 +1,7 @@
-"""docs/how-to/kubernetes.md, walked on a real Kubernetes: from `helm install` to the verdict.
+"""docs/how-to/kubernetes.md, run on a real Kubernetes: from `helm install` to the verdict.
 
-While it runs, pods are deleted by force and in order, rolled, evicted and stalled: nothing may be
-lost by it, nothing told that is not true, and the reconciliation must agree with the consumers.
+Meanwhile pods are deleted by force and gracefully, rolled, evicted and stalled. No message may be
+lost, no false finding reported, and the reconciliation must agree with the consumers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(900)
 
 ROOT = Path(__file__).parents[2]
 DC1, DC2 = "mirrortest-dc1", "mirrortest-dc2"
-"""As the document calls the namespaces."""
+"""The document's names of the namespaces."""
 PRODUCERS = [f"dc1-mirrortest-producer-{number}" for number in range(3)]
 CONSUMERS = [f"dc2-mirrortest-consumer-{number}" for number in (1, 2)]
 FINE = {"acked", "delivered", "duplicated", "unknown", "surplus", "seen", "sent"}
-"""Counts that a clean run may have: a producer that is killed leaves unknown outcomes, and a
-resumed mirror may repeat."""
+"""Counts that a clean run may have: a killed producer leaves unknown outcomes, and a resumed mirror
+may repeat messages."""
 
 
 def _overrides(
     outside: Outside, images: tuple[str, str], namespace: str, *, part: str
 ) -> dict[str, object]:
-    """What is special to this cluster; all else is the document's."""
+    """The values for this cluster; all others are the document's."""
     return {
         "image": image(images[0]),
         part: {"bootstrapServers": getattr(outside, f"{part}_for_pods")},
@@ -47,7 +47,7 @@ def _overrides(
         },
         "producers": SMALL,
         "observers": SMALL,
-        # A stalled pod is found sooner than anybody would want it elsewhere.
+        # A stalled pod is found sooner than is reasonable in production.
         "consumers": {
             **SMALL,
             "probes": {
@@ -65,7 +65,7 @@ def _overrides(
 
 @pytest.fixture
 def walk(tmp_path: Path, kube: Kube, images: tuple[str, str], outside: Outside) -> Walk:
-    """The document, with a helm that adds what is special here to each installation and upgrade."""
+    """The document, with a helm that adds these values to each installation and upgrade."""
     for release, namespace, part in (("dc1", DC1, "source"), ("dc2", DC2, "destination")):
         special = _overrides(outside, images, namespace, part=part)
         (tmp_path / f"special-{release}.yaml").write_text(yaml.safe_dump(special))
@@ -85,7 +85,7 @@ def walk(tmp_path: Path, kube: Kube, images: tuple[str, str], outside: Outside) 
 
 
 def _restricted(kube: Kube) -> None:
-    """The namespaces refuse what is not restricted: so the pods that run are."""
+    """The namespace refuses a pod that is not restricted, so all pods that run are."""
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -97,7 +97,7 @@ def _restricted(kube: Kube) -> None:
 
 
 def _judged(kube: Kube) -> bool:
-    """Whether both consumers know of every end, and are at the end of what they read."""
+    """Whether both consumers have a complete ledger, no lag and no message in flight."""
     for pod in CONSUMERS:
         metrics = kube.metrics(DC2, pod)
         complete = [v for (name, _), v in metrics.items() if name.endswith("ledger_complete")]
@@ -113,7 +113,7 @@ def _judged(kube: Kube) -> bool:
 
 
 def _told(kube: Kube) -> dict[str, int]:
-    """What the consumers say of the whole run: the most that one of them knows, by finding."""
+    """The run's counts by finding: for each topic the highest that a consumer reports, added up."""
     told: dict[str, dict[str, int]] = {}
     for pod in CONSUMERS:
         for (name, labels), value in kube.metrics(DC2, pod).items():
@@ -130,7 +130,7 @@ def _arrivals(kube: Kube) -> float:
 
 
 def _goes_on(kube: Kube) -> None:
-    """Wait until messages arrive that had not arrived yet."""
+    """Wait until new messages arrive."""
     before = _arrivals(kube)
     until(lambda: _arrivals(kube) > before, "messages arrive")
 
@@ -148,7 +148,7 @@ def _uid(kube: Kube, namespace: str, part: str, pod: str) -> str:
 def test_from_installation_to_verdict(
     kube: Kube, walk: Walk, outside: Outside, images: tuple[str, str]
 ) -> None:
-    """Every block of the document runs; the verdicts of both sides are one, and true."""
+    """Every block of the document runs; the run passes, with the same counts online and offline."""
     kube.will_have(DC1, DC2)
     kube.shared_volume(images[0], (DC1, DC2))
     walk.run("namespaces")

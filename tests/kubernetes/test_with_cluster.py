@@ -1,4 +1,4 @@
-"""A cluster of our own is there for a command, and is gone with it, however it ends."""
+"""A cluster of with-cluster lives as long as its command, however that ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def without() -> dict[str, str]:
 
 
 def _traces() -> set[str]:
-    """What a cluster is known by on this machine, and the kernel's settings."""
+    """The traces of clusters on this machine, and the kernel's settings."""
     groups = Path("/sys/fs/cgroup").glob("**/mirrortest-*")
     return {
         *_links(),
@@ -50,7 +50,7 @@ def _links() -> set[str]:
 
 
 def test_a_command_has_a_cluster_and_its_own_exit_code(without: dict[str, str]) -> None:
-    """Nothing of the cluster is left, and nothing of the machine is changed."""
+    """Afterwards nothing of the cluster is left, and nothing of the machine is changed."""
     before = _traces()
     script = "kubectl get node -o name && helm list && exit 7"
     done = subprocess.run(
@@ -63,7 +63,7 @@ def test_a_command_has_a_cluster_and_its_own_exit_code(without: dict[str, str]) 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_owner_leaves_no_cluster(without: dict[str, str], number: int) -> None:
-    """Its processes end with it; what it could not put away, the next one does."""
+    """The cluster's processes end with its owner; the next owner removes what is left."""
     before = _traces()
     owner = subprocess.Popen(
         [COMMAND, "sh", "-c", "echo $$; exec sleep infinity"],
@@ -78,7 +78,7 @@ def test_a_killed_owner_leaves_no_cluster(without: dict[str, str], number: int) 
         owner.send_signal(number)
         assert owner.wait(180) == (143 if number == signal.SIGTERM else -number)
         if number == signal.SIGKILL:
-            os.kill(command, signal.SIGKILL)  # whom nobody tells
+            os.kill(command, signal.SIGKILL)  # nothing else ends it
             until(lambda: _links() <= before, "its network is gone, as its processes are")
             subprocess.run([COMMAND, "true"], env=without, check=True)
         assert _traces() == before

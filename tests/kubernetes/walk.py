@@ -30,7 +30,7 @@ class Walk:
         return set(self._commands)
 
     def run(self, name: str, timeout: float = 400) -> str:
-        """Run a block as a shell does that stops at the first failure; what it printed.
+        """Run a block in a shell that stops at the first failure; its output.
 
         Raises:
             AssertionError: a command failed.

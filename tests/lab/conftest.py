@@ -1,6 +1,6 @@
 """One lab for the whole session: two clusters and a MirrorMaker 2 that mirrors every topic.
 
-What a test leaves stopped or dead is brought back before the next one.
+Parts that a test leaves stopped or dead are restarted before the next one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 
 _lab = ExitStack()
-"""What the session's lab ends with."""
+"""Closing it ends the session's lab."""
 TIMEOUT = 600
-"""Seconds for a test with all that it needs; a busy machine takes a multiple of a quiet one's."""
+"""Seconds for a test with its fixtures; a busy machine takes several times as long."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that name no time of their own have `TIMEOUT`."""
+    """Tests without their own timeout get `TIMEOUT`."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here) and not item.get_closest_marker("timeout"):
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def lab() -> Iterator[Lab]:
     """The session's lab: source alias A, destination alias B, one broker each, the mirror runs.
 
-    With MIRRORTEST_LAB_RUNTIME=docker in containers, of the image MIRRORTEST_KAFKA_IMAGE.
+    With MIRRORTEST_LAB_RUNTIME=docker it runs in containers of the image MIRRORTEST_KAFKA_IMAGE.
     """
     image = None
     if os.environ.get("MIRRORTEST_LAB_RUNTIME") == "docker":
@@ -71,7 +71,7 @@ def pytest_runtest_teardown(
 
 @pytest.fixture
 def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
-    """Makes topic names that nobody else has, dotted, so that prefixes are put to the test."""
+    """Makes unique topic names, with dots, so that the mirror's prefixes are tested."""
     numbers = itertools.count(1)
     unique = uuid.uuid4().hex[:8]
     test = request.node.originalname.removeprefix("test_")[:40].replace("_", "-")
@@ -80,7 +80,7 @@ def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
 
 @pytest.fixture
 def config(lab: Lab, request: pytest.FixtureRequest) -> ClientConfig:
-    """A client of the destination that soon notices what changes; parametrized: portable."""
+    """A client of the destination that soon notices changes; a parameter sets `portable`."""
     return ClientConfig(
         portable=getattr(request, "param", False),
         bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")),
@@ -92,14 +92,14 @@ def config(lab: Lab, request: pytest.FixtureRequest) -> ClientConfig:
 
 @pytest.fixture
 async def admin(config: ClientConfig) -> AsyncIterator[Admin]:
-    """The cluster of `config`."""
+    """An admin client of the cluster of `config`."""
     async with Admin(config) as made:
         yield made
 
 
 @pytest.fixture
 async def send(config: ClientConfig) -> AsyncIterator[Callable[..., Any]]:
-    """Sends batches of so many messages to a topic."""
+    """Sends batches with these counts of messages to a topic."""
     async with Sender(config) as sender:
 
         async def batches(topic: str, *counts: int, partition: int = 0) -> None:
@@ -117,7 +117,7 @@ async def send(config: ClientConfig) -> AsyncIterator[Callable[..., Any]]:
 def make_scene(
     lab: Lab, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Scene]]:
-    """Makes a run of its own: `make_scene("orders", ...)`, each topic made unique and dotted."""
+    """Makes a new run: `make_scene("orders", ...)`; a dotted suffix makes each topic unique."""
     scenes: list[Scene] = []
 
     def make(*topics: str, **changes: Any) -> Scene:
@@ -147,7 +147,7 @@ def make_scene(
 
 @pytest.fixture(autouse=True)
 def _lab_runs_again(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Whatever a test did to the lab, also one that failed, the next one finds it running."""
+    """Restart what a test, even a failed one, stopped in the lab, before the next one."""
     lab = request.getfixturevalue("lab") if "lab" in request.fixturenames else None
     yield
     if not isinstance(lab, Lab):

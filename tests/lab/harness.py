@@ -1,4 +1,4 @@
-"""What the scenarios share: real commands as a user types them, and their JSON answers."""
+"""Helpers of lab tests: real commands as a user types them, and their JSON answers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROGRAM = (
     "-c",
     "from mirrortest.cli import live, start; live._QUIET_SECONDS = 0.5; start.run()",
 )
-"""The command as a user has it, but that its progress tells within half a second what it does."""
+"""The command as a user runs it, but its progress lines may follow each other in half a second."""
 ENVIRONMENT = {
     "NO_COLOR": "1",
     "COLUMNS": "200",
@@ -43,7 +43,7 @@ ENVIRONMENT = {
 
 
 def until(condition: Callable[..., Any], *, seconds: float = 120, what: str = "") -> Any:
-    """Wait for a condition to hold; what it returned. Fails with `what` at the deadline."""
+    """Wait until a condition is true; its value. Fails with `what` at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
         value = condition()
@@ -54,15 +54,17 @@ def until(condition: Callable[..., Any], *, seconds: float = 120, what: str = ""
 
 
 GATHER_MS = "50"
-"""How long a slow load gathers its batches: a request for each message costs clients, mirror and
-brokers three times the CPU, which the tests beside need. tests/lab/test_produce has the default."""
+"""The linger of producers with a slow load. With a request for each message, clients, mirror and
+brokers would use three times the CPU, which parallel tests need. tests/lab/test_produce has the
+default."""
 
 
 @dataclass(eq=False)
 class Command:
-    """A running `mirrortest` command; its stderr goes to a file.
+    """A running `mirrortest` command; its stdout and stderr go to files.
 
-    `anew`: in a Python that starts for it, which other verbs and programs always have.
+    `anew` starts a new Python for it; verbs that are not in `VERBS` and other programs always get
+    one.
     """
 
     arguments: list[str]
@@ -120,7 +122,7 @@ class Command:
         return self.answers.read_text()
 
     def holds(self, fewest: int, most: int) -> Callable[[], bool]:
-        """Tells whether it has since said that it reads so many partitions."""
+        """A check whether it reports, from now on, that it reads `fewest` to `most` partitions."""
         known = len(self.stderr)
 
         def holds() -> bool:
@@ -130,7 +132,7 @@ class Command:
         return holds
 
     def answer(self, *, code: int | None = 0, seconds: float = 240) -> dict[str, Any]:
-        """Wait for the end, hold the exit code, and read the JSON answer."""
+        """Wait for the end, check the exit code, and read the JSON answer."""
         return Ended(self.name, self.wait(seconds=seconds), self.stdout, self.stderr).answer(
             code=code
         )
@@ -146,7 +148,7 @@ class Ended:
     stderr: str
 
     def answer(self, *, code: int | None = 0) -> dict[str, Any]:
-        """Hold the exit code, and read the JSON answer."""
+        """Check the exit code, and read the JSON answer."""
         assert code is None or self.code == code, (
             f"{self.name} exited {self.code}, not {code}:\n"
             f"{self.stderr[-3000:]}\n{self.stdout[-3000:]}"
@@ -174,7 +176,7 @@ class Scene:
     ledger: str
     state: str
     spark: Callable[[], Any]
-    """The tests' one Spark session."""
+    """Returns the Spark session that all tests share."""
     alias: str = "A"
     program: tuple[str, ...] = PROGRAM
     commands: list[Command] = field(default_factory=list)
@@ -188,7 +190,7 @@ class Scene:
         return self.folder / "logs"
 
     def create(self, partitions: int) -> None:
-        """Make its topics in the source, and wait for all their copies together."""
+        """Create its topics in the source, and wait for all their copies together."""
         for topic in self.topics:
             self.lab.source.create_topic(topic, partitions)
         for topic in self.topics:
@@ -224,7 +226,7 @@ class Scene:
     ) -> Command:
         """A consumer of the copies.
 
-        With `topics` False the arguments say which, with `aliased` False how they are called.
+        With `topics` False it has no option for topics, with `aliased` False none for the alias.
         """
         copies = ",".join(map(self.copy_of, self.topics))
         return self._start(
@@ -263,17 +265,17 @@ class Scene:
         )
 
     def reconcile(self, *arguments: str) -> Ended:
-        """The command in this process, on the Spark session that is there already."""
+        """Run the command in this process, on the shared Spark session."""
         return self.reconcile_as(self._about_logs(*arguments))
 
     def reconcile_as(self, arguments: list[str]) -> Ended:
-        """The same with these arguments alone."""
+        """The same, with only these arguments."""
         session = self.spark()
         with patch.object(spark, "spark_session", lambda *_, **__: nullcontext(session)):
             return run_here(reconcile_verb.reconcile, *arguments)
 
     def reconcile_alone(self, *arguments: str) -> Command:
-        """The command as a user has it, with a Spark session of its own."""
+        """Start the command as a user does, with its own Spark session."""
         return self._start(
             f"reconcile-{len(self.commands)}", "reconcile", *self._about_logs(*arguments)
         )
@@ -282,7 +284,7 @@ class Scene:
         return [str(self.logs), "--run", self.run, "--json", *arguments]
 
     def copy_of(self, topic: str) -> str:
-        """What the mirror calls a topic's copy."""
+        """The mirror's name for a topic's copy."""
         return f"{self.alias}.{topic}" if self.alias else topic
 
     def copied(self, topic: str) -> int:
@@ -290,11 +292,11 @@ class Scene:
         return sum(self.lab.destination.end_offsets(self.copy_of(topic)).values())
 
     def written(self, topic: str) -> int:
-        """How many records a topic of the source was given."""
+        """How many records were written to a topic of the source."""
         return sum(self.lab.source.end_offsets(topic).values())
 
     def senders(self) -> set[str]:
-        """Whose messages have arrived in the destination."""
+        """The producers whose messages have arrived in the destination."""
         return {copy.id[1] for copy in self.copies() if copy.id is not None}
 
     def copies(self) -> list[Copy]:
@@ -317,13 +319,13 @@ def ids(answer: dict[str, Any], finding: str) -> set[tuple[str, str, int, int, i
 
 
 def wrong(answer: dict[str, Any]) -> dict[str, int]:
-    """The counts that a clean run does not have; a send that failed is the producer's to tell."""
+    """The counts that a clean run does not have; failed sends are reported by the producer."""
     fine = {"acked", "delivered", "failed"}
     return {name: n for name, n in answer["counts"].items() if n and name not in fine}
 
 
 def judged_alike(offline: dict[str, Any], online: dict[str, Any]) -> None:
-    """Hold a reconciliation against a consumer's answer: as many of each, and by id no other."""
+    """Check that a reconciliation agrees with a consumer's answer, in counts and in ids."""
     counts = online["counts"]
     assert {name: offline["counts"].get(name, 0) for name in counts} == counts
     assert offline["online"]["partitions"] > 0
@@ -331,7 +333,7 @@ def judged_alike(offline: dict[str, Any], online: dict[str, Any]) -> None:
 
 
 class Copy(NamedTuple):
-    """One record as any Kafka client sees it; `id` as `ids` tells it, None: none of ours."""
+    """One record as any Kafka client sees it; `id` as in `ids`, None if it is not mirrortest's."""
 
     topic: str
     partition: int
@@ -340,7 +342,7 @@ class Copy(NamedTuple):
 
 
 def records(cluster: Any, topic: str) -> list[Any]:
-    """Every record of a topic as aiokafka has it, in the order of each partition."""
+    """Every record of a topic as aiokafka returns it, in the order of each partition."""
     places = [TopicPartition(topic, number) for number in range(cluster.partitions(topic))]
     bootstrap = cluster.bootstrap_servers
 
@@ -387,7 +389,7 @@ def _copy(record: Any, source: str) -> Copy:
 
 
 class Counted(NamedTuple):
-    """What a plain count over all copies says: sets of ids, and the copies beyond the first."""
+    """The result of a simple count over all copies: sets of ids, and how many copies are extra."""
 
     seen: set[tuple[str, str, int, int, int]]
     duplicated: set[tuple[str, str, int, int, int]]
@@ -396,7 +398,7 @@ class Counted(NamedTuple):
 
 
 def count(copies: Iterable[Copy]) -> Counted:
-    """Count duplicates and reorders message by message; copies in the order of each partition."""
+    """Count duplicates and reorders one by one; `copies` are in the order of each partition."""
     counted = Counted(set(), set(), set(), 0)
     surplus = 0
     before: dict[tuple[Any, ...], tuple[set[int], int]] = {}
@@ -417,7 +419,7 @@ def count(copies: Iterable[Copy]) -> Counted:
 
 
 def write(bootstrap: str, topic: str, records: Iterable[dict[str, Any]]) -> None:
-    """Write records as a plain Kafka client; each is the arguments of a send."""
+    """Write records with an ordinary Kafka client; each is the arguments of a send."""
 
     async def send() -> None:
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
@@ -428,5 +430,5 @@ def write(bootstrap: str, topic: str, records: Iterable[dict[str, Any]]) -> None
 
 
 def vouched(answer: dict[str, Any], outcome: str = "acked") -> set[tuple[str, str, int, int, int]]:
-    """The ids that a producer's answer tells to have had an outcome."""
+    """The ids to which a producer's answer gives an outcome."""
     return ids(answer, outcome)

@@ -1,4 +1,4 @@
-"""The command where aiokafka's insides are out of reach: for runs with `--portable`."""
+"""The command with `mirrortest.kafka.fast` blocked from import, for runs with `--portable`."""
 
 from __future__ import annotations
 

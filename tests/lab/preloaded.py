@@ -1,8 +1,8 @@
-"""Commands in processes that have the package imported already: most of a short one's CPU.
+"""Commands in processes that have imported the package already: most of a short one's CPU.
 
-Each is a process of its own, forked off a server that never did anything but import: signals, exit
-codes, streams and memory are those of a command that a shell has started. What tests the start
-itself, or must come before the imports, starts Python anew.
+Each is a process of its own, forked from a server that does nothing but import. Its signals, exit
+codes, streams and memory are those of a command that a shell starts. Tests of the start itself, and
+code that must run before the imports, start a new Python.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _IMPORTED = ("mirrortest.cli.main", *(f"mirrortest.cli.{verb}" for verb in VERBS
 
 
 class Process(Protocol):
-    """What tests ask of a command's process; a `subprocess.Popen` has it."""
+    """The methods of a command's process that tests use; a `subprocess.Popen` has them."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """Its exit code, below zero where a signal killed it; None while it runs."""
+        """Its exit code, negative if a signal killed it; None while it runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """The same once it has ended. Raises subprocess.TimeoutExpired."""
+        """Wait for its end; its exit code. Raises subprocess.TimeoutExpired."""
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens where it has ended."""
+        """Send a signal; no effect if it has ended."""
 
     def kill(self) -> None:
         """Send SIGKILL."""
@@ -87,7 +87,7 @@ class Preloaded:
 
 @functools.cache
 def _server() -> ForkServerContext:
-    """The server; what is read amid imports is in its first command's environment."""
+    """The server; its imports see the environment of the first command."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_IMPORTED))
     forkserver.ensure_running()
@@ -101,7 +101,7 @@ def _run(
     environment: Mapping[str, str],
     streams: tuple[Path, Path],
 ) -> None:
-    """The process: as Python's `-c` runs a program."""
+    """Run a program in this process, as `python -c` does."""
     end_with_parent()
     for descriptor, path in enumerate((os.devnull, *map(str, streams))):
         opened = os.open(path, os.O_RDWR)

@@ -1,4 +1,4 @@
-"""Reading until enough has come, by aiokafka's insides and by its public calls."""
+"""Reading until enough has come, with aiokafka's internals and with its public API."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ At = tuple[str, int]
 both = pytest.mark.parametrize(
     "config", [False, True], indirect=True, ids=["by its insides", "by public calls"]
 )
-"""Whichever way aiokafka is used."""
+"""Runs a test with aiokafka's internals, and with its public API only."""
 
 
 async def read(reader: Reader, until: Callable[[list[Any]], bool]) -> list[Any]:
-    """Read until enough has come."""
+    """Read until `until` is true of what was read."""
     found: list[Any] = []
     while not until(found):
         found += await reader.next(0.2)
@@ -46,7 +46,7 @@ async def entries(config: ClientConfig, topic: str) -> list[tuple[int, bytes, by
 
 
 def rows(found: list[Any]) -> list[tuple[int, bytes | None]]:
-    """All records as (offset, value), from where each batch was read on."""
+    """All records as (offset, value), from the offset at which each batch was fetched."""
     batches = [(decode_records(item.buffer), item) for item in found if item.buffer is not None]
     return [
         (int(offset), records.value(row))
@@ -57,7 +57,7 @@ def rows(found: list[Any]) -> list[tuple[int, bytes | None]]:
 
 
 def reached(*ends: int) -> Callable[[list[Any]], bool]:
-    """Whether each partition's last batch ends at its offset."""
+    """A check whether each partition's last batch ends at its offset in `ends`."""
 
     def check(found: list[Any]) -> bool:
         last = {item.partition: item.next_offset for item in found}

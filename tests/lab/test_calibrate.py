@@ -1,4 +1,4 @@
-"""`mirrortest calibrate`, small, on its own lab: every figure is exactly 100 %, and can fail."""
+"""A small `mirrortest calibrate` on its own lab: every figure is exactly 100 %, and can fail."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MESSAGES = 40_000
 
 
 def faulty_mirrors(command: Command) -> list[psutil.Process]:
-    """The faulty mirror that a calibration runs."""
+    """The faulty mirrors among a calibration's processes."""
     found = []
     for child in psutil.Process(command.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
@@ -38,7 +38,7 @@ def faulty_mirrors(command: Command) -> list[psutil.Process]:
 
 
 def progress(command: Command) -> Callable[[], bool]:
-    """Tells whether consumers have read something."""
+    """A check whether consumers have read something."""
     return lambda: any(
         " 0 read" not in line for line in command.stderr.splitlines() if " read by " in line
     )
@@ -46,14 +46,14 @@ def progress(command: Command) -> Callable[[], bool]:
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Command]]:
-    """Two small calibrations beside each other, each on its own lab; the second one's mirror dies.
+    """Two small calibrations in parallel, each on its own lab; the second one's mirror is killed.
 
-    They mostly wait, for deadlines.
+    They mostly wait for deadlines.
     """
     folders = [tmp_path_factory.mktemp(name) for name in ("whole", "killed")]
-    # The second one sends for so long that its mirror dies amid it also on a busy machine.
+    # The second one sends so long that its mirror dies in mid-run even on a busy machine.
     loads = (("--throughput", "5000", "--seed", "11"), ("--throughput", "300", "--consumers", "1"))
-    # With the options of all documented calibrations; of one that is given twice the last one wins.
+    # With the options of all documented calibrations; the last of a repeated option wins.
     shown = [
         word for each in documented.commands("calibrate", but="--again") for word in each.words[1:]
     ]
@@ -71,7 +71,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Co
 
 @pytest.fixture(scope="module")
 def calibrated(both: tuple[Command, Command]) -> Path:
-    """The directory of the calibration in both forms that has passed."""
+    """The directory of the calibration that passed."""
     command, _ = both
     answer = command.answer(seconds=400)
     assert answer["verdict"] == "passed"
@@ -80,7 +80,7 @@ def calibrated(both: tuple[Command, Command]) -> Path:
 
 
 def scored(where: Path, code: int) -> dict[str, Any]:
-    """Score once more what lies there, as documented."""
+    """Score a calibration's directory again, with the documented command."""
     (shown,) = documented.commands("calibrate", only="--again")
     words = documented.adapted(shown.words[1:], {"mirrortest-calibrate/r1a2b3c4": str(where)})
     return run_here(calibrate, *words, "--json").answer(code=code)
@@ -121,14 +121,14 @@ def test_everything_is_found_and_nothing_else(calibrated: Path) -> None:
 
 
 def rows(where: Path) -> tuple[Path, pa.Table]:
-    """The truth's one file, and its rows."""
+    """The only file of the truth, and its rows."""
     (name,) = json.loads((where / "truth" / "truth.json").read_text())["files"]
     file = where / "truth" / name
     return file, pq.read_table(file)
 
 
 def alone(table: pa.Table, kind: str) -> int:
-    """A row of this kind whose message nothing else was done to."""
+    """The index of a row of this kind whose message has no other row."""
     told = Counter(
         zip(table["topic"].to_pylist(), table["source_partition"].to_pylist(),
             table["source_offset"].to_pylist(), strict=True)
@@ -143,7 +143,7 @@ def alone(table: pa.Table, kind: str) -> int:
 
 @pytest.mark.parametrize("kind", ["rekey", "restamp", "drop", "reroute", "duplicate"])
 def test_a_row_taken_from_the_truth_is_noticed(copied: Path, kind: str) -> None:
-    """What the truth does not tell any more is a false finding of just that kind: 99."""
+    """A finding without its row counts as false, of that kind only: 99."""
     file, table = rows(copied)
     at = alone(table, kind)
     pq.write_table(pa.concat_tables([table[:at], table[at + 1 :]]), file)
@@ -153,7 +153,7 @@ def test_a_row_taken_from_the_truth_is_noticed(copied: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", ["rekey", "restamp", "add-header", "change-payload"])
 def test_a_row_put_into_the_truth_is_noticed(copied: Path, kind: str) -> None:
-    """What the truth tells and nobody did is missed, of just that kind: 99."""
+    """An act that nobody did counts as missed, of that kind only: 99."""
     file, table = rows(copied)
     at = alone(table, "extend" if kind != "change-payload" else "rekey")
     added = {**table[at : at + 1].to_pylist()[0], "kind": kind}
@@ -163,7 +163,7 @@ def test_a_row_put_into_the_truth_is_noticed(copied: Path, kind: str) -> None:
 
 
 def test_without_one_consumers_word_nothing_is_passed(copied: Path) -> None:
-    """A consumer that did not live to tell its verdict: inconclusive, and it is named."""
+    """Without a consumer's report the result is inconclusive, and names the consumer."""
     (copied / "online" / "reader-2.json").unlink()
     answer = scored(copied, 3)
     assert answer["verdict"] == "inconclusive"
@@ -171,7 +171,7 @@ def test_without_one_consumers_word_nothing_is_passed(copied: Path) -> None:
 
 
 def test_a_killed_mirror_is_inconclusive(both: tuple[Command, Command]) -> None:
-    """SIGKILL of the faulty mirror amid the run: neither passed nor failed, and it says why."""
+    """SIGKILL of the faulty mirror in mid-run makes the result inconclusive, with the reason."""
     _, command = both
     answer = command.answer(code=3, seconds=240)
     assert answer["verdict"] == "inconclusive"

@@ -23,7 +23,7 @@ REPEATS = 4
 def test_smaller_batches_and_a_longer_linger_are_found_and_named(
     make_scene: Callable[..., Scene],
 ) -> None:
-    """A second of messages at a time: what waits longer to be sent, and what was set otherwise."""
+    """With a longer linger, sends are later and batches differ; the changed setting is named."""
     scene = make_scene("orders.compared")
     scene.lab.source.create_topic(*scene.topics, 1)
     for repeat in range(REPEATS):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def doctor(scene: Scene, *arguments: str, code: int, alias: str | None = "A") -> dict[str, Any]:
-    """The command's checks by subject; of several of one subject the last."""
+    """The command's checks by subject; the last one of each subject."""
     command = Command(
         [
             "doctor",
@@ -37,7 +37,7 @@ def doctor(scene: Scene, *arguments: str, code: int, alias: str | None = "A") ->
 def test_what_is_missing_is_found_before_a_test_and_nothing_after_one(
     make_scene: Callable[..., Scene],
 ) -> None:
-    """Without topics it is an error; after a run all is there, and nothing has been written."""
+    """Missing topics are an error; after a run all are found, and a wrong alias is corrected."""
     scene = make_scene("orders")
     before = doctor(scene, code=1)
     assert before["source"]["level"] == before["destination"]["level"] == "ok"
@@ -65,7 +65,7 @@ def test_what_is_missing_is_found_before_a_test_and_nothing_after_one(
 
 
 def test_a_dry_run_checks_a_side_and_writes_nothing(make_scene: Callable[..., Scene]) -> None:
-    """With the very options of the run: each side by itself, before any topic of ours exists."""
+    """A dry run takes the run's options, checks one side, and creates no ledger or state topic."""
     scene = make_scene("orders")
     missing = scene.produce("ann", "--dry-run", label="missing").answer(code=1)
     assert "orders" in _errors(missing)[0]
@@ -94,7 +94,7 @@ def _errors(answer: dict[str, Any]) -> list[str]:
 def test_a_dead_cluster_is_one_error_and_the_other_side_is_checked(
     make_scene: Callable[..., Scene],
 ) -> None:
-    """The address is named; what can be checked is."""
+    """The error names the address, and the other cluster is still checked."""
     scene = make_scene("orders")
     found = doctor(scene, "--source-bootstrap-server", "127.0.0.1:1", code=1)
     assert found["source"]["level"] == "error"

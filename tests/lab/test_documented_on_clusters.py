@@ -24,23 +24,23 @@ pytestmark = pytest.mark.lab
 
 TOPICS = ("orders", "clicks.eu", "clicks", "load")
 AT_ONCE = 4
-"""Commands beside each other: they mostly wait."""
+"""Commands in parallel: they mostly wait."""
 SHORT = {
     "produce": ("--duration", "1s", "--num-records", "1000"),
     "consume": ("--settle-time", "1s"),
     "observe": ("--duration", "1s"),
-    # Not into the copies of the lab's mirror.
+    # Another alias, so as not to write into the copies of the lab's mirror.
     "sabotage": ("--idle-timeout", "2s", "--source-alias", "S"),
     "doctor": (),
 }
-"""Options that come after the document's, and win."""
+"""Options that come after the document's, and override them."""
 INSTEAD = {"--replication-factor": "1", "--workers": "2", "--start-at": "+15s"}
-"""What suits one broker, few cores and today, of options that a document gives."""
+"""Values of documented options that suit one broker, few cores and today's date."""
 FEWER = {"50000": "100"}
 
 
 class Place:
-    """The documents' two data centres: this lab, with topics and runs that no other test has."""
+    """The documents' two data centres: this lab, with its own topics and runs."""
 
     def __init__(self, lab: Lab, folder: Path) -> None:
         self.lab, self.folder, self.number = lab, folder, 0
@@ -74,9 +74,9 @@ class Place:
             self.lab.mirror.wait_topic(topic)
 
     def run(self, shown: Iterable[Shown]) -> list[Command]:
-        """Run these commands, some beside each other.
+        """Run these commands, some in parallel.
 
-        Each has to succeed, but for consumers of a part whose other parts nobody consumes: they
+        Each must succeed, except consumers of one shard: nobody consumes the other shards, so they
         are inconclusive.
         """
         left, ended, failed = list(shown), list[Command](), list[str]()
@@ -97,7 +97,7 @@ class Place:
         more = [*SHORT[shown.verb]]
         for option in INSTEAD.keys() & set(words):
             more += [option, INSTEAD[option]]
-        if shown.verb == "consume":  # of its own: what one has judged the next one would not read
+        if shown.verb == "consume":  # its own: a consumer does not read what an earlier one judged
             more += ["--state-topic", f"state.{self.unique}.{self.number}"]
         if "--shard" in words:
             more += ["--duration", "20s"]
@@ -112,7 +112,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def place(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """With what all documented producers have written, each for a second."""
+    """With the messages of all documented producers, each of which ran for a second."""
     there = Place(lab, tmp_path_factory.mktemp("documented"))
     there.create()
     shown = documented.commands("produce")
@@ -130,22 +130,22 @@ def place(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Place:
 
 
 def test_consumers(place: Place) -> None:
-    """Each judges what the producers of its run have sent: passed."""
+    """Each documented consumer passes; one of a single shard is inconclusive."""
     place.run(documented.commands("consume"))
 
 
 def test_doctors(place: Place) -> None:
-    """Before a test that can work."""
+    """Each documented doctor finds no error."""
     place.run(documented.commands("doctor"))
 
 
 def test_observers(place: Place) -> None:
-    """Of a cluster's configuration."""
+    """The documented observers of a cluster record its configuration."""
     place.run(documented.commands("observe", only="--bootstrap-server"))
     (profile,) = place.folder.glob("observations/*/profile.json")
     assert json.loads(profile.read_text())["clusters"]
 
 
 def test_faulty_mirrors(place: Place) -> None:
-    """With a specification and without; they end once all is copied."""
+    """The documented ones, with a specification and without, end once all is copied."""
     place.run(documented.commands("sabotage"))

@@ -1,4 +1,4 @@
-"""Consumers that start late say nothing of how late the mirror is."""
+"""Consumers that start late do not make the mirror's latency look high."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ RATE, RECORDS = 200, 9_000
 def test_a_consumer_that_starts_late_makes_no_mirror_slow(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """F17: the first starts when the producer has sent for 10 s, another of its group later.
+    """F17: one starts when the producer has sent for 10 s, another of its group later.
 
-    Each finds a backlog. All is judged, and the bound on latencies holds, online and offline.
+    All messages are judged, a backlog has no latencies, and the latency threshold holds online and
+    offline.
     """
     scene = make_scene("orders.eu")
     scene.create(2)

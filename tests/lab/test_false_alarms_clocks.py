@@ -28,17 +28,17 @@ time.time_ns, time.time = time_ns, lambda: time_ns() / 1e9
 from mirrortest.cli.start import run
 run()
 """
-"""mirrortest with a wall clock that is set by a file of seconds; the monotonic one goes on.
+"""mirrortest with a wall clock that a file sets by seconds; the monotonic clock is unchanged.
 
-So does an administrator's `date -s` show itself to a program.
+To a program, an administrator's `date -s` looks the same.
 """
 
 
 def test_clocks_that_are_set_change_no_verdict(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """Two producers and two consumers are an hour off from the middle on; one of each is not.
+    """In mid-run the clocks of two producers and two consumers are set; one of each is not.
 
-    Everything is delivered in order, nothing else is found. Each clock that was set is told by
-    its owner, and by consumers as far as latencies show it.
+    All messages are delivered in order, without a finding. Each process reports that its own clock
+    was set, and consumers report it of producers as far as latencies show it.
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
@@ -63,7 +63,7 @@ def test_clocks_that_are_set_change_no_verdict(lab: Lab, make_scene: Callable[..
             what=f"{name} began",
         )
     for name, seconds in steps.items():
-        # As a whole: programs that look at the clock all the time must not find half of a file.
+        # Atomically: programs look at the clock all the time, and must not read half of a file.
         setting = scene.folder / f"setting-{name}"
         setting.write_text(str(seconds))
         setting.rename(scene.folder / f"clock-{name}")
@@ -77,13 +77,13 @@ def test_clocks_that_are_set_change_no_verdict(lab: Lab, make_scene: Callable[..
     for name, seconds in steps.items():
         assert wrong(answers[name]) == {}
         assert answers[name]["counts"]["delivered"] == len(sent)
-        # (What sets the machine's own clock meanwhile does so by far less.)
+        # (If the machine's own clock is set meanwhile, then by far less.)
         for notes in (told[name]["notes"], answers[name]["notes"]):
             own = re.findall("clock (?:here )?was set by (.*?) s ", " ".join(notes))
             hours = [round(float(by) / HOUR) for by in own]
             assert [by for by in hours if by] == [seconds / HOUR] * bool(seconds)
-        # The producer that was set back is seen in its own messages; the other by what arrives
-        # before it was sent, unless the consumer is ahead as well.
+        # The messages of the producer that was set back show that; those of the other one arrive
+        # before they were sent, unless the consumer is ahead as well.
         notes = " ".join(answers[name]["notes"])
         assert "producer behind (incarnation 1) was set back by 3" in notes
         assert "producer calm" not in notes

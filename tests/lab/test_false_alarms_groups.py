@@ -1,4 +1,4 @@
-"""Much that goes on around a mirror without the mirror doing wrong, all of it on one topic."""
+"""Events around a mirror that are not its fault: restarts, rebalances, other runs."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ def _group(assignor: str) -> tuple[str, ...]:
 def test_members_come_and_go_while_two_runs_share_a_topic(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """Restarts and rebalances under each assignor, a producer restarted, a run beside ours.
+    """Consumers restart and rebalance under each assignor, a producer restarts, two runs go on.
 
-    Nothing is found by any consumer, one that starts late among them, but that the other run's
-    messages are the other run's; the restarted producer is a new incarnation.
+    No consumer, not even one that starts late, finds anything but the other run's messages. The
+    restarted producer is a new incarnation.
     """
     scene = make_scene("orders.eu", "clicks.us")
     beside = make_scene("beside", ledger=scene.ledger)
     beside.topics = scene.topics
     scene.create(3)
-    # Ours is not over before zoe has come, however long the others take.
+    # Our run does not end before zoe ends, however long the others take.
     expected = ("--expect-producers", "ann,zoe")
 
     def start(assignor: str, name: str) -> Command:
@@ -90,7 +90,7 @@ def test_members_come_and_go_while_two_runs_share_a_topic(
         assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent)
     found = elsewhere.answer()
     assert wrong(found).keys() == {"other_run"}
-    assert 0 <= len(sent) - wrong(found)["other_run"] <= len(zoe)  # its own run was over before
+    assert 0 <= len(sent) - wrong(found)["other_run"] <= len(zoe)  # it may end before zoe sends
     assert found["counts"]["delivered"] == len(theirs)
     plain = count(scene.copies())
     assert plain.seen == sent | theirs
@@ -102,7 +102,7 @@ def test_members_come_and_go_while_two_runs_share_a_topic(
 def test_a_run_is_over_while_another_goes_on_in_its_topics(
     make_scene: Callable[..., Scene],
 ) -> None:
-    """A group ends by itself and passes, though its partitions' ends are never reached."""
+    """A group ends and passes, though another run goes on writing to its partitions."""
     scene = make_scene("orders.eu", "clicks.us")
     beside = make_scene("beside", ledger=scene.ledger)
     beside.topics = scene.topics
@@ -128,10 +128,10 @@ def test_a_run_is_over_while_another_goes_on_in_its_topics(
 def test_fixed_shares_end_though_two_of_three_consumers_left_early(
     make_scene: Callable[..., Scene],
 ) -> None:
-    """F5: one is told to end, one is killed, and another run goes on writing to the topic.
+    """F5: one gets SIGTERM, one is killed, and another run goes on writing to the topic.
 
-    The third takes their partitions over, one after a moment and one after a minute, reads them to
-    where the topic ended when all was judged, and passes.
+    The third takes over their partitions, one after 10 s and one after a minute, reads them to the
+    closing snapshot, and passes.
     """
     scene = make_scene("orders.eu")
     beside = make_scene("beside", ledger=scene.ledger)

@@ -1,4 +1,4 @@
-"""Topics created again and logs cut back behind their readers, on a cluster of three brokers."""
+"""Topics recreated and logs truncated while they are read, on a cluster of three brokers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _all_run(cluster: Cluster) -> Iterator[None]:
-    """Whatever a test left dead, the next one finds running."""
+    """Restart the brokers that a test left dead, before the next one."""
     yield
     for broker in cluster.brokers:
         if not broker.alive:
@@ -61,14 +61,14 @@ def _all_run(cluster: Cluster) -> Iterator[None]:
 
 @pytest.fixture
 def config(cluster: Cluster) -> ClientConfig:
-    """A client that soon notices what changes."""
+    """A client that soon notices changes."""
     return ClientConfig(
         bootstrap_servers=tuple(cluster.bootstrap_servers.split(",")), metadata_max_age_ms=500
     )
 
 
 async def send(config: ClientConfig, topic: str, *counts: int) -> None:
-    """Send batches of so many messages to partition 0."""
+    """Send batches with these counts of messages to partition 0."""
     async with Sender(config) as sender:
         encoder = LaneEncoder(topic, ProducerId("p", "r", 1), 0, 0, 1, Form.BODY, 100)
         for count in counts:
@@ -78,7 +78,7 @@ async def send(config: ClientConfig, topic: str, *counts: int) -> None:
 
 
 async def read_to(reader: Reader, offset: int) -> FetchedBatches:
-    """Read up to an offset; the last that came."""
+    """Read up to an offset; the last batches."""
     async with asyncio.timeout(60):
         while True:
             for item in await reader.next(1):
@@ -88,7 +88,7 @@ async def read_to(reader: Reader, offset: int) -> FetchedBatches:
 
 
 async def broken_off(reader: Reader) -> Any:
-    """What is told next that is no batch."""
+    """The next item, which must not be batches."""
     async with asyncio.timeout(60):
         while True:
             for item in await reader.next(1):
@@ -99,7 +99,10 @@ async def broken_off(reader: Reader) -> Any:
 async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
     cluster: Cluster, config: ClientConfig
 ) -> None:
-    """F1, F12: though it has grown beyond the position, or ends exactly there."""
+    """F1, F12: the topic id shows it, whether the new topic ends beyond or below the position.
+
+    `ends` reports the new topic id, also if the new topic ends exactly at the given position.
+    """
     topic, at = "recreated", ("recreated", 0)
     async with Admin(config) as admin, Reader(config) as reader:
         await admin.create_topic(topic, 1, replication_factor=3)
@@ -129,7 +132,7 @@ async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
 
 
 async def leader_and_follower(admin: Admin, topic: str) -> tuple[int, int]:
-    """Places among the brokers, for the only partition; not each knows a new topic at once."""
+    """Their indexes, for the only partition; waits until the cluster describes the topic."""
     port: Any = admin._client
     async with asyncio.timeout(60):
         while not (  # noqa: ASYNC110  # a cluster reports no event
@@ -145,7 +148,7 @@ async def leader_and_follower(admin: Admin, topic: str) -> tuple[int, int]:
 async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
     cluster: Cluster, config: ClientConfig
 ) -> None:
-    """F2: an unclean election; what was read up to the common offset is the same."""
+    """F2: an unclean election; the log up to the common offset is unchanged."""
     topic, at = "cut-back", ("cut-back", 0)
     async with Admin(config) as admin, Reader(config) as reader:
         await admin.create_topic(topic, 1, replication_factor=2, configs=UNCLEAN)
@@ -175,9 +178,10 @@ async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
 async def test_a_compacted_topic_that_an_unclean_election_cuts_is_written_on(
     cluster: Cluster, config: ClientConfig
 ) -> None:
-    """The new leader knows earlier numbers of the writer's: that ended consumers, by their states.
+    """Writes go on, though the new leader has older sequence numbers of the writer.
 
-    Who follows it learns that what was read is not there any more, and reads it from its beginning.
+    That used to end consumers when they wrote their states. A follower gets an error: the topic no
+    longer contains what was read. It reads the topic from the beginning.
     """
     name = "cut-states"
     async with Admin(config) as admin, CompactedTopic(config, name) as topic:
@@ -206,7 +210,7 @@ async def test_a_compacted_topic_that_an_unclean_election_cuts_is_written_on(
 def make_scene(
     cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], Scene]]:
-    """A run with one topic: the cluster is source and destination, so that no mirror has a part."""
+    """A run with one topic: the cluster is source and destination, without a mirror."""
     scenes: list[Scene] = []
 
     def make(name: str) -> Scene:
@@ -240,7 +244,7 @@ def delivered(consumer: Command, count: int) -> None:
 
 
 async def create(config: ClientConfig, topic: str) -> tuple[int, int]:
-    """Create a topic that may lose its end: on two brokers, leader and follower."""
+    """Create a topic that unclean elections truncate; the indexes of its leader and follower."""
     async with Admin(config) as admin:
         await admin.create_topic(topic, 1, replication_factor=2, configs=UNCLEAN)
         return await leader_and_follower(admin, topic)
@@ -249,7 +253,7 @@ async def create(config: ClientConfig, topic: str) -> tuple[int, int]:
 async def test_a_topic_created_again_behind_a_stopped_consumer(
     cluster: Cluster, config: ClientConfig, make_scene: Callable[[str], Scene]
 ) -> None:
-    """F1: it has grown beyond the position when the consumer goes on; nothing in it is lost."""
+    """F1: the new topic ends beyond the position at which the consumer goes on; nothing is lost."""
     scene = make_scene("stopped")
     [topic] = scene.topics
     await create(config, topic)
@@ -274,10 +278,10 @@ async def test_a_topic_created_again_behind_a_stopped_consumer(
 async def test_an_unclean_election_cuts_a_log_back_behind_its_consumers(
     cluster: Cluster, config: ClientConfig, make_scene: Callable[[str], Scene]
 ) -> None:
-    """F2: what was written into the offsets that had been read is read; what was read stays seen.
+    """F2: new records at offsets that had been read are read; what had been read stays seen.
 
-    So it is for who read all the time, and for who was killed and resumes at an offset that now
-    holds other records.
+    This applies to a consumer that reads all the time, and to one that gets SIGTERM and resumes at
+    an offset that now has other records.
     """
     scene = make_scene("unclean")
     [topic] = scene.topics

@@ -1,4 +1,4 @@
-"""The ledger, while its topic is deleted and while a producer is between two incarnations."""
+"""Verdicts while the ledger topic is deleted and while a producer is between two incarnations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOAD = ("--throughput", "600", "--message-size", "200")
 
 
 class Gate:
-    """A bootstrap server in front of a broker's; while it is shut nobody connects anew."""
+    """A proxy before a bootstrap server; while not `open`, it drops each new connection."""
 
     def __init__(self, target: str) -> None:
         host, port = target.split(":")
@@ -89,10 +89,11 @@ def ledger_of(cluster: Any, topic: str) -> Ledger:
 def test_a_run_goes_on_between_two_incarnations(
     lab: Lab, make_scene: Callable[..., Scene], gate: Gate
 ) -> None:
-    """F4: the sender died, its successor cannot start yet, and the mirror ends meanwhile.
+    """F4: a sender died, the next incarnation cannot start yet, and the mirror freezes meanwhile.
 
-    The ledger that has reached the destination is not complete, so no consumer passes without
-    what is acknowledged later; once the mirror is back, all of it is delivered.
+    The ledger that has reached the destination is incomplete, so a consumer ends inconclusive
+    instead of passing without the later acknowledgements. Once the mirror continues, all
+    acknowledged messages are delivered.
     """
     scene = make_scene("orders.eu")
     (topic,) = scene.topics
@@ -133,10 +134,11 @@ def test_a_run_goes_on_between_two_incarnations(
 def test_a_ledger_is_deleted_in_mid_run(
     lab: Lab, make_scene: Callable[..., Scene], again: str
 ) -> None:
-    """F15: the producer creates it again, writes into it what the run vouches for, and ends.
+    """F15: the producer recreates the ledger, writes the run's records into it again, and ends.
 
-    Also where somebody else was quicker, and what a producer vouched for that has ended. Consumers
-    pass, those that followed the ledger before and those that start later.
+    Also if another client recreates the topic first. The new ledger has the records of a producer
+    that had already ended, too. Consumers pass, whether they followed the ledger before or start
+    later.
     """
     scene = make_scene("orders.eu")
     scene.create(2)

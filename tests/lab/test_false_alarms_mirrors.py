@@ -1,4 +1,4 @@
-"""What mirrors do by design, and what stands beside their copies: none of it is loss."""
+"""What mirrors do by design, aborted transactions and a wrong alias cause no false loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_mirror_that_re_hashes_by_design(
 ) -> None:
     """MirrorMaker 1 chooses partitions by key: right under `any` and `murmur2`.
 
-    Under `source` each message that stands elsewhere is misrouted, and none is lost.
+    Under `source` each message in another partition is misrouted, and none is lost.
     """
     scene = make_scene("orders.eu")
     scene.alias = ""
@@ -76,7 +76,7 @@ def test_a_mirror_that_re_hashes_by_design(
 
 
 def _again(record: Any) -> dict[str, Any]:
-    """A record as the arguments of a send into its own partition."""
+    """The arguments that send a record again, into the same partition."""
     return {
         "value": record.value,
         "key": record.key,
@@ -89,7 +89,7 @@ def _again(record: Any) -> dict[str, Any]:
 def _transactions(
     bootstrap: str, topic: str, each: Iterable[tuple[bool, list[dict[str, Any]]]]
 ) -> None:
-    """Write transactions as a plain Kafka client: whether it commits, and its records."""
+    """Write transactions with aiokafka; each is whether to commit, and its records."""
 
     async def send() -> None:
         name = f"beside-{topic}"
@@ -107,10 +107,10 @@ def _transactions(
 def test_transactions_leave_gaps_that_are_no_loss(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """Markers take offsets on both sides; what was aborted is not there under read_committed.
+    """Transaction markers take offsets on both sides; read_committed skips aborted records.
 
-    Copies of our own messages in aborted transactions are no duplicates then. They are under
-    read_uncommitted, for there they can be read: exactly these, and the run is inconclusive.
+    Copies of our own messages in aborted transactions are not duplicates there. Under
+    read_uncommitted they can be read: exactly these are duplicates, and the run is inconclusive.
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
@@ -158,7 +158,7 @@ def test_transactions_leave_gaps_that_are_no_loss(
 def test_what_stands_only_in_an_aborted_transaction_was_not_delivered(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """F8: lost, where committed messages are read; inconclusive where all are, never a pass."""
+    """F8: they are lost under --exactly-once; otherwise the run is inconclusive, never passed."""
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
     scene.create(1)
@@ -200,10 +200,10 @@ def test_what_stands_only_in_an_aborted_transaction_was_not_delivered(
 def test_the_mirrors_alias_is_found_and_a_wrong_name_is_told(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """F16: the likeliest first mistake, on real MirrorMaker 2. A faithful copy never fails by it.
+    """F16: the likeliest first mistake, on real MirrorMaker 2: a faithful copy never fails by it.
 
-    Who says that the mirror keeps names is told by the messages that it does not; the same
-    consumer goes on with the same run and state once that is corrected.
+    With `--source-alias ""` the messages prove the alias wrong, and the consumer ends with advice.
+    Without the option it finds the alias, and continues with the same run and state.
     """
     scene = make_scene("orders.eu", "clicks.us")
     scene.create(3)

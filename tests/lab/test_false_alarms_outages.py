@@ -1,4 +1,4 @@
-"""Brokers that go away and come back: outlived, named, and never a finding."""
+"""Broker outages: consumers survive them and report them, and they cause no finding."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ IMPATIENT = (
 
 
 def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """The destination's broker restarts, away for longer than request.timeout.ms; nothing is found.
+    """The destination's broker is away for longer than request.timeout.ms; this causes no finding.
 
-    Consumers with and without a group wait for it. One that is told to end meanwhile leaves a
-    report of what it saw; one that is told twice ends at once. So it is with the ledger's broker.
+    Consumers with and without a group wait for it. A consumer that gets one signal meanwhile
+    reports what it read; one that gets a second signal ends at once.
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
     scene.create(3)
     patient = [
         scene.consume("grouped", *IMPATIENT, "--consumer-group", "g"),
-        # With the client's own patience, which is longer than a user's.
+        # With the client's default timeouts, which are longer than a user waits.
         scene.consume("alone", "--shard", "1/1", "--state-topic", f"{scene.state}.a"),
     ]
     others = {
@@ -72,8 +72,8 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
         what="it goes on showing how it stands",
     )
     others["once"].signal(signal.SIGINT)
-    # Two of a kind that come at once may be one to the kernel, and it may end before a later one.
-    # Which of these it sees first is the kernel's affair.
+    # The kernel may merge two pending signals of one kind, and a later one may come after the end.
+    # It also decides which of these two is delivered first.
     others["twice"].signal(signal.SIGINT)
     others["twice"].signal(signal.SIGTERM)
     assert others["twice"].wait(seconds=30) in {128 + signal.SIGINT, 128 + signal.SIGTERM}
@@ -95,7 +95,7 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     for answer in (*answers, again):
         assert answer["counts"]["delivered"] == len(sent)
         assert set(wrong(answer)) <= {"duplicated", "reordered"}
-        assert ids(answer, "duplicated") == plain.duplicated  # the mirror's own repetition
+        assert ids(answer, "duplicated") == plain.duplicated  # by the mirror itself
         assert ids(answer, "reordered") == plain.reordered
     others_logs = (str(scene.folder / name) for name in others)
     judged_alike(scene.reconcile(*others_logs).answer(), answers[0])
@@ -105,7 +105,7 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
 def test_the_ledgers_broker_and_the_states_topic_go_away(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """Neither changes a finding, nor holds a consumer up that is told to end."""
+    """Neither changes a finding or keeps a consumer from ending on SIGTERM."""
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
     scene.create(3)
@@ -136,9 +136,9 @@ def test_the_ledgers_broker_and_the_states_topic_go_away(
 
 
 def test_sigint_while_the_destination_is_dead(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """Frozen or killed: a consumer that is told to end does so soon, and leaves a report.
+    """SIGINT ends a consumer soon, with a report, while the broker is frozen or killed.
 
-    One that comes when nobody is there says so in a line.
+    A consumer that starts during the outage ends with a one-line error.
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]

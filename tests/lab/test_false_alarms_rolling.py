@@ -1,4 +1,4 @@
-"""A cluster of three brokers that are restarted one by one, as they are for an upgrade."""
+"""A cluster of three brokers that are restarted one by one, as for an upgrade."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Three brokers, each topic on all of them."""
+    """Three brokers, each with a replica of every topic."""
     made = Cluster("R", Jvm.find(), tmp_path / "cluster", brokers=3)
     try:
         made.start()
@@ -34,9 +34,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def test_brokers_restarted_one_by_one(
     cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Leaders move, and the groups' coordinators; nothing is found, by a group or by fixed shares.
+    """Leaders and group coordinators move; consumers in a group and with fixed shares find nothing.
 
-    It is source and destination at once, so that nothing but the brokers can be at fault.
+    The cluster is source and destination at once, so only the brokers can be at fault.
     """
     both = SimpleNamespace(source=cluster, destination=cluster)
     scene = Scene(

@@ -1,4 +1,4 @@
-"""Topics of the destination that change under their readers: each told as what it is."""
+"""Topics that change under their readers: each change is reported as what it is."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LOAD = ("--throughput", "600", "--message-size", "200")
 
 
 def test_retention_overtakes_a_consumer(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """What was deleted before it was read is inconclusive, by id, and not lost.
+    """Messages that were deleted before they were read are inconclusive, by id, and not lost.
 
-    One consumer stops and comes back to a hole; one starts late, and so in the middle.
+    One consumer stops and finds a gap when it resumes; one starts late, in the middle of the log.
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
@@ -62,11 +62,11 @@ def test_retention_overtakes_a_consumer(lab: Lab, make_scene: Callable[..., Scen
 def test_a_topic_made_again_and_partitions_added(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """A topic deleted and made again is told so, also after a restart; growth needs no word.
+    """A recreated topic is reported, also after a restart; added partitions are not.
 
-    One is the copy: what was seen of the topic before stays delivered. One is the source: only who
-    reads it tells. Partitions come to a third in the source, where the mirror follows, and to a
-    fourth in the destination alone.
+    One recreated topic is the copy: what was read of the old one stays delivered. The other is the
+    source topic: only its reader reports it. A third topic grows in the source, and the mirror
+    follows; a fourth grows in the destination alone.
     """
     scene = make_scene("again.eu", "anew.eu", "grown.eu", "wider.eu")
     again, anew, grown, wider = scene.topics
@@ -117,7 +117,7 @@ def test_a_topic_made_again_and_partitions_added(
 
 
 def test_a_destination_that_is_compacted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """What a later message of its key explains is compacted; none of it is lost."""
+    """A missing message that a later one of its key explains is compacted; none is lost."""
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
     copy = f"A.{topic}"

@@ -1,6 +1,6 @@
-"""The faulty mirror on the real lab: faithful where nothing is ordered, exact where something is.
+"""The faulty mirror on the real lab: faithful without acts, exact in those it is given.
 
-It mirrors beside the session's MirrorMaker 2, under an alias of its own.
+It runs next to the session's MirrorMaker 2, under its own alias.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Copied(NamedTuple):
 
 
 def read(cluster: Any, topic: str) -> list[Copied]:
-    """All records of a topic, partition by partition, each in its order."""
+    """All records of a topic, partition by partition, by offset."""
     return [
         Copied(
             record.partition,
@@ -104,7 +104,7 @@ def cleanup_policy(cluster: Any, topic: str) -> frozenset[str]:
 def test_without_acts_it_is_a_faithful_mirror(
     lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
 ) -> None:
-    """Byte for byte, partition by partition, topics that grow and the ledger too; judged clean."""
+    """Copies equal their records, in growing topics and the ledger, too; it is judged clean."""
     scene = scene_beside("orders.eu", "odd")
     orders, odd = scene.topics
     lab.source.create_topic(orders, 3)
@@ -157,7 +157,7 @@ KINDS = [kind for kind in Anomaly if kind not in {
 
 
 def expected(rows: list[dict[str, Any]]) -> dict[str, set[tuple[Any, ...]]]:
-    """The ids of each finding that the truth stands for, by the table of findings."""
+    """The ids of each finding that the ground truth predicts, by the table of anomalies."""
     told: dict[tuple[Any, ...], Finding] = {}
     for row in rows:
         kind = Anomaly(row["kind"])
@@ -183,9 +183,10 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, set[tuple[Any, ...]]]:
 def test_acts_land_as_told(
     lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
 ) -> None:
-    """Of each kind some; the consumer finds exactly the ids that the truth names.
+    """With most kinds of acts, the consumer finds exactly the ids that the truth predicts.
 
-    Whole lanes, partitions and topics beside single messages, in both forms.
+    Acts change single messages, whole lanes, partitions and topics, in both forms. Header acts have
+    a test of their own.
     """
     scene = scene_beside("orders", "clicks", "gone", "merged", "other")
     orders, clicks, gone, merged, other = scene.topics
@@ -259,7 +260,7 @@ partition = 1
 def test_payloads_of_the_users_are_proven_by_their_digests(
     lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
 ) -> None:
-    """What a mirror copies passes, and of another's exactly the altered payloads are found."""
+    """A faithful mirror passes; of the faulty mirror exactly the altered payloads are corrupted."""
     scene = scene_beside("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 3)
@@ -314,7 +315,7 @@ def test_headers_are_stripped_and_renamed(
     make_faulty_mirror: Callable[..., FaultyMirror],
     form: Form,
 ) -> None:
-    """In header form the message is foreign and lost; in body form nothing happens."""
+    """In header form the message is foreign and lost; in body form the acts change nothing."""
     scene = scene_beside("orders")
     lab.source.create_topic(scene.topics[0], 2)
     spec = "".join(
@@ -336,7 +337,7 @@ def test_headers_are_stripped_and_renamed(
 def test_neither_an_end_nor_a_kill_loses_or_doubles(
     lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
 ) -> None:
-    """Ended in order, killed, frozen, in mid-run: each message is there as often as is told."""
+    """Terminated, killed or frozen, it copies each message as often as the truth says."""
     scene = scene_beside("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 4)

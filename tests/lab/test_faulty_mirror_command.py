@@ -1,4 +1,4 @@
-"""`mirrortest sabotage` as a command: a cluster goes away, a topic does, and it ends."""
+"""`mirrortest sabotage` as a command: an outage, deleted records, its end and its restart."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def sabotage(scene: Scene, label: str, *arguments: str) -> Any:
 def test_a_cluster_that_goes_away_is_waited_for(
     lab: Lab, scene_beside: Callable[..., Scene]
 ) -> None:
-    """Nothing is lost or doubled where the destination takes longer than a delivery may take."""
+    """A destination outage longer than the delivery timeout causes no loss and no extra copies."""
     scene = scene_beside("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 2)
@@ -77,7 +77,7 @@ def test_a_cluster_that_goes_away_is_waited_for(
 
 
 def test_what_is_gone_from_the_source_is_told(lab: Lab, scene_beside: Callable[..., Scene]) -> None:
-    """Records deleted while the mirror was away are named, and it goes on behind them."""
+    """Records deleted while the mirror was down are listed as skipped; it continues after them."""
     scene = scene_beside("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 1)
@@ -94,7 +94,10 @@ def test_what_is_gone_from_the_source_is_told(lab: Lab, scene_beside: Callable[.
 
 
 def test_the_command_alone(lab: Lab, scene_beside: Callable[..., Scene]) -> None:
-    """`mirrortest sabotage` ends by itself when all is quiet, and sums up what it did."""
+    """`mirrortest sabotage` ends by itself when all is quiet, and sums up what it did.
+
+    It refuses another specification for the same truth, and a partition that does not exist.
+    """
     scene = scene_beside("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 2)

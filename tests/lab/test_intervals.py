@@ -1,4 +1,4 @@
-"""What both sides record of each reporting interval, against their logs on a real Kafka."""
+"""The interval records of both sides, compared with their logs on a real Kafka."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RECORDS, SIZE = 6_000, 300
 
 
 def rows_of(found: SessionFiles) -> list[dict[str, Any]]:
-    """A session's intervals, none of which is damaged."""
+    """A session's intervals; asserts that they are undamaged and leave no gap."""
     damage: list[Damage] = []
     rows: list[dict[str, Any]] = read_intervals(found, damage).to_pylist()
     assert damage == []
@@ -45,12 +45,12 @@ def total(rows: list[dict[str, Any]], name: str) -> int:
 
 
 def measured(rows: list[dict[str, Any]]) -> int:
-    """How many latencies the rows have."""
+    """The number of latencies in the rows."""
     return sum(sum(row["latency_count"]) + row["negative"] for row in rows)
 
 
 def test_the_sums_of_both_sides_are_their_logs(make_scene: Callable[..., Scene]) -> None:
-    """Exactly: nothing is counted twice or left out, the last part of an interval included."""
+    """Exactly: nothing is counted twice or left out, and the last partial interval is included."""
     scene = make_scene("orders.load")
     scene.create(2)
     copy = scene.folder / "load.csv"
@@ -93,7 +93,7 @@ def test_the_sums_of_both_sides_are_their_logs(make_scene: Callable[..., Scene])
 
 
 def test_the_csv_of_workers_has_the_rows_of_all(make_scene: Callable[..., Scene]) -> None:
-    """One file with one head; each line names its worker, and none is torn or left out."""
+    """One file, one header; each line names its worker, and none is torn or missing."""
     scene = make_scene("orders.together")
     scene.create(4)
     copy = scene.folder / "together.csv"
@@ -118,7 +118,7 @@ def test_the_csv_of_workers_has_the_rows_of_all(make_scene: Callable[..., Scene]
 
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_the_metrics_port_has_the_status(make_scene: Callable[..., Scene], workers: str) -> None:
-    """What --status-file has: of a process whose metrics another serves, and of workers as one."""
+    """/status has the fields of --status-file, from a metrics child process and two workers."""
     scene = make_scene("orders.status")
     (topic,) = scene.topics
     scene.lab.source.create_topic(topic, 4)
@@ -147,7 +147,7 @@ def test_the_metrics_port_has_the_status(make_scene: Callable[..., Scene], worke
 
 
 def test_from_latest_leaves_out_what_was_there(make_scene: Callable[..., Scene]) -> None:
-    """What was written before is not read and not lost; all that comes after is judged."""
+    """Earlier messages are neither read nor lost; all later ones are judged."""
     scene = make_scene("orders.latest")
     (topic,) = scene.topics
     scene.lab.source.create_topic(topic, 2)
@@ -166,7 +166,7 @@ def test_from_latest_leaves_out_what_was_there(make_scene: Callable[..., Scene])
 
 
 def test_after_kill_9_the_intervals_are_what_the_log_has(make_scene: Callable[..., Scene]) -> None:
-    """Whole rows are left, and each counts just the messages that the log has up to its end."""
+    """Whole rows are left; up to each row's end they count just the messages that the log has."""
     scene = make_scene("orders.killed")
     scene.create(2)
     producing = scene.produce(

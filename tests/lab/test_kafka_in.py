@@ -1,4 +1,4 @@
-"""The reader on a real Kafka, by hand: over gaps, markers, retention and outages."""
+"""The reader on a real Kafka with assigned partitions: gaps, markers, retention and outages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lab
 async def test_batches_come_as_they_were_sent(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """Whole, in order, from the batch that holds the offset asked for, stamped on arrival."""
+    """Batches are whole and in order, from the one with the sought offset, with arrival times."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     await send(topic, 100, 50, 25)
@@ -50,7 +50,7 @@ async def test_batches_come_as_they_were_sent(
 async def test_every_offset_comes_once(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """From the offset that was asked for, each batch where the one before it ended."""
+    """Offsets come from the sought one on; each batch begins where the one before it ended."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     await send(topic, 100, 50, 25)
@@ -69,7 +69,7 @@ async def test_every_offset_comes_once(
 async def test_what_is_taken_in_between_is_neither_lost_nor_repeated(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """Who is busy takes what has arrived; who waits gets what follows it."""
+    """`arrived` returns what was fetched so far; `next` returns what follows it."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     await send(topic, 100)
@@ -95,7 +95,7 @@ async def test_what_is_taken_in_between_is_neither_lost_nor_repeated(
 async def test_a_wider_assignment_keeps_positions_and_pauses(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """Partitions added by hand disturb none of those that are being read."""
+    """Adding partitions to the assignment changes nothing for those that are being read."""
     topic = topic_name()
     await admin.create_topic(topic, 3)
     for number in range(3):
@@ -122,7 +122,7 @@ async def test_a_wider_assignment_keeps_positions_and_pauses(
 async def test_a_seek_counts_from_the_next_batch_on(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """Whatever was fetched before: what lies there comes next, as often as it is sought."""
+    """Whatever was fetched before, the next batch begins at the sought offset, each time."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     await send(topic, *[10] * 20)
@@ -138,7 +138,7 @@ async def test_a_seek_counts_from_the_next_batch_on(
 async def test_retention_that_overtook_the_position_is_an_event(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """The position that is gone is named until it is sought; nothing is skipped silently."""
+    """A position outside the log is reported until the next seek; nothing is skipped silently."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     await send(topic, 10, 10, 10)
@@ -160,7 +160,7 @@ async def test_retention_that_overtook_the_position_is_an_event(
 async def test_a_partition_that_was_never_sought_is_an_error(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Where to read is the caller's decision: there is no default."""
+    """The caller decides where to read: there is no default position."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     async with Reader(config) as reader:
@@ -195,7 +195,7 @@ async def test_batches_that_others_compressed_are_read(
 async def test_what_compresses_well_comes_in_portions(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """A response of a megabyte may hold a gigabyte, which must not all be in memory at once."""
+    """A response of a megabyte may expand to a gigabyte, which must not be in memory at once."""
     topic, megabyte, count = topic_name(), bytes(1 << 20), 80
     await admin.create_topic(topic, 1, configs={"max.message.bytes": str(4 << 20)})
     producer = AIOKafkaProducer(
@@ -222,7 +222,7 @@ async def test_what_compresses_well_comes_in_portions(
 async def test_transactions_are_read_as_asked(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Committed alone or all; either way markers are passed and the end offset is reached."""
+    """Markers are passed and the end is reached, for committed records alone and for all."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     producer = AIOKafkaProducer(
@@ -249,7 +249,7 @@ async def test_transactions_are_read_as_asked(
 
 
 async def test_an_address_where_nobody_answers_is_named() -> None:
-    """The error holds address and cause."""
+    """The error names the address and the cause."""
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9: connection refused"):
         await Reader(ClientConfig(bootstrap_servers=("127.0.0.1:9",))).start()
 
@@ -258,7 +258,7 @@ async def test_an_address_where_nobody_answers_is_named() -> None:
 async def test_a_frozen_broker_delays_and_loses_nothing(
     lab: Any, config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """Reading goes on where it stood when the broker answers again."""
+    """Reading continues at its position when the broker answers again."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     await send(topic, 10)

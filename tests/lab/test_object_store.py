@@ -1,4 +1,4 @@
-"""Logs and results on S3: a store on this machine, through pyarrow's own file system."""
+"""Logs and results on S3: a local store, read and written by pyarrow's own file system."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = "nobody-is-to-see-this"
 
 @pytest.fixture
 def bucket() -> Iterator[str]:
-    """The address of an empty bucket; its keys are part of it."""
+    """The URI of an empty bucket, with its keys."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:
@@ -45,9 +45,9 @@ def bucket() -> Iterator[str]:
 
 
 def test_logs_on_s3_are_judged_there(spark: SparkSession, tmp_path: Path, bucket: str) -> None:
-    """Workers read the logs from the store, the result goes there, and no key is shown.
+    """Workers read the logs from the store, the result is written there, and no secret is shown.
 
-    An address that begins with s3a:, as Hadoop has it, is the same as one with s3:.
+    Hadoop's s3a: means the same as s3:.
     """
     history = History()
     history.sends(stream(), 100)

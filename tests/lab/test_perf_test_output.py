@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.lab
 
 RECORDS, WARMUP, SIZE = 42_000, 2_000, 500
-"""Seven seconds: the producer's tool prints a line at each fifth one."""
+"""Seven seconds of load: ProducerPerformance prints a line every five seconds."""
 
 
 def tool(lab: Lab, name: str, *arguments: str) -> str:
-    """What one of Kafka's tools prints."""
+    """The output of one of Kafka's tools."""
     runtime = lab.source.runtime
     if not isinstance(runtime, Jvm):
         pytest.skip("the tools run beside the brokers, as processes")
@@ -36,9 +36,9 @@ def tool(lab: Lab, name: str, *arguments: str) -> str:
 
 
 def test_one_parser_reads_the_tools_and_ours(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """The lines have the same columns, words and digits, and the counts are those that were asked.
+    """Our lines have the tools' columns, words and digits, and the counts match the options.
 
-    The consumer ends by `--num-records`; one worker of three is started, for one partition.
+    The consumer ends after `--num-records`; for one partition, one of three workers is started.
     """
     scene = make_scene("orders.perf")
     (topic,) = scene.topics
@@ -89,11 +89,11 @@ def test_one_parser_reads_the_tools_and_ours(lab: Lab, make_scene: Callable[...,
     )
     assert list(whole) == list(tools)
     assert whole["data.consumed.in.nMsg"] == tools["data.consumed.in.nMsg"] == RECORDS
-    # Theirs counts keys, too.
+    # The tool counts keys, too.
     assert whole["data.consumed.in.MB"] == pytest.approx(RECORDS * SIZE / 2**20, abs=1e-4)
     assert float(tools["data.consumed.in.MB"]) >= float(whole["data.consumed.in.MB"])
 
-    # With a line for each interval there is no last one, in either.
+    # With a line for each interval, neither prints a summary line.
     each_interval = ("--show-detailed-stats", "--reporting-interval", "300")
     tools_rows = detailed(
         tool(lab, "ConsumerPerformance", "--topic", topic, *place, "--num-records", str(RECORDS),

@@ -1,4 +1,4 @@
-"""A command in a process that has the package imported already is the command that users start."""
+"""A command run in a preloaded process behaves like the command that users start."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_it_answers_as_one_that_starts_anew(name: str, tmp_path: Path) -> None:
-    """On the same streams and with the same exit code."""
+    """Both give the same stdout, stderr and exit code."""
     both = [
         Command(ARGUMENTS[name], tmp_path, f"{name} {anew}", anew=anew) for anew in (False, True)
     ]
@@ -35,7 +35,7 @@ def test_it_answers_as_one_that_starts_anew(name: str, tmp_path: Path) -> None:
 def test_it_has_the_environment_of_its_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not that of the server, which may be older."""
+    """It does not have that of the preloading server, which may be older."""
     for servers in ("127.0.0.1:1", "127.0.0.1:2"):
         monkeypatch.setenv("MIRRORTEST_BOOTSTRAP_SERVER", servers)
         command = Command(["produce", "--topics", "t"], tmp_path, servers)
@@ -44,7 +44,7 @@ def test_it_has_the_environment_of_its_start(
 
 
 def test_a_signal_ends_it(tmp_path: Path) -> None:
-    """It tells which one, as a process does that its parent has started itself."""
+    """Its exit code names the signal, as that of a child process does."""
     asked = ["produce", "--topics", "t", "--bootstrap-server", "127.0.0.1:1"]
     with Command(asked, tmp_path, "killed") as command:
         command.signal(signal.SIGSTOP)

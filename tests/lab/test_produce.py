@@ -1,4 +1,4 @@
-"""`mirrortest produce` on a real Kafka: what it vouches for is true, whatever happens to it."""
+"""`mirrortest produce` on a real Kafka: what it records is true, whatever happens to it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Stage:
         return ledger
 
     async def written(self) -> dict[StreamId, dict[int, list[int]]]:
-        """Stream -> seq -> the offsets at which it stands in the source topic."""
+        """Stream -> seq -> its offsets in the source topic."""
         found: dict[StreamId, dict[int, list[int]]] = {}
         decoder = BatchDecoder(self.topic)
         ends = {
@@ -116,7 +116,7 @@ class Stage:
         return found
 
     def logged(self) -> dict[StreamId, dict[str, IntervalSet]]:
-        """Stream -> kind or outcome -> numbers, of all sequence logs of the run."""
+        """Stream -> kind or outcome -> seqs, from all sequence logs of the run."""
         found: dict[StreamId, dict[str, IntervalSet]] = {}
         for session in find_sessions(self.folder / "logs", self.run):
             for row in read_all(session, []).to_pylist():
@@ -152,7 +152,7 @@ def streams(answer: dict[str, Any]) -> dict[StreamId, dict[str, Any]]:
 
 
 def progressing(command: Command, stage: Stage, records: int) -> None:
-    """Wait until so many records are in the topic."""
+    """Wait until the topic has this many records; fails if the command ends first."""
 
     def enough() -> bool:
         assert command.process.poll() is None, command.stderr
@@ -162,7 +162,7 @@ def progressing(command: Command, stage: Stage, records: int) -> None:
 
 
 async def test_a_clean_run_is_complete_everywhere(stage: Stage) -> None:
-    """Report, ledger, log and topics agree on a run in which nothing happens."""
+    """Report, ledger, log and topics agree on a run without faults."""
     stage.lab.source.create_topic(stage.topic, 3)
     other = f"{stage.topic}.other"
     arguments = ("--throughput", "2000", "--num-records", "3001", "--warmup-records", "500")
@@ -190,7 +190,7 @@ async def test_a_clean_run_is_complete_everywhere(stage: Stage) -> None:
 
 
 async def test_after_kill_9_the_next_incarnation_closes_the_one_before(stage: Stage) -> None:
-    """What was reserved and got no outcome is unknown; nothing stands beyond what was reserved."""
+    """Reserved seqs without an outcome are unknown; no seq beyond the reservation was written."""
     stage.lab.source.create_topic(stage.topic, 2)
     first = stage.produce("--throughput", "3000", "--message-size", "200")
     progressing(first, stage, 3000)
@@ -205,16 +205,16 @@ async def test_after_kill_9_the_next_incarnation_closes_the_one_before(stage: St
     for stream in killed:
         lane, log = ledger.lanes[stream], logged[stream]
         assert max(written[stream]) < lane.reserved
-        assert lane.reserved <= log["reserved"].end  # it may have died between the two
+        assert lane.reserved <= log["reserved"].end  # it may have been killed between the two
         assert lane.acked | lane.failed | lane.unknown == IntervalSet([(0, lane.end or 0)])
-        # What was durable comes first: the ledger vouches for nothing that the log does not know.
+        # The log is durable first: the ledger has no ack that the log lacks.
         assert not lane.acked - log["acked"]
         assert all(seq in written[stream] for lo, hi in log["acked"].intervals()
                    for seq in range(lo, hi))  # fmt: skip
 
 
 async def test_a_broker_that_dies_and_returns_is_outlived(stage: Stage) -> None:
-    """Every message has an outcome, and none that was acknowledged is missing or stands twice."""
+    """Every message has an outcome, and each acknowledged one is written exactly once."""
     stage.lab.source.create_topic(stage.topic, 3)
     command = stage.produce("--throughput", "2000")
     progressing(command, stage, 2000)
@@ -239,7 +239,7 @@ async def test_a_broker_that_dies_and_returns_is_outlived(stage: Stage) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 async def test_a_signal_drains(stage: Stage, number: signal.Signals) -> None:
-    """The first signal stops the schedule; all that was sent is acknowledged, and lanes end."""
+    """The first signal stops the schedule; all that was sent is acknowledged, and the lanes end."""
     stage.lab.source.create_topic(stage.topic, 2)
     command = stage.produce("--throughput", "2000")
     progressing(command, stage, 1000)
@@ -250,14 +250,14 @@ async def test_a_signal_drains(stage: Stage, number: signal.Signals) -> None:
 
 
 async def test_a_second_signal_ends_at_once_and_nothing_untrue_is_told(stage: Stage) -> None:
-    """With the broker frozen the drain cannot end; aborted, the lanes stay open, and true."""
+    """A frozen broker blocks the drain; an abort leaves the lanes open, and their records true."""
     stage.lab.source.create_topic(stage.topic, 2)
     command = stage.produce("--throughput", "2000")
     progressing(command, stage, 1000)
     broker = stage.lab.source.brokers[0]
     broker.stop()
     try:
-        # Now there are messages underway whose acknowledgement cannot come.
+        # Now messages are in flight whose acknowledgements cannot arrive.
         until(lambda: "is behind its schedule" in command.stderr)
         command.signal(signal.SIGINT)
         until(lambda: "draining" in command.stderr)
@@ -279,7 +279,7 @@ async def test_a_second_signal_ends_at_once_and_nothing_untrue_is_told(stage: St
 
 
 async def test_the_drain_has_a_deadline(stage: Stage) -> None:
-    """A broker that stays away at the end leaves messages unknown, and the run ends in time."""
+    """A broker that stays frozen at the end leaves messages unknown, and the run ends in time."""
     stage.lab.source.create_topic(stage.topic, 2)
     command = stage.produce("--throughput", "2000", "--drain-timeout", "2s")
     progressing(command, stage, 1000)
@@ -304,7 +304,7 @@ async def test_the_drain_has_a_deadline(stage: Stage) -> None:
 
 
 async def test_messages_too_large_fail(stage: Stage) -> None:
-    """Refused messages are failed, the report says why, and the run ends instead of going on."""
+    """Refused messages are failed, the error says why, and the run ends instead of continuing."""
     stage.lab.source.create_topic(stage.topic, 1, configs={"max.message.bytes": "2000"})
     command = stage.produce("--throughput", "100", "--message-size", "5000")
     answer = command.answer(code=1)
@@ -316,7 +316,7 @@ async def test_messages_too_large_fail(stage: Stage) -> None:
 
 
 async def test_a_topic_that_grows_keeps_its_lanes_and_is_told(stage: Stage) -> None:
-    """Every lane stays on its partition, nothing is lost, and the report says what happened."""
+    """Every lane stays on its partition, nothing is lost, and the report notes the growth."""
     stage.lab.source.create_topic(stage.topic, 2)
     command = stage.produce(
         *("--throughput", "500"),
@@ -335,7 +335,7 @@ async def test_a_topic_that_grows_keeps_its_lanes_and_is_told(stage: Stage) -> N
 
 
 async def test_batches_are_as_small_as_the_topic_wants(stage: Stage) -> None:
-    """A topic that takes less than our usual batch gets smaller ones, and every message."""
+    """A topic that accepts less than the usual batch gets smaller ones, and every message."""
     stage.lab.source.create_topic(stage.topic, 1, configs={"max.message.bytes": "2000"})
     answer = stage.produce("--num-records", "5000", "--message-size", "300").answer()
     assert answer["whole"]["acked"] == 5000 == stage.records()
@@ -343,7 +343,7 @@ async def test_batches_are_as_small_as_the_topic_wants(stage: Stage) -> None:
 
 
 async def test_topics_of_a_range_are_created_with_their_settings(stage: Stage) -> None:
-    """Each of them; a setting that the brokers do not know is named in one line."""
+    """Each topic gets the settings; one that the brokers do not support is named in the error."""
     topics = [f"{stage.topic}.{number}" for number in (1, 2, 3)]
     stage.produce(
         *("--num-records", "10", "--create-topics", "--partitions", "2"),
@@ -364,7 +364,7 @@ async def test_topics_of_a_range_are_created_with_their_settings(stage: Stage) -
 
 
 async def test_of_two_producers_with_one_name_the_later_takes_over(stage: Stage) -> None:
-    """Each has an incarnation of its own, and the earlier one ends when it learns of the other."""
+    """They never share an incarnation, and the one that was taken over ends with an error."""
     stage.lab.source.create_topic(stage.topic, 2)
     twins = [stage.produce("--throughput", "500") for _ in range(2)]
     until(lambda: any(twin.process.poll() is not None for twin in twins), what="one has ended")
@@ -386,7 +386,7 @@ async def test_of_two_producers_with_one_name_the_later_takes_over(stage: Stage)
 
 
 def test_a_users_mistakes_are_one_line(stage: Stage) -> None:
-    """A missing topic, a wrong partition count and an unreachable cluster say what to do."""
+    """A missing topic, wrong partition count or unreachable cluster gives an error with advice."""
     stage.lab.source.create_topic(stage.topic, 2)
     missing = stage.produce(topics=f"{stage.topic}.missing")
     wrong = stage.produce("--create-topics", "--partitions", "5")

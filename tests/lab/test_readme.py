@@ -1,4 +1,4 @@
-"""The README's four steps, as they are written there, between two real clusters."""
+"""The README's four steps, as written, between two real clusters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ README = Path(__file__).parents[2] / "README.md"
 
 
 def steps(scene: Scene) -> dict[str, list[str]]:
-    """The arguments of each step by its verb, for this lab's clusters and in a shorter time."""
+    """The arguments of each step by its verb, for this lab's clusters and a shorter run."""
     here = {
         "dc1:9092": scene.lab.source.bootstrap_servers,
         "dc2:9092": scene.lab.destination.bootstrap_servers,
@@ -38,7 +38,7 @@ def steps(scene: Scene) -> dict[str, list[str]]:
 
 
 def test_the_readmes_four_steps(make_scene: Callable[..., Scene]) -> None:
-    """Each does what is said of it, in the order in which they are written."""
+    """Each step does what the README says, in the order of the README."""
     scene = make_scene("orders")
     step = steps(scene)
     assert list(step) == ["doctor", "consume", "produce", "reconcile"]

@@ -1,4 +1,4 @@
-"""Whole tests from one file, as a user runs them: real clusters, real clients, real faults."""
+"""Tests from one scenario file, as a user runs them: real clusters, clients and faults."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _document(path: Path) -> dict[str, Any]:
 @pytest.mark.lab
 @pytest.mark.slow
 def test_a_run_that_is_killed_leaves_nothing_and_goes_on_at_the_next_point(tmp_path: Path) -> None:
-    """Brokers and clients end with it; the point that had ended is not run again."""
+    """Brokers and clients end with it; the next run does not repeat the point that had ended."""
     file, output = tmp_path / "producers.toml", tmp_path / "out"
     file.write_text(PRODUCERS)
     first = _run(file, output)
@@ -108,7 +108,7 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_at_the_next_point(tmp_p
 @pytest.mark.slow
 @pytest.mark.spark
 def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
-    """As documented; also with a consumer that is killed: what it had not saved it reads again."""
+    """The documented command finds only losses, though a killed consumer reads some again."""
     (shown,) = documented.commands("run", only="--output")
     output = tmp_path / "results"
     names = ("results", "my.toml", "matrix.toml")
@@ -149,9 +149,9 @@ def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_the_demo_passes(tmp_path: Path) -> None:
-    """As documented, shorter: nothing is lost by a mirror that is killed, and the report says why.
+    """The documented command, shortened: a killed mirror loses nothing; the report shows the kill.
 
-    It is what `make demo` runs, the first command of the README.
+    `make demo`, the first command of the README, runs the same scenario.
     """
     (shown,) = documented.commands("run", only="demo")
     changes = [word for word in shown.words if word.startswith("produce.duration=")]

@@ -1,4 +1,4 @@
-"""Who lost it: the source, the mirror or the consumer; each known id is told, and no other."""
+"""Losses in source, mirror and consumer: exactly the known ids are attributed to each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Id = tuple[str, str, int, int, int]
 
 
 def cut(segment: Path, offset: int) -> int:
-    """Cut a log segment's file before the batch that holds an offset; that batch's first offset."""
+    """Truncate a segment file before the batch with an offset; returns that batch's base offset."""
     content = segment.read_bytes()
     at = 0
     while at < len(content):
@@ -42,7 +42,7 @@ def cut(segment: Path, offset: int) -> int:
 
 
 def attributed(scene: Scene) -> dict[str, set[Id]]:
-    """The ids by verdict and attribution, as the table of what was not delivered has them."""
+    """The ids by verdict and attribution, from the table of undelivered messages."""
     table = pq.read_table(scene.logs / f"run={scene.run}" / "result" / "undelivered.parquet")
     found: dict[str, set[Id]] = {}
     for row in table.to_pylist():
@@ -54,12 +54,13 @@ def attributed(scene: Scene) -> dict[str, set[Id]]:
 
 
 def test_each_loss_is_laid_at_its_door(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """Three ways of losing what was acknowledged, one a partition, and a consumer that is gone.
+    """Acknowledged messages are lost in three ways, one a partition, and a consumer ends early.
 
-    The source's broker forgets a partition's tail; another's head is deleted before anybody but
-    the producer has seen it; the third's is deleted before the mirror comes, and an observer of
-    the source saw it. The rest is mirrored after the consumer has claimed it lost and ended. The
-    observer names what the source itself lost, and its verdict is none on the mirror.
+    The source's broker loses one partition's tail. The head of another is deleted before anyone but
+    the producer has seen it; that of the third is deleted before the mirror copies it, but after an
+    observer of the source has seen it. The rest is mirrored after the consumer has claimed it lost
+    and ended. The observer reports what the source itself lost; its verdict does not concern the
+    mirror.
     """
     scene = make_scene("orders.eu")
     (topic,) = scene.topics
@@ -113,7 +114,7 @@ def test_each_loss_is_laid_at_its_door(lab: Lab, make_scene: Callable[..., Scene
     (shown,) = documented.commands("reconcile", only="--bootstrap-server")
     places = {"dc2:9092": lab.destination.bootstrap_servers, "n20261127": scene.run}
     places |= {"logs-dc1": str(scene.logs), "logs-dc2": str(scene.folder / "logs-dc2")}
-    (scene.folder / "logs-dc2").mkdir()  # both sides wrote to the first
+    (scene.folder / "logs-dc2").mkdir()  # both sides wrote to logs-dc1
     ended = scene.reconcile_as([*documented.adapted(shown.words[1:], places), "--json"])
     answer = ended.answer(code=99)
     assert attributed(scene) == expected
@@ -129,10 +130,10 @@ def test_each_loss_is_laid_at_its_door(lab: Lab, make_scene: Callable[..., Scene
 def test_an_observers_state_that_is_mirrored_is_not_the_consumers(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """MirrorMaker 2 copies the observer's state topic into the very topic that the consumer keeps.
+    """MirrorMaker 2 copies the observer's state topic into the consumer's own state topic.
 
-    A consumer that is killed goes on from its own state; the observer's, which is further on, is
-    not taken for it. A pattern that fits all copies judges no topic of ours.
+    A killed consumer continues from its own state, and does not mistake the observer's, which is
+    further on, for it. A pattern that matches all copies judges none of mirrortest's own topics.
     """
     scene = make_scene("orders.eu")
     (topic,) = scene.topics

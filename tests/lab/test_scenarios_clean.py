@@ -1,4 +1,4 @@
-"""A mirror that does its work: everything arrives, and nothing is found."""
+"""A mirror without faults: everything arrives, and nothing is found."""
 
 from __future__ import annotations
 
@@ -22,18 +22,19 @@ RECORDS = 3000
 
 
 def test_all_arrives(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """Both forms, two producers, two topics with dots, one with 3 partitions here and 5 there.
+    """All is delivered, nothing else is found, and the reconciliation finds the same.
 
-    All is delivered, nothing else is found, and the reconciliation finds the same.
+    Both forms, two producers, and two topics with dots in their names; one has 3 partitions in the
+    source and 5 in the destination. There a consumer that expects murmur2 finds the misrouted ids.
     """
     scene = make_scene("orders.eu", "clicks.us")
     wider, equal = scene.topics
-    # The wider copy first: a mirror that sees the topic makes it with as many as there.
+    # The wider copy first: else the mirror creates it with the source's partition count.
     lab.destination.create_topic(f"A.{wider}", 5)
     lab.source.create_topic(wider, 3)
     lab.source.create_topic(equal, 4)
-    # Judges by where murmur2 would have put a key in the destination. It counts the partitions
-    # before a message comes: of an earlier one its producer's plan would count, too.
+    # Judges by where murmur2 would put a key in the destination. It counts the partitions before
+    # a message arrives: for earlier ones the producer's planned count would be valid, too.
     eve = scene.consume(
         "eve",
         *("--expect-partition", "murmur2", "--expect-producers", "ann,bob"),
@@ -83,7 +84,7 @@ def test_all_arrives(lab: Lab, make_scene: Callable[..., Scene]) -> None:
 
 
 def test_all_arrives_by_public_calls(make_scene: Callable[..., Scene]) -> None:
-    """Both forms, compressed, two workers, a group: aiokafka's insides are out of reach."""
+    """Both forms, compression, two workers and a group work without aiokafka's internals."""
     scene = make_scene("orders.eu", program=PORTABLE)
     scene.create(4)
     load = ("--portable", "--num-records", "2000", "--throughput", "1000", "--compression", "zstd")

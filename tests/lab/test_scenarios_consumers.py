@@ -1,4 +1,4 @@
-"""Consumers that share the work: killed, restarted, frozen, and never a finding from it."""
+"""Consumers of a group: being killed, restarted or frozen never causes a finding."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ QUICK = (
 
 
 def test_a_group_that_loses_members(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """One is killed and restarted, the other frozen past its session: no finding changes.
+    """One is killed and restarted, the other frozen past its session timeout: no finding changes.
 
-    Partitions move each time. The frozen one goes on as a zombie and overwrites nothing: a third
+    Partitions move each time. The frozen one continues as a zombie and overwrites nothing: a third
     that joins when all is delivered finds every state at its partition's end, and reads nothing
-    again. Others had read what it holds at the end: offline, that is compared like all the rest.
+    again. Others read what it has at the end: offline, that is compared like the rest.
     """
     scene = make_scene("orders.eu", "clicks.us")
     scene.create(3)

@@ -1,4 +1,4 @@
-"""What others write onto our topics, and what users get wrong."""
+"""Foreign records in our topics, and users' mistakes."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def ours(topic: str, run: str) -> bytes:
 
 
 def test_junk_disturbs_nothing(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """Junk on topic, ledger and state topic is counted under its name; our verdict stays right.
+    """Junk in the topic is counted by kind; in the ledger and state topic it changes nothing.
 
-    A message of ours with a flipped digit is corrupted, and seen as no other.
+    A message of ours with a flipped digit is corrupted, and counts as nothing else.
     """
     scene = make_scene("orders.eu", "clicks.us")
     topic = scene.topics[0]
@@ -150,7 +150,7 @@ WRONG = {
 
 
 def test_mistakes_are_told_in_a_line(lab: Lab, tmp_path: Path) -> None:
-    """An invalid option is exit 2, a cluster or topic that is not there 1; never a traceback."""
+    """An invalid option exits 2, a missing cluster or topic exits 1; never a traceback."""
     places = {"a": lab.source.bootstrap_servers, "b": lab.destination.bootstrap_servers}
     running = {
         name: Command(

@@ -1,4 +1,4 @@
-"""A mirror that is killed: what it repeats, what it loses, and what never comes."""
+"""A killed mirror: what it copies twice, what it loses, and what it never copies."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ LOAD = ("--throughput", "800", "--message-size", "200")
 
 
 def two_consumers(scene: Scene, *arguments: str) -> list[Command]:
-    """Two that share the partitions, and wait for both producers."""
+    """Two consumers that share the partitions in a group."""
     return [scene.consume(name, "--consumer-group", "two", *arguments) for name in ("carl", "dora")]
 
 
 def test_killed_and_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """SIGKILL in mid-run loses nothing; the replay is counted by exact id.
+    """SIGKILL in mid-run loses nothing; the replay is reported by exact id.
 
-    A plain count over the destination's records names the same duplicates and reorders. They pass
-    by default, fail under duplicated==0, and are found again offline.
+    An independent count of the destination's records gives the same duplicates and reorders. They
+    pass by default, fail under duplicated==0, and are found again offline.
     """
     scene = make_scene("orders.eu", "clicks.us")
     scene.create(3)
@@ -41,7 +41,7 @@ def test_killed_and_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> Non
             *("--log-dir", str(scene.folder / "strict")),
         ),
     ]
-    # They go on until it is up again: what it copied last it had no time to take down.
+    # They continue until it is up again: it had no time to commit what it copied last.
     producers = [scene.produce(name, *LOAD) for name in ("ann", "bob")]
     until(
         lambda: all(scene.copied(topic) > 3000 for topic in scene.topics), what="the mirror copies"
@@ -77,9 +77,10 @@ def test_killed_and_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> Non
 
 
 def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """What the source deleted before a restarted mirror read it is lost: exactly that, by id.
+    """Exactly the records that the source deleted before a restarted mirror read them are lost.
 
-    In one topic it is the head of each partition's rest, in the other one partition as a whole.
+    In one topic these are the first unread records of each partition, in the other all unread
+    records of one partition.
     """
     scene = make_scene("orders.eu", "clicks.us")
     head, whole = scene.topics
@@ -127,10 +128,11 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
 
 
 def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """A lost tail, a lost producer and a topic that is not mirrored, while the mirror is dead.
+    """A lost tail, a lost producer and an unmirrored topic are reported while the mirror is down.
 
-    The ledger is read from the source. What the mirror brings later is late and lost no more, for
-    a consumer that comes later, too, and where the topic was not there to keep a claim.
+    The ledger is read from the source. What the mirror copies later is late and no longer lost.
+    This is so for a consumer that starts later, and for the topic that had no copy when its
+    messages were claimed lost.
     """
     scene = make_scene("orders.eu", "never.us")
     topic, never = scene.topics
@@ -138,7 +140,7 @@ def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -
     lab.mirror.wait_topic(topic)
     direct = (
         *("--ledger-bootstrap-server", lab.source.bootstrap_servers),
-        # Longer than the mirror may need for anything while it lives.
+        # Longer than a running mirror needs for any message.
         *("--deadline", "15s", "--expect-producers", "ann,bob"),
     )
     consumers = two_consumers(scene, *direct)
@@ -181,9 +183,9 @@ def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -
 
 
 def test_without_a_ledger_nothing_is_passed(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """A ledger that the mirror's filter leaves out, or an unheard-of producer: inconclusive.
+    """Without the ledger's copy, or an expected producer's registration, a run is inconclusive.
 
-    MirrorMaker 2 leaves out topics whose names end in .replica. The answer says what is missing.
+    The answer names what is missing. MirrorMaker 2 excludes topics whose names end in .replica.
     """
     unheard = make_scene("orders.eu")
     silent = make_scene("clicks.us", ledger=f"{unheard.ledger}.replica")
@@ -192,7 +194,7 @@ def test_without_a_ledger_nothing_is_passed(lab: Lab, make_scene: Callable[..., 
     producers = [scene.produce("ann", *LOAD, "--num-records", "500") for scene in (silent, unheard)]
     for producer in producers:
         producer.answer()
-    # Whoever is to end where nothing comes any more comes when all is there.
+    # Consumers that end when nothing arrives are started when all has arrived.
     for scene in (silent, unheard):
         until(lambda s=scene: s.copied(s.topics[0]) == 500, what="all is copied")
     until(

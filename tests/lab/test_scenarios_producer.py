@@ -1,4 +1,4 @@
-"""Producers and brokers of the source that are killed."""
+"""Killed producers, and killed brokers of the source."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ LOAD = ("--throughput", "800", "--message-size", "200")
 
 
 def test_a_producer_killed_and_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """It comes back as incarnation 2, never as duplicates of itself.
+    """It continues as incarnation 2, and duplicates none of its messages.
 
-    What the first one had not vouched for is unknown: neither lost nor phantom.
+    What the first incarnation had not recorded as acknowledged is unknown: neither lost nor
+    phantom.
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
@@ -53,9 +54,9 @@ def test_a_producer_killed_and_restarted(lab: Lab, make_scene: Callable[..., Sce
 def test_a_source_broker_killed_under_load(
     lab: Lab, make_scene: Callable[..., Scene], how: tuple[str, ...]
 ) -> None:
-    """Nothing acknowledged is lost; every message has the outcome that the source's records show.
+    """No acknowledged message is lost; every outcome agrees with the records of the source.
 
-    The consumers find exactly the duplicates and reorders that stand in the destination.
+    The consumers find exactly the duplicates and reorders in the destination.
     """
     scene = make_scene("orders.eu", "clicks.us", program=PORTABLE if how else PROGRAM)
     scene.create(3)

@@ -1,4 +1,4 @@
-"""What producer and consumer say of a real run while it runs."""
+"""The progress lines of producer and consumer during a real run."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ RECORDS = 6000
 
 
 def last_line(command: Command) -> str:
-    """The last line of progress; empty before the first."""
+    """The last progress line; empty before the first."""
     lines = [line for line in command.stderr.splitlines() if " elapsed" in line]
     return lines[-1] if lines else ""
 
 
 def test_progress_is_that_of_the_run(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """Rates and latencies are measured, a silent mirror is named, and the last figures are whole.
+    """Rates and latencies are measured, a silent mirror is named, the last figures are complete.
 
-    The mirror stands still in between: what its copy of the ledger says is perfect meanwhile.
+    The mirror is frozen in between: its copy of the ledger shows nothing wrong meanwhile.
     """
     scene = make_scene("orders.progress")
     (topic,) = scene.topics

@@ -1,4 +1,4 @@
-"""A load that varies, through a mirror: it is sent as its shape says, and judged like any other."""
+"""A varying load through a mirror: it is sent as its shape says, and judged like any other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SECOND = 1_000_000_000
 
 
 class Shaped(NamedTuple):
-    """A run of two workers that start at a given time: what they answer, and who judges it."""
+    """A run of two workers that start at a given time: their answer, and the consumer."""
 
     scene: Scene
     start: np.datetime64
@@ -43,7 +43,7 @@ class Shaped(NamedTuple):
 
 
 def run_shaped(make_scene: Callable[..., Scene], seconds: int) -> Shaped:
-    """One that starts in so many seconds."""
+    """A run whose load starts in this many seconds, once the producer has ended."""
     scene = make_scene("orders.shaped")
     scene.create(3)
     start = np.datetime64(time.time_ns() + seconds * SECOND, "ns").astype("datetime64[us]")
@@ -58,10 +58,10 @@ def run_shaped(make_scene: Callable[..., Scene], seconds: int) -> Shaped:
 
 
 def test_two_workers_send_one_shape(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """What was logged follows the schedule, message by message, and the mirror passes."""
+    """Logged times and sizes follow the shape, message by message, and the mirror passes."""
     shaped = run_shaped(make_scene, 10)
     if any(" after --start-at" in note for note in shaped.sent["notes"]):
-        # The machine is busy: they were not ready yet. Later they are.
+        # The machine is busy, and the workers were not ready in time. Give them longer.
         shaped.scene.close()
         shaped = run_shaped(make_scene, 90)
     scene, start, consumer, sent = shaped
@@ -81,7 +81,7 @@ def test_two_workers_send_one_shape(lab: Lab, make_scene: Callable[..., Scene]) 
             rows = read_all(session, []).to_pylist()
             times += [row["intended_first"] for row in rows if row["kind"] == "sent"]
     logged = np.sort(np.array(times, np.int64)) - start.astype(np.int64) * 1000
-    # Two processes measured how far the wall clock is from the monotonic one, each by itself.
+    # Each of the two processes measured the wall clock's offset from the monotonic one itself.
     assert np.abs(logged - schedule).max() < SECOND // 100
 
     sizes = MessageSizes(Uniform(200, 800, 1), seed=7, topic=scene.topics[0])
@@ -106,7 +106,7 @@ def test_two_workers_send_one_shape(lab: Lab, make_scene: Callable[..., Scene]) 
 def test_a_run_on_one_partition_is_repeated_from_its_summary(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """The workload of a summary means the same load again; only that partition is written to."""
+    """A summary's workload gives the same load again, and only the chosen partition is written."""
     scene = make_scene("orders.repeated")
     scene.create(3)
     consumer = scene.consume("carl", "--expect-producers", "ann,bob", "--exactly-once")
@@ -138,7 +138,7 @@ def test_a_run_on_one_partition_is_repeated_from_its_summary(
 def test_a_specification_of_trogdor_is_imported_and_run(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """A round trip: its topics are created, its messages sent, and judged behind the mirror."""
+    """A round trip: its topics are created, its messages sent, and judged after the mirror."""
     scene = make_scene("round.trip0", "round.trip1")
     spec, file = scene.folder / "spec.json", scene.folder / "workload.toml"
     spec.write_text(

@@ -33,14 +33,14 @@ def workers_of(command: Command) -> list[int]:
 
 
 def acked_of(stream: dict[str, Any]) -> tuple[Any, ...]:
-    """Which stream it is, and how many of its messages were acknowledged."""
+    """A stream's id, and how many of its messages were acknowledged."""
     acked = stream["acked"]
     count = acked if isinstance(acked, int) else sum(hi - lo for lo, hi in acked)
     return tuple(stream[name] for name in ("producer", "incarnation", "lane")), count
 
 
 def by_worker(port: int, metric: str) -> dict[str, float]:
-    """Worker -> its value of a metric, as its command's endpoint says; none before it listens."""
+    """Worker -> its value of a metric, from the command's endpoint; empty until it listens."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
             page = answer.read().decode()
@@ -55,7 +55,7 @@ def by_worker(port: int, metric: str) -> dict[str, float]:
 
 
 def test_workers_judge_a_mirror_together(lab: Lab, make_scene: Callable[..., Scene]) -> None:
-    """Two write, two judge; one answer of each is the whole truth, and the logs say the same."""
+    """Two workers write, two judge; each command's one answer is complete, and the logs agree."""
     scene = make_scene("orders.shared")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 4)
@@ -82,7 +82,7 @@ def test_workers_judge_a_mirror_together(lab: Lab, make_scene: Callable[..., Sce
 def test_members_of_a_group_that_are_told_to_end_know_all(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """The first one ends last: what the others read is in its verdict. One page shows both."""
+    """The first ends last: its verdict includes what the others read. One page shows both."""
     scene = make_scene("orders.group")
     lab.source.create_topic(scene.topics[0], 4)
     (port,) = free_ports(1)
@@ -116,7 +116,7 @@ def test_members_of_a_group_that_are_told_to_end_know_all(
 def test_a_worker_that_is_killed_ends_the_command_and_is_made_good(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """It is told; the other drains and vouches; the same command again closes what stayed open."""
+    """The error names it; the other worker drains; the same command again closes the open lanes."""
     scene = make_scene("orders.killed")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 4)
@@ -141,7 +141,7 @@ def test_a_worker_that_is_killed_ends_the_command_and_is_made_good(
 def test_a_consumers_worker_that_is_killed_leaves_no_verdict(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """Its share was not read: the command says so and ends by an error."""
+    """Its share was not read: the command says so and exits with an error."""
     scene = make_scene("orders.dead")
     lab.source.create_topic(scene.topics[0], 4)
     observer = scene.observe("olga", "--workers", "2")

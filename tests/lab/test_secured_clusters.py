@@ -1,6 +1,6 @@
-"""Clusters that ask who one is: TLS with both sides' certificates, SASL with PLAIN and SCRAM.
+"""Clusters that authenticate their clients: mutual TLS, SASL with PLAIN and SCRAM.
 
-One broker has a listener for each way beside its open one; producers and consumers come by each.
+One broker has a listener for each of these next to its open one; producers and consumers use each.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-SECRET = "no-log may.show:this=one"  # of a broker that lives for this test
+SECRET = "no-log may.show:this=one"  # of a broker that these tests start
 WRONG = "neither-this-one"
 RECORDS = 2000
 LOGIN = "org.apache.kafka.common.security.{}Module required"
 
 
 class Secured(NamedTuple):
-    """The cluster and, for each way to come in, its address and a client's properties file."""
+    """The cluster and, for each listener, its address and a client's properties file."""
 
     cluster: Cluster
     ways: dict[str, tuple[str, Path]]
     folder: Path
 
     def properties(self, name: str, **changes: str) -> Path:
-        """A properties file that differs from the way `name`'s; an empty value leaves one out."""
+        """A listener's properties file with changes; an empty value removes a property."""
         _, known = self.ways[name]
         found = dict(line.split("=", 1) for line in known.read_text().splitlines() if "=" in line)
         found |= {key.replace("_", "."): value for key, value in changes.items()}
@@ -51,12 +51,12 @@ def _login(module: str, password: str = SECRET, user: str = "ann") -> str:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """A broker with listeners TLS (asks for a certificate), PLAIN and SCRAM over TLS, and SCRAM."""
+    """A broker with listeners for mutual TLS, PLAIN and SCRAM over TLS, and SCRAM alone."""
     folder = tmp_path_factory.mktemp("secured")
     authority = trustme.CA()
     trusted = folder / "authority.pem"
     authority.cert_pem.write_to_path(trusted)
-    # A broker's store asks for PKCS#8, which trustme does not write.
+    # A broker's store requires PKCS#8, which trustme does not write.
     for name, identity in (("broker", ADDRESS), ("client", "ann@example.org")):
         _store(authority.issue_cert(identity), folder / f"{name}.pem")
     names = ("TLS", "PLAINTLS", "SCRAMTLS", "SCRAM")
@@ -75,7 +75,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 *map(":".join, zip(names, protocols, strict=True)),
             )
         ),
-        # All may do all, but with topics that have access control lists.
+        # Everyone may do everything, except with topics that have access control lists.
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
         "super.users": "User:ANONYMOUS",
@@ -159,13 +159,13 @@ def _store(issued: trustme.LeafCert, path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def lab(secured: Secured) -> SimpleNamespace:
-    """What a scene asks of a lab: one cluster that stands on both sides."""
+    """The lab of a scene: one cluster that is both source and destination."""
     return SimpleNamespace(source=secured.cluster, destination=secured.cluster)
 
 
 @pytest.fixture
 def scene(make_scene: Callable[..., Scene]) -> Scene:
-    """One run on one topic; its copies are its messages themselves."""
+    """One run with one topic, which is its own copy."""
     made = make_scene("orders", alias="")
     made.lab.source.create_topic(made.topics[0], 2)
     return made
@@ -178,7 +178,7 @@ def _by(secured: Secured, way: str, config: Path | None = None) -> tuple[str, ..
 
 @pytest.mark.parametrize("way", ["TLS", "PLAINTLS", "SCRAMTLS", "SCRAM"])
 def test_a_run_on_a_secured_cluster_is_judged(secured: Secured, scene: Scene, way: str) -> None:
-    """Both sides come in by the same way; all arrives, and nobody says the password."""
+    """Both sides use the same listener; all arrives, and no file of the run has the password."""
     producer = scene.produce("ann", *_by(secured, way), "--num-records", str(RECORDS))
     consumer = scene.consume("bob", *_by(secured, way), "--expect-producers", "ann")
     producer.answer()
@@ -192,7 +192,7 @@ def test_a_run_on_a_secured_cluster_is_judged(secured: Secured, scene: Scene, wa
 
 
 def test_the_doctor_names_the_permissions_that_are_missing(secured: Secured, scene: Scene) -> None:
-    """A principal that may only describe a topic and read it: Write is missing, and is named."""
+    """A principal may only Describe and Read a topic: the doctor names the missing Write."""
     (topic,) = scene.topics
     for operation in ("Describe", "Read"):
         Jvm.find().run(
@@ -248,9 +248,9 @@ def test_the_doctor_names_the_permissions_that_are_missing(secured: Secured, sce
 def test_who_is_not_let_in_is_told_why(
     secured: Secured, scene: Scene, way: str, changes: dict[str, str], told: str
 ) -> None:
-    """Both commands end with 1 and one line that names the address and the reason."""
+    """Both commands exit 1, with one error line that names the address and the reason."""
     config = secured.properties(way, **changes)
-    # Only a broker that does not understand lets a client wait until its patience is over.
+    # Only a broker that cannot parse a request lets a client wait until its timeout.
     quick = ("--command-property", "request.timeout.ms=15000") if told == "PLAINTEXT" else ()
     commands = [
         scene.produce("ann", *_by(secured, way, config), *quick, "--num-records", "10"),

@@ -31,7 +31,7 @@ def cluster(tmp_path: Path) -> Iterator[tuple[str, str]]:
 
 
 def test_spark_submit_on_a_cluster(cluster: tuple[str, str], tmp_path: Path) -> None:
-    """Executors of both workers read the logs by path, from nothing but `--py-files`."""
+    """Executors on both workers read the logs by path, with no code but `--py-files`."""
     address, home = cluster
     history = History()
     history.consumers = [[], []]
@@ -61,7 +61,7 @@ def test_spark_submit_on_a_cluster(cluster: tuple[str, str], tmp_path: Path) -> 
 
 
 def test_a_zip_that_is_to_read_a_cluster_says_what_it_takes(tmp_path: Path) -> None:
-    """What reads Kafka is compiled in part; from `--py-files` only the logs can be read."""
+    """Reading Kafka needs compiled modules; with `--py-files` alone, only logs can be read."""
     history = History()
     history.sends(stream(0), 100)
     history.write(tmp_path / "logs")

@@ -1,6 +1,6 @@
 """`python -m tests.mutants --count 1000000`: no changed record may raise, or change others.
 
-Each mutant has a seed of its own, `SEED/NUMBER`; one that fails is printed with it.
+Each mutant has its own seed, `SEED/NUMBER`, which is printed if it fails.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OUT = Console(soft_wrap=True, markup=False, highlight=False)
 
 
 def main() -> int:
-    """Read so many mutants of each kind's share; 1 where one raised."""
+    """Read `--count` mutants, of all kinds in turn; returns 1 if one raised."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=1_000_000, help="how many in all")
     parser.add_argument("--seed", type=int, default=1)
@@ -35,7 +35,7 @@ def main() -> int:
         kind = kinds[number % len(kinds)]
         try:
             tally.add(kind, understood=read(kind, options.seed, number))
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is what is looked for
+        except Exception as error:  # noqa: BLE001  # any exception is a failure
             tally.fail(kind, error)
             if tally.failed <= 5:
                 _OUT.print_exception()

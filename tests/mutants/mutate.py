@@ -1,4 +1,4 @@
-"""Changes to a document's values, and to bytes."""
+"""Random changes to a document's values, and to bytes."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _RAW = {f"@{name}@": literal for name, literal in (
     ("nan", b"NaN"),
     ("minus", b"-Infinity"),
 )}  # fmt: skip
-"""What json.dumps does not write, by what stands for it until then."""
+"""Placeholder -> a literal that json.dumps does not write."""
 _EDGES = (0, 1, 2, 31, 53, 62, 63, 64)
 _TEXTS = ("", "\ud800", "\x1b[2J", "a\nb", "..", "A" * 300, "é", "0", "lane", "claim", "\x00")
 
 
 def mutated(rng: Random, thing: Any) -> bytes:
-    """The document as JSON after one to three changes to its values; it is changed itself."""
+    """The document as JSON after one to three changes to its values, made in place."""
     holder = [thing]
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         _change(rng, rng.choice(list(_slots(holder))), holder)
@@ -60,7 +60,7 @@ def garbled(rng: Random, raw: bytes) -> bytes:
 
 
 def _slots(thing: Any) -> list[Slot]:
-    """Every place in a document that holds a value."""
+    """The slots of all values in a document."""
     found: list[Slot] = []
     left = [thing]
     while left:

@@ -1,8 +1,8 @@
-"""Each kind of record, changed, and read by what reads it in a consumer.
+"""Changed records of each kind, read by the code that reads them in a consumer.
 
-A reader is given a random number generator. It makes a real record, changes it, has it read, and
-says whether it was understood; it raises where it was neither understood nor counted, where it
-broke what is known of others, or where what reads it raised.
+A reader gets a random number generator. It creates a real record, changes it, has it read, and
+returns whether it was understood. It raises if the record was neither understood nor counted, if it
+changed what is recorded of others, or if the code that reads it raised.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 Reader: TypeAlias = "Callable[[Random], bool]"
 
 _BATCH = 200
-"""How many mutants are made of one set of records."""
+"""How many different sets of records are changed."""
 _POSSIBLE = 1 << 62
 
 
 def read_ledger(rng: Random) -> bool:
-    """A record of a producer p, among those of p and q."""
+    """Read a changed record of producer p, after other records of p and q."""
     good = _ledger_records(rng.randrange(_BATCH))
     changed = rng.randrange(len(good[0]))
     ledger = Ledger()
@@ -77,7 +77,7 @@ def read_ledger(rng: Random) -> bool:
 
 
 def read_state_records(rng: Random) -> bool:
-    """A claim, chunk, commit or shared record of one partition, among those of two."""
+    """Read the state records of two partitions with one of them changed."""
     seed = rng.randrange(_BATCH)
     good = _state_records(seed)
     changed = rng.randrange(len(good))
@@ -93,7 +93,7 @@ def read_state_records(rng: Random) -> bool:
 
 
 def read_state(rng: Random) -> bool:
-    """A state that is changed inside its compressed body, with the digest of what it is now."""
+    """Read a state that was changed inside its compressed body, with the right digest."""
     at = HURT
     state = _states(rng.randrange(_BATCH))[at]
     body = json.dumps(state).encode()
@@ -120,13 +120,13 @@ def read_state(rng: Random) -> bool:
         json.dumps(held.to_state()).encode()
         return False
     if held.checker.topic != held.source:
-        return False  # as the copy of another topic: whoever holds it judges it anew
+        return False  # a copy of another topic: its consumer judges it again
     _begin_incarnation(held)
     return True
 
 
 def read_shared(rng: Random) -> bool:
-    """What consumers share of a topic, changed inside one of its two compressed bodies."""
+    """Read a shared record that was changed inside one of its two compressed bodies."""
     document, lines = _shared(rng.randrange(_BATCH))
     parts = [json.dumps(document).encode(), b"\n".join(json.dumps(line).encode() for line in lines)]
     at = rng.randrange(3)
@@ -172,7 +172,7 @@ READERS: dict[str, Reader] = {
 
 
 def _mutant(rng: Random, record: Record) -> Record:
-    """A record with its key or its value changed: their values, or their bytes."""
+    """The record with its key or its value changed: as JSON, or as bytes."""
     key, value = record
     if value is None or rng.random() < 0.4:
         return _changed(rng, key), value
@@ -192,7 +192,7 @@ def _store() -> StateStore:
 
 
 def _use(store: StateStore) -> None:
-    """Ask a store what a consumer asks it."""
+    """Query a store as a consumer does."""
     for at in store.serials():
         store.fenced(at, 1)
         state = store.state(at)
@@ -240,7 +240,7 @@ def _begin_incarnation(held: AssignedPartition) -> None:
 
 
 def _check_stream(stream: StreamId) -> None:
-    """What a log's columns hold."""
+    """Fail unless a stream fits the columns of a log."""
     stream.producer.encode(), stream.topic.encode(), stream.run.encode()
     if not (0 < stream.incarnation < 1 << 31 and 0 <= stream.lane < 1 << 63):
         raise AssertionError(f"{stream} fits no log")

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 RUN, SOURCE, TOPIC = "r1", "t", "A.t"
 SCOPE = Scope(RUN, "cluster", "consumer", "g")
 HURT, WHOLE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
-"""The partition whose records are changed, and another one."""
+"""A partition, and another one that changes to its records must not affect."""
 Record = tuple[bytes, bytes | None]
 
 
@@ -64,7 +64,7 @@ def _numbers(rng: Random, lo: int, hi: int) -> IntervalSet:
 
 
 def ledger(rng: Random, producer: str = "p") -> list[Record]:
-    """What one producer and its successor write: claims, lanes, a lane in parts."""
+    """What a producer writes in two incarnations: registrations, lanes, lanes in parts."""
     found: list[Record] = []
     for incarnation in (1, 2):
         closes = () if incarnation == 1 else (ClosedLane(SOURCE, 0, 90), ClosedLane(SOURCE, 7, 99))
@@ -83,7 +83,7 @@ def ledger(rng: Random, producer: str = "p") -> list[Record]:
 
 
 def checker(rng: Random, at: TopicPartition) -> PartitionChecker:
-    """A partition in which everything that a state can hold has happened."""
+    """A partition with random events of every kind that a state can describe."""
     made = PartitionChecker(SOURCE, at.partition, max_intervals=rng.choice((40, 10_000)))
     findings = [0, 0, 0, Finding.CORRUPTED, Finding.ALTERED_KEY, Finding.MISROUTED]
     for _ in range(rng.randrange(4, 20)):
@@ -106,7 +106,7 @@ def checker(rng: Random, at: TopicPartition) -> PartitionChecker:
 
 
 def assigned(rng: Random, at: TopicPartition) -> AssignedPartition:
-    """A partition in a consumer's care."""
+    """A partition that is assigned to a consumer."""
     made = checker(rng, at)
     last = (made.next_offset - 1, rng.getrandbits(32)) if made.next_offset else None
     return AssignedPartition(
@@ -122,17 +122,17 @@ def assigned(rng: Random, at: TopicPartition) -> AssignedPartition:
 
 
 def about() -> dict[str, Any]:
-    """What a partition is restored with."""
+    """The fields that restoring a partition takes."""
     return {"source": SOURCE, "run": RUN, "policy": ExpectPartition.ANY, "counts": [2]}
 
 
 def judge() -> TopicJudge:
-    """Of the topic, with nothing claimed yet."""
+    """The topic's judge, with nothing claimed lost yet."""
     return TopicJudge(SOURCE, RUN, ExpectPartition.ANY, Losses(60_000_000_000))
 
 
 def claimed(rng: Random) -> TopicJudge:
-    """The same with claims and deadlines."""
+    """The same with claimed losses, deadlines and a closing snapshot."""
     made = judge()
     for stream in streams():
         made.losses.merge({stream: _numbers(rng, 0, 50)})
@@ -143,7 +143,7 @@ def claimed(rng: Random) -> TopicJudge:
 
 
 def judged_document(rng: Random) -> tuple[dict[str, Any], list[Any]]:
-    """What a shared record holds: the claims' part, and the deadlines' lines."""
+    """The content of a shared record: the document, and the lines of the deadlines."""
     raw: list[bytes] = []
 
     async def share(_: str, record: bytes) -> bool:
@@ -151,7 +151,7 @@ def judged_document(rng: Random) -> tuple[dict[str, Any], list[Any]]:
         return True
 
     async def renewed() -> None:
-        """The topic is never created again."""
+        """The topic is never recreated."""
 
     nothing: Any = lambda _: []  # noqa: E731  # no other consumer writes
     store: Any = SimpleNamespace(
@@ -166,7 +166,7 @@ def judged_document(rng: Random) -> tuple[dict[str, Any], list[Any]]:
 
 
 class Written:
-    """A topic that keeps what is written to it."""
+    """A topic in memory."""
 
     topic = "states"
 
@@ -175,7 +175,7 @@ class Written:
         self._grown = asyncio.Event()
 
     async def create(self) -> bool:
-        """It is there."""
+        """The topic exists."""
         return False
 
     async def write(self, key: bytes, value: bytes | None) -> int:
@@ -196,7 +196,7 @@ class Written:
 
 
 async def states(states: dict[TopicPartition, dict[str, Any]]) -> list[Record]:
-    """What a consumer writes that takes these partitions, and saves these states of them."""
+    """The records of a consumer that takes these partitions and saves these states."""
     topic = Written()
     store = StateStore(topic, SCOPE, "session")
     following = asyncio.create_task(store.follow())

@@ -1,4 +1,4 @@
-"""One mutant, and what became of all."""
+"""Reads one mutant, and counts the outcomes of all."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from .readers import READERS
 
 
 def read(kind: str, seed: int, number: int) -> bool:
-    """Make and read one mutant; whether it was understood. Raises what was raised."""
+    """Create and read one mutant; returns whether it was understood. Exceptions propagate."""
     return READERS[kind](Random(f"{seed}/{number}"))
 
 
 class Tally:
-    """How many of each kind were understood, were counted and passed over, or raised."""
+    """How many of each kind were understood, were counted and skipped, or raised."""
 
     def __init__(self) -> None:
         self._found: Counter[tuple[str, str]] = Counter()
         self.failed = 0
 
     def add(self, kind: str, *, understood: bool) -> None:
-        """One that raised nothing."""
+        """Count a mutant that raised nothing."""
         self._found[kind, "understood" if understood else "counted"] += 1
 
     def fail(self, kind: str, error: Exception) -> None:
-        """One that raised."""
+        """Count a mutant that raised."""
         self.failed += 1
         self._found[kind, type(error).__name__] += 1
 
     def of(self, kind: str, outcome: str) -> int:
-        """How many of a kind ended so."""
+        """How many mutants of a kind had an outcome."""
         return self._found[kind, outcome]
 
     def table(self) -> str:

@@ -1,8 +1,8 @@
 """`python -m tests.oracle --examples 200000`: random histories, until one is judged differently.
 
-Each example has a seed of its own, `SEED/NUMBER`. One that fails is made as plain as it can be,
-and printed with how to run it again. With `--spark` the reconciliation and a full outer join of
-messages in plain SQL are held against the reference, too: hundreds of histories in each job.
+Each example has its own seed, `SEED/NUMBER`. One that fails online is shrunk, and printed with the
+command that repeats it. With `--spark` the reconciliation and a full outer join of messages in SQL
+are compared with the reference, too: hundreds of histories in each job.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def tape_of(seed: str, number: int) -> bytes:
 
 
 def main() -> int:
-    """Run the command; 99 where judges differ."""
+    """Run the command; returns 99 if judges differ."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--examples", type=int, default=200_000, metavar="N")
     parser.add_argument("--seed", default="1")
@@ -59,7 +59,7 @@ def _online(seed: str, numbers: range) -> int:
         events += len(history.events)
         try:
             play(history)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is told with its example
+        except Exception as error:  # noqa: BLE001  # any failure is printed with its example
             _OUT.print(f"example {seed}/{number} fails ({type(error).__name__}); made plainer:")
             return _one(shrunk(tape, _fails))
         if not done % 10_000 or done == len(numbers):

@@ -1,4 +1,4 @@
-"""What compaction explains by brute force: one message and one hole at a time."""
+"""What compaction explains, by brute force: one message and one hole at a time."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from .judge import Message, Passed
 
 Of = TypeVar("Of", bound="Hashable")
-"""A message, however it is called."""
+"""Any identifier of a message."""
 
 
 class Partition(NamedTuple):
-    """All that was seen of a partition by place, and the places of its holes."""
+    """All messages seen in a partition by place, and the places of its holes."""
 
     seen: dict[int, Message]
     holes: frozenset[int]
@@ -28,18 +28,18 @@ class Partition(NamedTuple):
     def of(
         cls, stood: Mapping[int, Message], passed: Iterable[Passed], markers: Collection[int] = ()
     ) -> Partition:
-        """As far as it was passed; where it was read, and nothing stood, are markers or holes."""
+        """From the passed offsets; places that were read without a message are markers or holes."""
         shown = {at for stretch in passed for at in shown_offsets(stretch)}
         read = {at for stretch in passed if not stretch.blind for at in range(*stretch[:2])}
         seen = {at: stood[at] for at in sorted(shown) if at in stood}
         return cls(seen, frozenset(read - stood.keys() - set(markers)))
 
     def holes_before(self, place: int) -> int:
-        """How many of them lie before a place."""
+        """How many holes precede a place."""
         return sum(at < place for at in self.holes)
 
     def of_stream(self, stream: StreamId) -> dict[int, int]:
-        """Its numbers, each with the place of its first copy."""
+        """A stream's seqs, each with the place of its first copy."""
         first: dict[int, int] = {}
         for at, message in self.seen.items():
             if message.stream == stream:
@@ -48,13 +48,13 @@ class Partition(NamedTuple):
 
 
 Gone = dict["StreamId", tuple[set[int], set[int]]]
-"""Stream -> its numbers, and those of them that are not in flight."""
+"""Stream -> its missing seqs, and those of them that are not in flight."""
 
 
 def concerned(
     stream: StreamId, partitions: Mapping[int, Partition], homes: Collection[int]
 ) -> set[int]:
-    """The partitions that may have held a stream."""
+    """The partitions that may have contained a stream."""
     seen_in = {n for n, each in partitions.items() if each.of_stream(stream)}
     return {*seen_in, *homes} or set(partitions)
 
@@ -62,7 +62,7 @@ def concerned(
 def explained(
     gone: Gone, partitions: Mapping[int, Partition], homes: Mapping[StreamId, Collection[int]]
 ) -> dict[StreamId, tuple[set[int], set[int]]]:
-    """What compaction of the destination removed of what is missing, and what may be in a hole."""
+    """The missing seqs that destination compaction removed, and those that may be in holes."""
     found: dict[StreamId, tuple[set[int], set[int]]] = {s: (set(), set()) for s in gone}
     for number, each in partitions.items():
         if not each.holes:
@@ -93,15 +93,15 @@ def explained(
 
 
 def in_competition(holes: Mapping[Of, range]) -> set[Of]:
-    """The messages that some largest assignment gives none of their holes.
+    """The messages that get no hole in some maximum matching of messages and holes.
 
-    One largest assignment is found by augmenting paths. A message can go without a hole in place
-    of another one if alternating paths lead from that one to it.
+    Augmenting paths find one maximum matching. A message can be left without a hole instead of
+    another one if alternating paths lead from that one to it.
     """
     by_hole: dict[int, Of] = {}
 
     def reached(message: Of, passed: set[int]) -> bool:
-        """Whether it gets a hole, its holders taking others; all holes on the way are `passed`."""
+        """Whether it gets a hole, if others move to other holes; all holes tried are `passed`."""
         for hole in holes[message]:
             if hole not in passed:
                 passed.add(hole)
@@ -123,7 +123,7 @@ def in_competition(holes: Mapping[Of, range]) -> set[Of]:
 def _holes_between(
     stream: StreamId, gone: tuple[set[int], set[int]], partition: Partition
 ) -> dict[int, range]:
-    """Missing numbers for which there are holes between their neighbours: which, by their order."""
+    """Missing seqs with holes between their neighbours -> which holes, by their order."""
     places = partition.of_stream(stream)
     of_lane = [at for at, message in partition.seen.items() if message.lane == stream.lane]
     earlier = [
@@ -149,7 +149,7 @@ def _holes_between(
 def removed_from_source(
     stream: StreamId, partitions: Mapping[int, Partition], homes: Collection[int]
 ) -> int:
-    """Below which number a later message of the key shows that the source's compaction took any."""
+    """The bound of the seqs that compaction of the source may have removed, by later messages."""
     bound = 0
     for number in concerned(stream, partitions, homes):
         if number not in partitions:

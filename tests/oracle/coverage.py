@@ -1,4 +1,4 @@
-"""What all logs together say of what was read, offset by offset."""
+"""What all logs together record as read, offset by offset."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class Facts:
-    """What all logs together say of what was read.
+    """What all logs together record as read.
 
-    `unread` is what everything missing is because a partition was not read to its end;
-    `looked_at`: the end of some partition is told.
+    `unread`: the findings of all missing messages because a partition was not read to its end;
+    `looked_at`: some log has the end of a partition.
     """
 
     passed: list[list[Passed]]
@@ -43,9 +43,9 @@ def covered(
     stood: Mapping[int, Message],
     unread: set[Finding],
 ) -> list[Passed]:
-    """Which offsets of a partition the logs show, of what stood there.
+    """How the logs cover a partition's offsets, given the messages there.
 
-    `unread` takes what everything missing is for its sake.
+    Adds to `unread` the finding of all missing messages that follows from this partition.
     """
     here = [(kind, lo, hi) for kind, at, lo, hi, *_ in logged if at == partition]
     told: dict[int, list[tuple[int, bool]]] = defaultdict(list)
@@ -64,9 +64,10 @@ def covered(
             ends[incarnation_of(lo)] = max(hi, ends.get(incarnation_of(lo), 0))
 
     def minute(n: int) -> int:
-        """The last one that may stand there: each proof is true of these very places.
+        """The last minute of messages that may be at a place; each proof covers exactly its places.
 
-        What is left of an incarnation is what its judge took for it: who went on, if any did.
+        For the rest of a former incarnation, the proofs of consumers that read on in the next one
+        count; if none did, the latest proof counts.
         """
         proofs = told.get(n, [(ALWAYS, False)])
         if n < ends.get(incarnation_of(n), 0):
@@ -75,7 +76,7 @@ def covered(
         return min(went_on) if went_on else max(at for at, _ in proofs)
 
     tails = [hi for kind, _, hi in here if kind == "tail"]
-    # The rest of an incarnation that is gone ends where the next one begins.
+    # The rest of a former incarnation ends where the next one begins.
     newest = max((incarnation_of(hi) for kind, _, hi in here if kind != "seen"), default=0)
     begin = newest * INCARNATION
     tails = [hi for hi in tails if hi >= begin]
@@ -86,8 +87,8 @@ def covered(
     elif not tails or reached < max(tails):
         unread.add(Finding.IN_FLIGHT)
     passed = []
-    # What stands behind all that was read is under way, not in doubt, but where no log says
-    # that anything was read; where no row shows anything there, it is no hole either.
+    # Messages after all that was read are in flight, not in doubt, unless no log records any
+    # reading. Places there that no row shows are not holes.
     for n in sorted({*range(reached), *(seen & stood.keys())}):
         blind = never or (n not in read and n < reached)
         last = minute(n) if blind else ALWAYS

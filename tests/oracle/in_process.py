@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ListedBundles:
-    """See `engine.Bundles`: a list of them."""
+    """A list of bundles; see `steps.Bundles`."""
 
     batches: list[pa.RecordBatch]
 
@@ -28,44 +28,44 @@ class ListedBundles:
         return [each for each in self.batches if each["name"][0].as_py() in names]
 
     def driver_rows(self) -> pa.Table:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         mine = (each["packed"][0] for each in self.batches if each["part"][0].as_py() == DRIVER)
         return pa.concat_tables([INTERVALS.empty_table(), *opened(mine)])
 
     def tables(self, *names: str) -> Iterator[tuple[str, pa.Table]]:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         for each in self._of(*names):
             yield from ((each["name"][0].as_py(), table) for table in opened(each["packed"]))
 
     def count(self, name: str) -> int:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         return sum(each["number"][0].as_py() for each in self._of(name))
 
     def largest_part(self, name: str) -> int:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         return max((each["part"][0].as_py() for each in self._of(name)), default=-1)
 
     def named(self, name: str) -> ListedBundles:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         return ListedBundles(self._of(name))
 
     def renamed(self, name: str) -> ListedBundles:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         return ListedBundles(
             [each.set_column(0, "name", pa.array([name])) for each in self.batches]
         )
 
     def replaced(self, tasks: Sequence[int], anew: ListedBundles) -> ListedBundles:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         kept = [each for each in self.batches if each["task"][0].as_py() not in tasks]
         return ListedBundles(kept + anew.batches)
 
     def with_(self, others: ListedBundles) -> ListedBundles:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         return ListedBundles(self.batches + others.batches)
 
     def map_parts(self, parts: int, function: OfBatches) -> ListedBundles:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         made: list[pa.RecordBatch] = []
         for part in range(parts):
             mine: Iterable[pa.RecordBatch] = (
@@ -75,7 +75,7 @@ class ListedBundles:
         return ListedBundles(made)
 
     def write(self, schema: pa.Schema, place: Location) -> None:
-        """See `engine.Bundles`."""
+        """See `steps.Bundles`."""
         by_part: dict[int, list[pa.RecordBatch]] = {}
         for each in self.batches:
             by_part.setdefault(each["part"][0].as_py(), []).append(each)
@@ -86,10 +86,10 @@ class ListedBundles:
 
 
 class InProcess:
-    """See `engine.Engine`."""
+    """See `steps.Engine`."""
 
     cores = 2
 
     def scan(self, tasks: Sequence[int], read: Any) -> ListedBundles:
-        """See `engine.Engine`."""
+        """See `steps.Engine`."""
         return ListedBundles([batch for task in tasks for batch in read(task)])

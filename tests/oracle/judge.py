@@ -1,6 +1,6 @@
-"""The judgement by brute force: one message at a time, dicts and sets, no cleverness.
+"""The judgement by brute force: one message at a time, dicts and sets, no optimization.
 
-Everything that judges in `mirrortest` is held against this: by stream, finding and id.
+Everything in `mirrortest` that judges is compared with this, by stream, finding and id.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
     from mirrortest.wire.stream import StreamId
 
 STEP_SECONDS = 13
-"""Between two messages of a stream: every five of them there is a new minute."""
+"""Between two messages of a stream; a new minute begins after four or five of them."""
 HORIZON = 100
 """No history uses a seq as high as this."""
 NOTHING: frozenset[int] = frozenset()
 INCARNATION = 1 << 10
-"""Where a topic is deleted and made again its offsets begin anew; places go on: those of its nth
-incarnation begin at n times this. An offset in here is a place, where nothing else is said."""
+"""When a topic is recreated, its offsets restart, but places continue: those of its nth incarnation
+begin at n times this. In this package an offset is a place, unless stated otherwise."""
 
 
 def offset_of(place: int) -> int:
-    """The offset that Kafka calls a place by."""
+    """Kafka's offset of a place."""
     return place % INCARNATION
 
 
 def incarnation_of(place: int) -> int:
-    """The incarnation of the topic, from 0, in which a place is."""
+    """The topic's incarnation, from 0, that contains a place."""
     return place // INCARNATION
 
 
 class Message(NamedTuple):
-    """What stands at an offset; without a stream `findings` say what it is, and `key` its lane.
+    """The message at an offset; without a stream, `findings` classify it and `key` is its lane.
 
-    An `early` one arrived long before it was to be sent, by the clocks of those concerned.
+    An `early` message arrived long before its intended time, by the clocks of the hosts concerned.
     """
 
     stream: StreamId | None
@@ -66,15 +66,15 @@ ALWAYS = 1 << 62
 
 
 def minute_of(seq: int) -> int:
-    """The minute in which a message was to be sent: of all streams the same, from 0 on."""
+    """The minute of a message's intended time, from 0 on; the same for all streams."""
     return seq * STEP_SECONDS // 60
 
 
 class Passed(NamedTuple):
-    """Offsets [lo, hi) of a partition, read or (`blind`) not; those of one incarnation.
+    """Offsets [lo, hi) of a partition and one incarnation, read or (`blind`) not.
 
-    A log may show messages (`glimpsed`) at offsets of which it does not say that they were read.
-    What was to be sent after `minute` did not stand in blind ones.
+    A log may show messages (`glimpsed`) at offsets that it does not record as read. Blind offsets
+    contained no message with an intended time after `minute`.
     """
 
     lo: int
@@ -85,24 +85,24 @@ class Passed(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """What is vouched for of a stream: in `end` numbers, None while it may be sent on."""
+    """What is recorded of a stream: `end` is how many seqs it has, None while more may be sent."""
 
     acked: frozenset[int] = NOTHING
     failed: frozenset[int] = NOTHING
     unknown: frozenset[int] = NOTHING
     end: int | None = None
     by_successor: bool = False
-    """Whether a successor gave it that end: of what lies above nothing is known."""
+    """Whether the next incarnation set that end: nothing is known of seqs above it."""
 
 
 class Fragment:
-    """One stream in one partition, from what stood at the offsets that were passed, in order.
+    """One stream in one partition, from the messages at the offsets that were passed, in order.
 
-    In doubt, at offsets that nobody read, is every number, up to the least of those seen after all
-    of them that were sent too late to stand there. Nor is a number reordered that was seen first
-    behind such offsets, unless it was sent too late, or a number above it was seen before them all.
-    Nothing was sent too late once a clock is known to be far off: from that message on, with
-    `known_before` from the first one on. No number is certain then.
+    Unread offsets put in doubt every seq below the least one that was seen after all of them and
+    sent too late to be in them. A seq first seen after unread offsets is not reordered, unless it
+    was sent too late, or a higher one was seen before all of them. Once a clock is known to be far
+    off, no message was sent too late and no seq is certain: from that message on, with
+    `known_before` from the first one on.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Fragment:
         self.by_finding: dict[Finding, set[int]] = defaultdict(set)
         self.doubtful: set[int] = set()
         self._excused: set[int] = set()
-        """Those whose first copy may stand where nobody read."""
+        """Seqs whose first copy may be at unread offsets."""
         self.last_offset = -1
         in_order = HORIZON
         minute = -1
@@ -152,12 +152,12 @@ class Fragment:
 
     @property
     def seen(self) -> set[int]:
-        """Each number once."""
+        """Each seq once."""
         return set(self.seqs)
 
     @property
     def duplicated(self) -> set[int]:
-        """Those at more than one offset of this partition."""
+        """Seqs at more than one offset of this partition."""
         return {seq for seq, times in Counter(self.seqs).items() if times > 1}
 
     @property
@@ -167,7 +167,7 @@ class Fragment:
 
     @property
     def reordered(self) -> set[int]:
-        """Those whose first copy stands after the first copy of a later one."""
+        """Seqs whose first copy comes after the first copy of a higher one."""
         first: dict[int, int] = {}
         for place, seq in enumerate(self.seqs):
             first.setdefault(seq, place)
@@ -179,7 +179,7 @@ class Fragment:
 
 
 def shows_clock(stream: StreamId, stood: Mapping[int, Message], passed: Iterable[Passed]) -> bool:
-    """Whether some message of a stream, at offsets that were passed, shows that a clock is off."""
+    """Whether a message of a stream, at offsets that were passed, shows that a clock is off."""
     shown = (stood[at] for stretch in passed for at in shown_offsets(stretch) if at in stood)
     return any(each.stream == stream and each.shows_clock for each in shown)
 
@@ -198,13 +198,13 @@ def judge(
     compacted: bool = False,
     unread: Collection[Finding] = (),
 ) -> dict[str, set[int]]:
-    """Judge a stream over all partitions: name of a finding (or of an outcome) -> its numbers.
+    """Judge a stream over all partitions: name of a finding (or of an outcome) -> its seqs.
 
-    `due` are past their deadline, and if nothing is `unread` all was read since; what is missing
-    is inconclusive if a partition was never read, in flight if one was not read to its end.
+    `due` seqs are past their deadline; they are lost if nothing is `unread`. Otherwise missing seqs
+    are inconclusive if a partition was never read, in flight if one was not read to its end.
     `any_partition`: in how many partitions a stream may be, whichever; 0: in its homes.
-    `nobody_else`: a stream without a lane cannot have been sent. Compaction has `removed` some, if
-    the topic was `compacted`; others may be in `doubted_holes`.
+    `nobody_else`: a stream without a lane cannot have been sent. Holes explain `removed` seqs: as
+    compacted if the topic was `compacted`, else as inconclusive; others may be in `doubted_holes`.
     """
     at: dict[int, list[int]] = defaultdict(list)
     for partition, held in fragments.items():
@@ -254,9 +254,9 @@ def judge(
 
 
 def doubted(fragments: Mapping[int, Fragment], homes: Collection[int]) -> set[int]:
-    """The numbers that may stand where nobody read: where the stream was seen, or belongs.
+    """Seqs that may be at unread offsets of partitions where the stream was seen or belongs.
 
-    A stream that belongs nobody knows where may be anywhere.
+    A stream without known homes may be anywhere.
     """
     return {
         seq
@@ -267,7 +267,7 @@ def doubted(fragments: Mapping[int, Fragment], homes: Collection[int]) -> set[in
 
 
 def streamless(stood: Mapping[int, Message], passed: Iterable[Passed]) -> dict[Finding, int]:
-    """How many messages enter no stream, each under one name."""
+    """How many messages belong to no stream, each counted under one finding."""
     counts: Counter[Finding] = Counter()
     for stretch in passed:
         for offset in shown_offsets(stretch):
@@ -279,7 +279,7 @@ def streamless(stood: Mapping[int, Message], passed: Iterable[Passed]) -> dict[F
 
 
 def shown_offsets(stretch: Passed) -> range:
-    """The offsets of which what stood there was seen."""
+    """The offsets whose messages were seen."""
     return range(stretch.lo, stretch.lo if stretch.blind and not stretch.glimpsed else stretch.hi)
 
 
@@ -292,7 +292,7 @@ def by_key(lane: int, partitions: int) -> int:
 def belongs(
     policy: ExpectPartition, lane: int, source_partition: int | None, partitions: int
 ) -> int | None:
-    """The destination partition where a lane's messages belong; None: nobody can tell."""
+    """The destination partition where a lane's messages belong; None: unknown."""
     if policy is ExpectPartition.MURMUR2 and partitions:
         return by_key(lane, partitions)
     if policy is ExpectPartition.SOURCE:
@@ -309,6 +309,6 @@ def misrouted(
     partition: int,
     counts: Sequence[int],
 ) -> bool:
-    """Whether a message stands where no partition count that may have been in force puts it."""
+    """Whether a message is where no partition count that may have been in force puts it."""
     homes = [belongs(policy, lane, source_partition, count) for count in counts]
     return bool(homes) and None not in homes and partition not in homes

@@ -1,6 +1,6 @@
-"""Histories as sequence logs for one reconciliation, each with topics of its own.
+"""Histories as sequence logs for one reconciliation, each with its own topic.
 
-Spark's start costs more than hundreds of small histories: they share the sessions of one run.
+Starting Spark costs more than hundreds of small histories: they share the sessions of one run.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 DEADLINE_NS = 10_000_000_000
 NEVER_DUE = 1 << 61
-"""A time of acknowledgement that no deadline is past."""
+"""An acknowledgement time whose deadline never passes."""
 COUNTED = ("acked", "delivered", "unknown")
-"""What a stream's table tells as counts."""
+"""What the table of streams has as counts only."""
 
 
 def sent_rows(sent: Sent) -> list[Row]:
@@ -85,7 +85,7 @@ def sent_rows(sent: Sent) -> list[Row]:
 
 
 def _alike(sent: Sent, seq: int, after: int) -> bool:
-    """Whether two numbers may stand in one row: it ends at each minute of intended time."""
+    """Whether two seqs may share a row, which ends at each minute of intended time."""
     same_minute = (START + seq * STEP) // 60_000_000_000 == (START + after * STEP) // 60_000_000_000
     return (
         same_minute
@@ -95,7 +95,7 @@ def _alike(sent: Sent, seq: int, after: int) -> bool:
 
 
 def write(logdir: Path, played: Sequence[Online], *, detail: Detail = Detail.INTERVALS) -> None:
-    """Write the logs of all these histories, which all have one policy."""
+    """Write the logs of all these histories, which share one policy."""
     logs: list[list[Row]] = []
     for online in played:
         for number, log in enumerate(online.close()):
@@ -147,7 +147,7 @@ async def _log(
 def reconciled(
     engine: Engine, logdir: Path
 ) -> tuple[Summary, Answer, dict[tuple[StreamId, str], int]]:
-    """Reconcile; the summary, the exact ids, and the counts of each stream."""
+    """Reconcile; returns the summary, the exact ids, and the counts of each stream."""
     summary = reconcile_by(engine, plan([str(logdir)], RUN), ())
     answer: Answer = {}
     place = logdir / f"run={RUN}" / "result"
@@ -164,7 +164,7 @@ def reconciled(
 
 
 def expected(answer: Answer) -> tuple[Answer, dict[tuple[StreamId, str], int]]:
-    """What the reference says, in the same two parts."""
+    """The reference's answer, in the same two parts."""
     found = {finding.label for finding in (*JUDGED, Finding.COMPACTED)}
     return (
         {key: numbers for key, numbers in answer.items() if key[1] in found},
@@ -183,7 +183,7 @@ class Job(NamedTuple):
 def differences(spark: Any, place: Path, jobs: Sequence[Job]) -> dict[tuple[int, int], str]:
     """Judge histories by the reconciliation, by one outer join of all, and by the reference.
 
-    Gives, by the places of job and tape, what is told differently. Without a Spark session the
+    Returns the differences by the indexes of job and tape. Without a Spark session the
     reconciliation runs in this process, and there is no outer join.
     """
     engine: Engine = InProcess() if spark is None else Spark(spark)
@@ -242,9 +242,9 @@ def _compare(
 
 
 def apart(reference: Reference, answer: Answer) -> list[str]:
-    """The disagreements on what is lost that the summary should name, of one topic.
+    """The disagreements about losses that the summary should name, of one topic.
 
-    What the last consumer could not decide, because it ended before a deadline, is none.
+    What the last consumer could not decide, because it ended before a deadline, is not one.
     """
     lost = {(of, seq) for (of, name), ids in answer.items() if name == "lost" for seq in ids}
     late = {(of, seq) for (of, name), ids in answer.items() if name == "late" for seq in ids}

@@ -1,7 +1,7 @@
-"""A script played through the consumer's own judgement: checkers, states, ledger, rounds, logbook.
+"""A script played through the consumer's own judgement: checkers, states, ledger, rounds, log.
 
-Kafka is played by objects that tell offsets; what a consumer would do between the events of the
-script (claim a generation, decode a batch) is done here.
+Stubs that return offsets replace Kafka. What a consumer does between the events of the script
+(claim a generation, decode a batch) is done here.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ STEP = STEP_SECONDS * 1_000_000_000
 
 
 def found_ns(minute: int) -> int | None:
-    """When offsets were found gone, so that what was to be sent after `minute` did not stand there.
+    """When offsets were found deleted, if no message intended after `minute` was there.
 
-    None: at a time that nobody knows.
+    None: the time is unknown.
     """
     return None if minute == ALWAYS else START + minute * MINUTE_NS - CLOCK_TOLERANCE_NS
 
 
 def ids(numbers: IntervalSet) -> set[int]:
-    """A set of intervals as plain numbers."""
+    """An interval set as single numbers."""
     return {n for lo, hi in numbers.intervals() for n in range(lo, hi)}
 
 
 def intervals(numbers: Iterable[int]) -> IntervalSet:
-    """The other way round."""
+    """Single numbers as an interval set."""
     return IntervalSet((n, n + 1) for n in sorted(numbers))
 
 
 class Log:
-    """A sequence log in memory; what was not synced dies with its consumer."""
+    """A sequence log in memory; its consumer's death may lose what was not synced."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -92,7 +92,7 @@ class Log:
 
 
 class _Session:
-    """One consumer's session: what `consume.consumer.run` puts together."""
+    """One consumer's session, assembled as in `consume.consumer.run`."""
 
     def __init__(self, truth: Truth, play: Online) -> None:
         self.truth = truth
@@ -121,7 +121,7 @@ class _Session:
         self.judge.compact = truth.compact
         self._play = play
         topics.judges = {truth.topic: self.judge}
-        plays: Any = self  # all that the rounds ask for stands below
+        plays: Any = self  # all that the rounds call is below
         self.shared = SharedState(topics, plays, lambda: play.now)
         self.context = ConsumerContext(
             options=options,
@@ -138,7 +138,7 @@ class _Session:
         )
         self.rounds = JudgingRounds(self.context, assignment=plays, batches=plays, saves=plays)
 
-    # What the rounds ask for.
+    # What the rounds call.
 
     def serials(self) -> dict[TopicPartition, int]:
         return {at: serial for at, (serial, _) in self._play.store.items()}
@@ -147,7 +147,7 @@ class _Session:
         return json.loads(self._play.store[at][1])
 
     def written(self, topic: str) -> list[bytes]:
-        """The newest, each time anew: nobody writes at the same time here."""
+        """The newest record, as nobody else writes at the same time here."""
         return [self._play.shared[topic]] if topic in self._play.shared else []
 
     def written_elsewhere(self, _: str) -> list[bytes]:
@@ -155,17 +155,17 @@ class _Session:
         return []
 
     async def renewed(self) -> None:
-        """The topic is never created again, and gets no partitions."""
+        """The topic is never recreated, and its partitions are not added to."""
 
     async def share(self, topic: str, raw: bytes) -> bool:
         self._play.shared[topic] = raw
         return True
 
     def request(self) -> None:
-        """Saves are the script's."""
+        """The script decides when to save."""
 
     async def buffer_arrived(self) -> None:
-        """Nor does anything arrive by itself."""
+        """The script decides what arrives."""
 
     async def told_ends(self, _: object) -> dict[tuple[str, int], End]:
         return {at: End(end, end) for at, end in self.ends.items()}
@@ -175,11 +175,11 @@ class _Session:
         return SimpleNamespace(earliest_ns=lambda: self._play.now)
 
     def claimed(self, topic: str, lost: int) -> None:
-        """Not looked at."""
+        """This metric is not checked."""
 
 
 class Online:
-    """Takes the events of a script one by one."""
+    """Plays the events of a script one by one."""
 
     def __init__(self, history: History) -> None:
         self.truth = history.truth
@@ -209,7 +209,7 @@ class Online:
         return held.identity * INCARNATION + held.checker.next_offset
 
     def close(self) -> list[list[Row]]:
-        """End all sessions in order; what every log of the play holds."""
+        """End all sessions in order; returns the rows of every log of the play."""
         for _, session in sorted(self._sessions.items()):
             self.logs.append(session.log.rows)
         self._sessions.clear()
@@ -251,7 +251,7 @@ class Online:
             self.logs.append(rows if event.kept else rows[: session.log.durable])
 
     def judge(self, event: Round) -> tuple[dict[StreamId, set[int]], bool]:
-        """Hold a round: what is newly claimed lost, and whether all has been judged."""
+        """Run a round; returns what is newly claimed lost, and whether all has been judged."""
         session = self.session(event.consumer)
         topic, self.now = self.truth.topic, event.now
         for record in self._records[session.heard : event.ledger]:
@@ -380,7 +380,7 @@ def arrays(truth: Truth, partition: int, messages: list[tuple[int, Message]]) ->
 
 
 def _record(truth: Truth, record: Told | Claimed) -> Callable[[Ledger], None]:
-    """What a ledger does with a record once its bytes are read: they have tests of their own."""
+    """What a ledger does with a record once it is parsed; parsing has tests of its own."""
     if isinstance(record, Told):
         by = {o: intervals(n for n, of in record.outcomes.items() if of is o) for o in Outcome}
         lane = LaneRecord(
@@ -413,7 +413,7 @@ def _stream_of(row: Row) -> StreamId:
 
 @contextlib.contextmanager
 def _clock(now: int) -> Iterator[None]:
-    """Rounds are held at this time; a mock would cost more than they."""
+    """Run rounds at this time; a mock would cost more than the rounds."""
     there = vars(consume_rounds)
     real = there["time"]
     there["time"] = SimpleNamespace(monotonic=real.monotonic, monotonic_ns=lambda: now)
@@ -428,7 +428,7 @@ async def _there() -> bool:
 
 
 def _now(coroutine: Any) -> Any:
-    """What a coroutine returns that waits for nothing, but for its turn."""
+    """The result of a coroutine that yields to others but waits for nothing."""
     try:
         while coroutine.send(None) is None:
             pass

@@ -1,6 +1,6 @@
-"""The judgement as a plain full outer join of messages, in Spark's SQL: the third opinion.
+"""The judgement as a plain full outer join of messages, in Spark's SQL: a third opinion.
 
-It reads one row a message sent and one a message seen, and knows nothing of intervals.
+It reads one row per message sent and one per message seen, and has no intervals.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ FROM verdicts
 
 
 def judged(spark: Any, references: Sequence[Reference]) -> Answer:
-    """Judge the histories, all of whose logs have ended, by one statement."""
+    """Judge histories whose logs have ended: one statement for the gaps, one for the verdicts."""
     tables: dict[str, tuple[str, list[tuple[Any, ...]]]] = {
         name: (schema, [])
         for name, schema in (
@@ -259,7 +259,7 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
 
 
 def _assigned(gaps: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """Whether each message competes for too few holes: matching is nothing for SQL."""
+    """Whether each message competes for too few holes: SQL is unsuitable for matching."""
     places: dict[tuple[str, int], list[Any]] = {}
     for each in gaps:
         places.setdefault((each.topic, each.partition), []).append(each)
@@ -277,7 +277,7 @@ def _assigned(gaps: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 @contextlib.contextmanager
 def _compiled(spark: Any) -> Iterator[None]:
-    """Statements run as by Spark's defaults; the reconciliation's only move bundles."""
+    """Run statements with Spark's defaults; those of the reconciliation only move bundles."""
     wanted = {
         "spark.sql.codegen.wholeStage": "true",
         "spark.sql.codegen.factoryMode": "FALLBACK",
@@ -295,7 +295,7 @@ def _compiled(spark: Any) -> Iterator[None]:
 
 
 def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> None:
-    """A history's messages as rows."""
+    """Add a history's messages to the tables."""
     truth, facts = reference.truth, reference.facts
     whole = int(sum(facts.unread))
     told = (truth.topic, whole, truth.compact, truth.source_compact, truth.many())
@@ -335,7 +335,7 @@ def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> Non
                 tables["keys"].append((truth.topic, partition, stretch.lo, hole, *key))
             if message and message.stream and (stretch.glimpsed or not stretch.blind):
                 shown = int(sum(message.findings))
-                # Where a clock is off, what comes behind was never sent too late.
+                # If a clock is off, no later message was sent too late.
                 off = shows_clock(message.stream, reference.stood[partition], passed)
                 tables["seen"].append(
                     (

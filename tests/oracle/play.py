@@ -1,4 +1,4 @@
-"""A history played online and by the reference at once; the first difference is told."""
+"""Plays a history online and by the reference at once, and reports the first difference."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 class DiffersError(AssertionError):
-    """Online and reference answer differently."""
+    """Online and reference give different answers."""
 
 
 def play(history: History) -> tuple[Reference, Online]:
-    """Play it to its end.
+    """Play a history to its end.
 
     Raises:
-        DiffersError: where the two part, with the history up to there.
+        DiffersError: the answers differ; its text has the history and the event.
     """
     reference, online = Reference(history), Online(history)
     compared: set[tuple[int, int]] = set()
-    kept: list[PartitionChecker] = []  # so that no id comes twice
+    kept: list[PartitionChecker] = []  # so that no id is reused
     for number, event in enumerate(history.events):
         if isinstance(event, Round):
             _round(history, number, event, reference, online)
@@ -49,7 +49,7 @@ def play(history: History) -> tuple[Reference, Online]:
 def _saved(
     history: History, number: int, event: Save, reference: Reference, online: Online
 ) -> None:
-    """At a state's next offset the checker holds what the rows below it say."""
+    """At a state's next offset the checker equals the model of the offsets below it."""
     expected = reference.held(event.consumer, event.partition)
     checker = online.checker(event.consumer, event.partition)
     place = online.place(event.consumer, event.partition)

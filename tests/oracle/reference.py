@@ -1,4 +1,4 @@
-"""A script played on plain sets: what every checker, every round and every log should say."""
+"""A script played on plain sets: the expected content of every checker, round and log."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 Id = tuple["StreamId", int]
 """(stream, seq)"""
 Answer = dict[tuple["StreamId", str], set[int]]
-"""(stream, finding or outcome) -> its numbers"""
+"""(stream, finding or outcome) -> its seqs"""
 
 
 Lowest = tuple[tuple[int, int], dict[int, int]]
-"""How much the ledger vouched for (lanes, numbers), and where partitions ended at the lowest."""
+"""How much the ledger had (lanes, acked seqs), and the lowest ends of partitions."""
 
 
 def _joined(one: Lowest, other: Lowest | None) -> Lowest:
-    """Of the ledger's later state; of the same, the lower ends."""
+    """The one of the later ledger state; of the same state, the lower ends."""
     if other is None or other[0] != one[0]:
         return one if other is None else max(one, other, key=lambda each: each[0])
     both = {**other[1], **one[1]}
@@ -51,7 +51,7 @@ def _joined(one: Lowest, other: Lowest | None) -> Lowest:
 
 
 class Held(NamedTuple):
-    """What a checker of one partition should hold at its next offset."""
+    """The expected content of a partition's checker at its next offset."""
 
     streams: dict[StreamId, Fragment]
     streamless: dict[Finding, int]
@@ -60,7 +60,7 @@ class Held(NamedTuple):
 
 @dataclass
 class _State:
-    """A partition as one consumer knows it; the claims are those that its state carries."""
+    """A partition as one consumer has read it; the claims are those in its state."""
 
     passed: list[Passed] = field(default_factory=list)
     claimed: set[Id] = field(default_factory=set)
@@ -85,18 +85,18 @@ class _Consumer:
     """States of others whose claims were taken over."""
     hearing: tuple[dict[int, int], set[Id]] | None = None
     lowest: Lowest | None = None
-    """The lowest ends that it knows of others, too."""
+    """The lowest ends, including those from other consumers."""
     closing: dict[int, int] | None = None
-    """Where all ended when all was judged."""
+    """Where all partitions ended when all was judged."""
     unvouched: dict[StreamId, int] = field(default_factory=dict)
-    # What its log says.
+    # Its log.
     written: list[tuple[Any, ...]] = field(default_factory=list)
     durable: int = 0
     read_from: dict[int, int] = field(default_factory=dict)
 
 
 class Reference:
-    """Takes the events of a script one by one."""
+    """Plays the events of a script one by one."""
 
     def __init__(self, history: History) -> None:
         self.truth = history.truth
@@ -105,19 +105,20 @@ class Reference:
             for place, held in enumerate(self.truth.stood)
         ]
         self.told_lost: set[Id] = set()
-        """What any consumer claimed, or called lost in the end, so that its log has it."""
+        """What any consumer claimed lost, or judged lost at the end, so that its log has it."""
         self.undecided: set[Id] = set()
-        """What the last consumer that told its verdict could not decide."""
+        """What the last consumer with a verdict could not decide."""
         self.facts = Facts([], set(), set(), looked_at=False)
-        """What the logs say, once they are judged."""
+        """What the logs show, once they are judged."""
         self.logged: list[tuple[Any, ...]] = []
-        """Of all sessions that ended: (kind, partition, lo, hi), of what is unread the minute."""
+        """Of all sessions that ended: (kind, partition, lo, hi); unread ones also have the minute,
+        and whether the consumer read on in the next incarnation."""
         self._consumers: dict[int, _Consumer] = {}
         self._states: dict[int, _State] = {}
         self._newest: dict[int, int] = {}
         self._now = 0
         self._shared: tuple[set[Id], dict[Id, int], Lowest | None] = (set(), {}, None)
-        """What was last written for all: claims, how long what is awaited has been, lowest ends."""
+        """The shared state that was last written: claims, ages of awaited ids, lowest ends."""
         self._ledgers: dict[int, tuple[dict[StreamId, Lane], bool]] = {}
         self._known: list[StreamId] = sorted(
             {m.stream for held in self.stood for m in held.values() if m.stream}
@@ -125,7 +126,7 @@ class Reference:
         )
 
     def _shown(self, message: Message, partition: int) -> Message:
-        """With what its place says of it."""
+        """The message, with the finding that follows from its partition."""
         truth, stream = self.truth, message.stream
         if stream is not None and misrouted(
             truth.policy,
@@ -187,7 +188,7 @@ class Reference:
         me.holds[partition].passed.append(Passed(lo, hi, blind=True, minute=minute))
 
     def _take_over(self, me: _Consumer) -> None:
-        """Claims are everybody's; how long what is awaited has been, only who is new asks."""
+        """Take the shared claims in each case, the ages of awaited ids only once at the start."""
         claimed, ages, lowest = self._shared
         me.claimed |= claimed
         if lowest is not None:
@@ -206,7 +207,7 @@ class Reference:
         me = self._consumers.pop(consumer, _Consumer())
         log = me.written if kept else me.written[: me.durable]
         reads = [(row[1], row[2]) for row in log if row[0] == "read"]
-        # Who read on in the next incarnation.
+        # Whether it read on in the next incarnation.
         self.logged += [
             (*row, any((row[1], row[3]) <= place < (row[1] + 1,) for place in reads))
             if row[0] == "unread"
@@ -215,7 +216,7 @@ class Reference:
         ]
 
     def held(self, consumer: int, partition: int) -> Held:
-        """What a consumer's checker of a partition should hold."""
+        """The expected content of a consumer's checker of a partition."""
         state = self.consumer(consumer).holds[partition]
         return Held(
             {s: Fragment(s, self.stood[partition], state.passed) for s in self._known},
@@ -226,13 +227,13 @@ class Reference:
     # -- judging --------------------------------------------------------------------------------
 
     def view(self, event: Round) -> dict[int, _State]:
-        """Of each partition: the consumer's own, else the newest state."""
+        """Each partition's state: the consumer's own, else the newest one that was saved."""
         mine = self.consumer(event.consumer).holds
         states = {at: self._states[number] for at, number in self._newest.items()}
         return {**states, **mine}
 
     def judge(self, event: Round) -> tuple[set[Id], bool]:
-        """Hold a round: what is newly claimed lost, and whether all has been judged."""
+        """Run a round; returns what is newly claimed lost, and whether all has been judged."""
         me, self._now = self.consumer(event.consumer), event.now
         self._take_over(me)
         for partition, number in self._newest.items():
@@ -293,7 +294,7 @@ class Reference:
         else:
             before = ends if me.closing is None or read(ends) else me.closing
             me.closing = {n: min(end, before.get(n, end)) for n, end in ends.items()}
-            # Of others' partitions the lowest end counts that anybody saw when as much was judged.
+            # For others' partitions, the lowest end counts that anyone saw with as much judged.
             mark = (len(lanes), len(every))
             me.lowest = _joined((mark, me.closing), me.lowest)
             closing = me.closing
@@ -369,7 +370,7 @@ class Reference:
         partitions: Mapping[int, Partition],
         homes: Mapping[StreamId, Collection[int]],
     ) -> dict[StreamId, tuple[set[int], set[int]]]:
-        """What compaction removed of what is missing, and what may be in a hole of it."""
+        """The missing seqs that compaction removed, and those that may be in its holes."""
         found = explained(gone, partitions, homes)
         for stream, (removed, _) in found.items() if self.truth.source_compact else ():
             bound = removed_from_source(stream, partitions, homes.get(stream, ()))
@@ -377,7 +378,7 @@ class Reference:
         return found
 
     def _gone(self, event: Round, fragments: Mapping[StreamId, Mapping[int, Fragment]]) -> Gone:
-        """What is missing in a round, and which of it is overdue, claimed or in doubt."""
+        """The missing seqs of a round, and those of them that are overdue, claimed or in doubt."""
         me, (lanes, _), homes = (
             self.consumer(event.consumer),
             self._lanes(event),
@@ -404,14 +405,14 @@ class Reference:
         return self._ledgers[event.ledger]
 
     def _homes(self, event: Round) -> dict[StreamId, frozenset[int]]:
-        """Where the lanes belong of which the ledger has told."""
+        """Where the lanes belong of which the ledger has records."""
         records = self.truth.ledger[: event.ledger]
         return {r.stream: self.truth.homes(r.stream) for r in records if isinstance(r, Told)}
 
     # -- the logs -------------------------------------------------------------------------------
 
     def offline(self) -> Answer:
-        """The verdict on every stream from the logs of all sessions; this ends them."""
+        """The verdict on every stream from the logs of all sessions, which are ended first."""
         for consumer in list(self._consumers):
             self._close(consumer, kept=True)
         unread: set[Finding] = set()

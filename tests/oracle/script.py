@@ -1,8 +1,8 @@
-"""What consumers do, step by step, resolved to offsets: the play that is judged.
+"""What consumers do, step by step, resolved to offsets: the events that are judged.
 
-Partitions are taken, read, saved, handed over and stolen; consumers die and come again; zombies
-go on; retention deletes what nobody read yet; topics are deleted and made again; the ledger and
-the mirror's copies come bit by bit; judging rounds are held at any time.
+Partitions are taken, read, saved, handed over and stolen; consumers die and restart; zombies
+continue; retention deletes unread records; topics are deleted and recreated; the ledger and the
+mirror's copies arrive bit by bit; judging rounds run at any time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .truth import Truth
 
 DEADLINE = 64_000
-"""Nanoseconds; all steps of time are multiples of its 64th, so that nothing is rounded."""
+"""Nanoseconds; all steps of time are multiples of a 64th of it, so that nothing is rounded."""
 
 
 class Take(NamedTuple):
@@ -32,7 +32,7 @@ class Take(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A consumer is given offsets [lo, hi); those that it has judged already come again."""
+    """A consumer reads offsets [lo, hi); some of them it may have judged already."""
 
     consumer: int
     partition: int
@@ -41,9 +41,9 @@ class Read(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A consumer finds that offsets [lo, hi) are gone.
+    """A consumer finds that offsets [lo, hi) were deleted.
 
-    What was to be sent after `minute` did not stand there.
+    They contained no message with an intended time after `minute`.
     """
 
     consumer: int
@@ -54,9 +54,9 @@ class Unread(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """A consumer finds that the topic was made again, and goes on at the new one's beginning.
+    """A consumer finds that the topic was recreated, and continues at the new one's beginning.
 
-    What was to be sent after `minute` did not stand in the one before.
+    The rest of the old one contained no message with an intended time after `minute`.
     """
 
     consumer: int
@@ -65,7 +65,7 @@ class Renew(NamedTuple):
 
 
 class Save(NamedTuple):
-    """A consumer writes a state; a zombie's counts for nothing, a parting one tells findings."""
+    """A consumer writes a state; a zombie's is ignored, a parting one also logs findings."""
 
     consumer: int
     partition: int
@@ -75,23 +75,23 @@ class Save(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """A consumer lets go of a partition."""
+    """A consumer gives up a partition."""
 
     consumer: int
     partition: int
 
 
 class Die(NamedTuple):
-    """A consumer is killed and starts again; rows since its last save are kept or not."""
+    """A consumer is killed and restarts; rows since its last save are kept or not."""
 
     consumer: int
     kept: bool
 
 
 class Round(NamedTuple):
-    """A consumer judges: when, how much of the ledger it knows, at which offsets partitions end.
+    """A consumer judges: when, how much of the ledger it has read, at which offsets partitions end.
 
-    The last round (`final`) is the verdict; ends not told are missing.
+    The last round (`final`) is the verdict; unknown ends are missing.
     """
 
     consumer: int
@@ -150,7 +150,7 @@ def make_history(
 
 @dataclass
 class _Stage:
-    """Where everything stands while a script is written."""
+    """The state of everything while a script is generated."""
 
     tape: Tape
     truth: Truth
@@ -171,7 +171,7 @@ class _Stage:
         self.saved: dict[int, int] = {}
 
     def play(self) -> None:
-        """A life of any kind, and mostly an orderly end."""
+        """Random acts, and mostly an orderly end."""
         acts = (
             self.read, self.grow, self.lull, self.save, self.read, self.hand_over, self.steal,
             self.lull, self.delete, self.read, self.zombie, self.die, self.hear, self.grow,
@@ -191,10 +191,11 @@ class _Stage:
         self.reach(at, self.end[at] + 1 + self.tape.below(16))
 
     def make_again(self) -> None:
-        """The topic is deleted and made again: each partition is for itself.
+        """Recreate the topic, for one partition only.
 
-        Its newest state, and all who read it, must have read of it: nobody else would notice, or
-        could tell which of several incarnations it is in.
+        The partition's newest state, and all its readers, must have read some of the present
+        incarnation: others would not notice the change, or could not tell which of several
+        incarnations they are in.
         """
         left = [at for at, n in enumerate(self.incarnation) if n + 1 < len(self.truth.ends[at])]
         if not left:
@@ -256,7 +257,7 @@ class _Stage:
         self.begin[at] += self.tape.below(self.end[at] - self.begin[at] + 1)
 
     def lull(self) -> None:
-        """Nothing comes for a while: rounds are held, mostly of all that there is."""
+        """Nothing arrives for a while; rounds run, mostly with all that there is."""
         consumer = self.tape.below(self.consumers)
         if not self.tape.one_in(4):
             self.hear()
@@ -269,7 +270,7 @@ class _Stage:
         self.judge(consumer, final=False)
 
     def set_clocks(self) -> None:
-        """Some streams' messages arrive long before they are to be sent, from a minute on."""
+        """From some minute on, messages of some streams arrive long before their intended times."""
         early = {sent.stream: self.tape.below(3) for sent in self.truth.sent if self.tape.one_in(8)}
         for stood in self.truth.stood:
             for place, message in stood.items():
@@ -321,9 +322,11 @@ class _Stage:
         return consumer
 
     def reach(self, at: int, end: int) -> None:
-        """A partition grows, up to `end`; before its offsets are those of the topic before it.
+        """Let a partition grow up to `end`.
 
-        By then its readers have noticed; an old state at just its end would be taken for its.
+        Readers at offsets of a former incarnation notice the new one before it grows past them. A
+        state of a former incarnation at exactly the new end would be taken for one of the new
+        incarnation, so the partition then ends one offset earlier.
         """
         end = min(end, self.truth.ends[at][self.incarnation[at]])
         for consumer, of in list(self.position):
@@ -336,11 +339,11 @@ class _Stage:
         self.end[at] = max(self.end[at], end)
 
     def behind(self, place: int, at: int) -> bool:
-        """Whether a place is in an incarnation that is gone."""
+        """Whether a place is in a former incarnation."""
         return incarnation_of(place) < self.incarnation[at]
 
     def look(self, consumer: int, at: int) -> None:
-        """Go to where the partition begins now."""
+        """Continue where the partition begins now."""
         if self.behind(self.position[consumer, at], at):
             self.do(Renew(consumer, at, self.minute()))
             self.position[consumer, at] = self.incarnation[at] * INCARNATION
@@ -350,7 +353,7 @@ class _Stage:
             self.position[consumer, at] = self.begin[at]
 
     def minute(self) -> int:
-        """Some minute of intended time, mostly one of those in which messages were to be sent."""
+        """Some minute of intended time, mostly one in which messages were to be sent."""
         return self.tape.pick((1, 0, 2, -1, 3, ALWAYS))
 
     def drop(self, consumer: int, at: int) -> None:
@@ -379,7 +382,7 @@ class _Stage:
 
     def judge(self, consumer: int, *, final: bool) -> None:
         for at in [p for c, p in self.position if c == consumer and self.owner[p] != c]:
-            # Whoever is fenced mostly knows it before it judges.
+            # A fenced consumer mostly notices before it judges.
             if final or not self.tape.one_in(4):
                 self.drop(consumer, at)
         ends = dict(enumerate(map(offset_of, self.end)))

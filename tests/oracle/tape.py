@@ -1,7 +1,7 @@
-"""Random choices read off a tape of bytes: whoever makes the bytes drives the history.
+"""Random choices read from a tape of bytes, which determine the history.
 
-Nought is always the plainest choice, and past its end a tape holds noughts. So Hypothesis (or
-`shrunk`) makes a failing history plain by making its tape plain.
+Zero is always the simplest choice, and past its end a tape reads as zeros. So Hypothesis (or
+`shrunk`) simplifies a failing history by simplifying its tape.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class Tape:
         return self._tape[at] % bound if at < len(self._tape) else 0
 
     def one_in(self, odds: int) -> bool:
-        """True once in so many times."""
+        """True once in `odds` times."""
         return self.below(odds) == odds - 1
 
     def pick(self, options: Sequence[_T]) -> _T:
-        """One of them, the first being the plainest."""
+        """One of the options, the first being the simplest."""
         return options[self.below(len(options))]
 
 
 def shrunk(tape: bytes, fails: Callable[[bytes], bool]) -> bytes:
-    """The plainest tape that still fails, as far as it is quickly found."""
+    """The simplest tape that still fails, as far as a quick search finds it."""
     before = None
     while tape != before:
         before = tape = tape.rstrip(b"\0")
-        # Shorter first, then with noughts, then with smaller bytes.
+        # Shorter first, then with zeros, then with smaller bytes.
         for size in (64, 16, 4, 1):
             for at in reversed(range(0, len(tape), size)):
                 for part in (b"", bytes(size)):

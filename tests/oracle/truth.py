@@ -1,7 +1,7 @@
-"""What was sent and what the mirror made of it: the truth that nobody in the play knows.
+"""What was sent and what the mirror did to it: the ground truth, unknown to the consumers.
 
-Producers claim incarnations, send on lanes, die and come again; a ledger tells of it, with its
-records repeated and out of order; a mirror copies the messages and does wrong.
+Producers register incarnations, send on lanes, die and restart; a ledger records this, with its
+records repeated and out of order; a mirror copies the messages, with faults.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class Sent:
     stream: StreamId
     source_partition: int
     reserved: int
-    """As the log has it; the ledger may know of less."""
+    """As the log has it; the ledger may have less."""
     outcomes: dict[int, Outcome | None]
-    """Of each number used; None: the producer died before it knew."""
+    """Of each seq used; None: the producer died before the outcome."""
     ended: bool
     recent: frozenset[int] = frozenset()
-    """What was acknowledged less than a deadline before the end was looked at."""
+    """Acknowledged less than a deadline before the end offsets were read."""
 
     @property
     def lane(self) -> Lane:
-        """What the log vouches for, which is whole: of an open lane, too, nothing else was sent."""
+        """The outcomes by the log, which is complete: an open lane sent nothing else, either."""
         end = len(self.outcomes) if self.ended else self.reserved
         by = _by_outcome(self.outcomes)
         known = by[Outcome.ACKED] | by[Outcome.FAILED]
@@ -76,7 +76,7 @@ class Told(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """A ledger's record of a claim; `closes` are (lane, mark) of the incarnation before."""
+    """A ledger's record of a registration; `closes`: (lane, mark) of the previous incarnation."""
 
     topic: str
     producer: str
@@ -89,7 +89,7 @@ class Claimed(NamedTuple):
 
 @dataclass
 class Truth:
-    """All that was sent, all that stands in the destination, all that the ledger says."""
+    """All that was sent, all that is in the destination, all that the ledger has."""
 
     topic: str
     policy: ExpectPartition
@@ -97,7 +97,7 @@ class Truth:
     counts: tuple[int, ...]
     """The destination's partition counts that were in force, the last one now.
 
-    Consumers see that one; of the first one descriptors and ledger tell."""
+    Consumers see the last one; descriptors and ledger have the first one."""
     compact: bool = False
     """Whether the destination's topic is compacted."""
     source_compact: bool = False
@@ -110,7 +110,7 @@ class Truth:
     """Of each destination partition, by incarnation of the topic: the place after its last."""
 
     def markers(self, partition: int) -> frozenset[int]:
-        """The places that hold a transaction's marker; compaction leaves only holes."""
+        """The places of transaction markers; a compacted partition has holes instead."""
         ends = () if self.compact else self.ends[partition]
         begins = (n * INCARNATION for n in range(len(ends)))
         return frozenset(
@@ -127,13 +127,13 @@ class Truth:
 
     @property
     def possible_counts(self) -> range:
-        """Those in force and all between: nobody knows by how many partitions it grew at a time."""
+        """Those in force and all between: the steps in which the topic grew are unknown."""
         return range(min(self.counts), max(self.counts) + 1)
 
     def many(self, *, told: bool = True) -> int:
-        """In how many partitions a stream may be where any will do; 0: it has its homes.
+        """In how many partitions a stream may be under the policy `any`; 0: it has homes.
 
-        Who was `told` nothing by the ledger knows of the present count alone.
+        A consumer that the ledger has not `told` of lanes only knows the present count.
         """
         if self.policy is not ExpectPartition.ANY:
             return 0
@@ -145,11 +145,11 @@ class Truth:
 
     @property
     def planned(self) -> int:
-        """The destination's partitions as producers knew them, in each message's descriptor."""
+        """The destination's partition count by the producers, in each message's descriptor."""
         return self.counts[0]
 
     def homes(self, stream: StreamId) -> frozenset[int]:
-        """The destination partitions where a stream belongs or did, where that is known."""
+        """The destination partitions where a stream belongs or belonged, if known."""
         source = self.source_of(stream.lane)
         found = {belongs(self.policy, stream.lane, source, count) for count in self.possible_counts}
         return frozenset(number for number in found if number is not None)
@@ -158,7 +158,7 @@ class Truth:
 def make_truth(
     tape: Tape, *, name: str = "", topic: str = "t", policy: ExpectPartition | None = None
 ) -> Truth:
-    """A truth; producers are named apart by `name`, and without `policy` any will do."""
+    """A truth; `name` distinguishes its producers, and without `policy` the tape picks one."""
     policy = tape.pick(POLICIES) if policy is None else policy
     partitions = 1 + tape.below(3)
     counts: tuple[int, ...] = (partitions,)
@@ -185,19 +185,19 @@ def _producer(tape: Tape, truth: Truth, name: str) -> None:
         claim = Claimed(truth.topic, name, incarnation, "s", lanes, marks)
         records.append(claim)
         if tape.one_in(12):
-            # Two processes claim one number: the later one loses, and what it closed stays true.
+            # Two processes register one number: the later one loses, but what it closed stays true.
             loser = claim._replace(session="loser")
             records += [loser, loser._replace(withdrawn=True)]
         made = [_lane(tape, truth, StreamId(truth.topic, RUN, name, incarnation, n)) for n in lanes]
         told = [_ledger_of(tape, sent) for sent in made]
         truth.sent += made
-        # A lane of which no record comes is known by the claim that closes it.
+        # A lane without a record is known from the registration that closes it.
         records += [record for line in told if not tape.one_in(16) for record in line]
         marks = tuple(
             (line[-1].stream.lane, line[-1].reserved) for line in told if not tape.one_in(12)
         )
     for _ in range(tape.below(4)):
-        # A mirror repeats and reorders; of claims the first one wins, so that they keep theirs.
+        # A mirror repeats and reorders. Registrations keep their order: the first one wins.
         at, to = tape.below(len(records)), tape.below(len(records))
         if isinstance(records[at], Told):
             records.insert(to, records[at])
@@ -225,9 +225,9 @@ def _lane(tape: Tape, truth: Truth, stream: StreamId) -> Sent:
 
 
 def _ledger_of(tape: Tape, sent: Sent) -> list[Told]:
-    """What the ledger hears of a lane, in order; of one that died not always all."""
+    """The ledger's records of a lane, in order; if it did not end, they may be incomplete."""
     used = len(sent.outcomes)
-    # The log knows of a reservation first.
+    # The log has a reservation first.
     mark = sent.reserved if sent.ended else max(used, sent.reserved - tape.below(3))
     records = []
     for _ in range(tape.below(3)):
@@ -235,7 +235,7 @@ def _ledger_of(tape: Tape, sent: Sent) -> list[Told]:
         lo, hi = sorted((tape.below(used + 1), tape.below(used + 1)))
         known = {n: o for n, o in sent.outcomes.items() if o is not None and lo <= n < hi}
         if tape.one_in(8):
-            # What became of it is found out later.
+            # The outcome becomes known later.
             known = dict.fromkeys(known, Outcome.UNKNOWN)
         records.append(Told(sent.stream, max(used, mark - tape.below(3)), known, None))
     every = {n: o for n, o in sent.outcomes.items() if o is not None}
@@ -246,7 +246,7 @@ def _ledger_of(tape: Tape, sent: Sent) -> list[Told]:
 
 
 def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], bool]:
-    """What a ledger of these records says of each stream, and whether nothing is to come."""
+    """The lane of each stream by these ledger records, and whether the ledger is complete."""
     records = list(records)
     claims = claims_of(records)
     newest: dict[str, int] = {}
@@ -284,7 +284,7 @@ def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], b
 
 
 def claims_of(records: Collection[Told | Claimed]) -> list[Claimed]:
-    """The claims that nobody has withdrawn."""
+    """The registrations that were not withdrawn."""
     withdrawn = {r[:4] for r in records if isinstance(r, Claimed) and r.withdrawn}
     return [r for r in records if isinstance(r, Claimed) and r[:4] not in withdrawn]
 
@@ -310,7 +310,7 @@ def _by_outcome(outcomes: Mapping[int, Outcome | None]) -> dict[Outcome, frozens
 
 
 def _mirror(tape: Tape, truth: Truth) -> None:
-    """Copy what stands in the source, and do wrong."""
+    """Copy the messages of the source, with faults."""
     queues = [
         [
             n
@@ -323,7 +323,7 @@ def _mirror(tape: Tape, truth: Truth) -> None:
     count = truth.planned
     while any(queues):
         if tape.one_in(4):
-            # The topic has grown, and what comes now may belong into another partition.
+            # The topic has grown, and later messages may belong in another partition.
             count = truth.partitions
         number = tape.pick([n for n, queue in enumerate(queues) if queue])
         sent, queue = truth.sent[number], queues[number]
@@ -335,7 +335,7 @@ def _mirror(tape: Tape, truth: Truth) -> None:
         _wrong(tape, truth, copies)
     for held in copies if truth.compact else ():
         for _ in range(tape.below(4)):
-            # Another run's, which may be of the same key.
+            # A message of another run, which may have the same key.
             other = Message(None, 0, frozenset({Finding.OTHER_RUN}), tape.below(2))
             held.insert(tape.below(len(held) + 1), other)
         for at, message in enumerate(held):
@@ -356,9 +356,9 @@ def _mirror(tape: Tape, truth: Truth) -> None:
 
 
 def _incarnations(tape: Tape, held: list[Message | None]) -> list[list[Message | None]]:
-    """A partition as its topic's incarnations have it, should it ever be made again.
+    """A partition's messages by incarnation of its topic, which is sometimes recreated.
 
-    The mirror goes on where it stood, or where it had last noted that it stood, or begins anew.
+    The mirror continues at its position, at its last committed position, or at the beginning.
     """
     parts = [held]
     while len(parts) < 3 and tape.one_in(4):
@@ -369,13 +369,13 @@ def _incarnations(tape: Tape, held: list[Message | None]) -> list[list[Message |
 
 
 def _place(truth: Truth, sent: Sent, count: int) -> int:
-    """Where a mirror that works puts a lane's messages among so many partitions."""
+    """Where a correct mirror puts a lane's messages among `count` partitions."""
     home = belongs(truth.policy, sent.stream.lane, sent.source_partition, count)
     return sent.source_partition if home is None else home
 
 
 def _wrong(tape: Tape, truth: Truth, copies: list[list[Message | None]]) -> None:
-    """One thing that a mirror does to its copies."""
+    """Apply one fault of a mirror to its copies."""
     held = tape.pick(copies)
     other = tape.pick(copies)
     lo = tape.below(len(held) + 1)
@@ -408,7 +408,7 @@ def _wrong(tape: Tape, truth: Truth, copies: list[list[Message | None]]) -> None
 
 
 def _nobody(tape: Tape, truth: Truth) -> StreamId:
-    """A stream in which a number may never have been sent, or that nobody has."""
+    """A stream in which a seq may never have been sent, or that no producer has."""
     known = tape.pick(truth.sent).stream
     return tape.pick(
         (known, known._replace(lane=2), known._replace(incarnation=9), known._replace(producer="z"))

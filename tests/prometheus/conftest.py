@@ -1,4 +1,4 @@
-"""The tools: had once; without them the tests are skipped, but in CI they fail."""
+"""Finds the tools once; without them tests are skipped, but in CI they fail."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def prometheus_binary() -> Path:
-    """Prometheus itself."""
+    """The Prometheus program."""
     return _have(tools.prometheus)
 
 
 @pytest.fixture(scope="session")
 def promtool() -> Path:
-    """Its tool, which checks rules and runs their tests."""
+    """The promtool program, which checks rules and runs their tests."""
     return _have(lambda: tools.prometheus("promtool"))
 
 

@@ -1,4 +1,4 @@
-"""A real Prometheus in a process of its own, and what it is asked."""
+"""Runs a real Prometheus in its own process, and queries it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Firing(NamedTuple):
-    """An alert that fires; `run` is its label, empty where it has none."""
+    """A firing alert; `run` is its label, empty if it has none."""
 
     name: str
     run: str
@@ -29,7 +29,7 @@ class Firing(NamedTuple):
 class Prometheus:
     """Scrapes every second, and evaluates a rules file every second.
 
-    `targets` are jobs' addresses; `discovered` jobs' files in the form of file_sd_configs.
+    `targets` are addresses by job; `discovered` are files for file_sd_configs by job.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Prometheus:
             raise AssertionError(f"{told.get('error')}: {parameters.get('query')}") from None
 
     def now(self, query: str) -> list[dict[str, Any]]:
-        """The answer to an instant query."""
+        """The result of an instant query."""
         found: list[dict[str, Any]] = self._ask("query", query=query)["result"]
         return found
 
     def over(self, query: str, begin: float, end: float, step: float = 2) -> list[dict[str, Any]]:
-        """The answer to a range query; times are seconds since the epoch."""
+        """The result of a range query; times are seconds since the epoch."""
         found: list[dict[str, Any]] = self._ask(
             "query_range", query=query, start=begin, end=end, step=step
         )["result"]
@@ -128,15 +128,15 @@ class Prometheus:
         }
 
     def fires(self, name: str) -> Callable[[], bool]:
-        """Whether an alert fires."""
+        """A condition: this alert fires."""
         return lambda: any(alert.name == name for alert in self.firing())
 
     def is_quiet_about(self, *names: str) -> Callable[[], bool]:
-        """Whether none of these fires."""
+        """A condition: none of these alerts fires."""
         return lambda: not any(alert.name in names for alert in self.firing())
 
     def fired(self, begin: float, end: float) -> set[Firing]:
-        """All alerts that fired in a time."""
+        """All alerts that fired between these times."""
         found = self.over('ALERTS{alertstate="firing"}', begin, end, 1)
         return {
             Firing(each["metric"]["alertname"], each["metric"].get("run", "")) for each in found

@@ -24,7 +24,7 @@ PLACE = ROOT / "deploy/alerts"
 
 
 def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a tool; all that it says is in `stdout`, in its order."""
+    """Run a tool; `stdout` has both of its output streams, in order."""
     return subprocess.run(
         [*map(str, command)],
         stdout=subprocess.PIPE,
@@ -35,20 +35,20 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_rules_are_rules(promtool: Path) -> None:
-    """The tool checks them, linting included."""
+    """Promtool accepts the committed rules, with lint errors as fatal, and finds each alert."""
     done = run(promtool, "check", "rules", "--lint-fatal", PLACE / "rules.yaml")
     assert done.returncode == 0, done.stdout
     assert f"{len(alerts())} rules found" in done.stdout
 
 
 def test_the_rules_pass_their_tests(promtool: Path) -> None:
-    """The tool runs them all."""
+    """Promtool runs the committed tests of the rules, and all pass."""
     done = run(promtool, "test", "rules", PLACE / "rules.test.yaml")
     assert done.returncode == 0, done.stdout
 
 
 def test_every_query_of_the_dashboards_is_promql(promtool: Path, tmp_path: Path) -> None:
-    """Prometheus reads each, as Grafana fills its variables in."""
+    """Promtool parses each query, with its variables filled in as Grafana does."""
     queries = {
         filled_in(query, window="1m", over="1h", step="10s")
         for dashboard in DASHBOARDS.values()
@@ -76,7 +76,7 @@ def test_every_query_of_the_dashboards_is_promql(promtool: Path, tmp_path: Path)
 def test_the_verdict_so_far_has_three_states(
     promtool: Path, tmp_path: Path, acked: str, findings: dict[str, str], state: int
 ) -> None:
-    """Of the overview's first panel: without a ledger, or with doubts, nothing is called right."""
+    """The overview's first panel reads 0 only with acked and without inconclusive messages."""
     ((_, query),) = (
         each for each in queries_of(DASHBOARDS["overview"]) if each[0] == "Verdict now"
     )
@@ -105,7 +105,7 @@ def test_the_verdict_so_far_has_three_states(
 
 
 def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:
-    """Prometheus puts run, topic and the hour before into every alert's links."""
+    """Prometheus fills run, topic and a start one hour earlier into every alert's links."""
     rules = yaml.safe_load((PLACE / "rules.yaml").read_text())
     links = ("dashboard_url", "panel_url")
     for rule in rules["groups"][0]["rules"]:
@@ -146,9 +146,9 @@ def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:
 def told_of_wrong(
     promtool: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[str, str]:
-    """What the tool says of each alert's tests when its rule is this; the others are as they are.
+    """Promtool's output by alert, with this expression as the alert's rule, others unchanged.
 
-    One process for all: its start takes longer than the tests.
+    One process runs them all, because its start takes longer than the tests.
     """
     folder = tmp_path_factory.mktemp("wrong")
     tests = yaml.safe_load((PLACE / "rules.test.yaml").read_text())
@@ -173,14 +173,14 @@ def told_of_wrong(
 
 @pytest.mark.parametrize("name", [alert.name for alert in alerts()])
 def test_a_wrong_rule_fails_its_tests(told_of_wrong: dict[str, str], name: str) -> None:
-    """An alert that never fires is found, and one that always does."""
+    """The committed tests of an alert fail if it never fires, and if it always fires."""
     assert "FAILED" in told_of_wrong[name]
     assert f'alertname="{name}"' in told_of_wrong[name]
 
 
 @pytest.mark.parametrize("name", sorted(DASHBOARDS))
 def test_grafanas_linter_has_nothing_to_say(name: str) -> None:
-    """With the exclusions of grafana/dashboards/.lint, each with its reason."""
+    """The linter finds nothing; grafana/dashboards/.lint has the exclusions, with reasons."""
     try:
         linter = tools.dashboard_linter()
     except ToolMissingError as error:

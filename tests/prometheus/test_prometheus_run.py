@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes real runs: each panel has data, each alert fires when it should."""
+"""A real Prometheus scrapes real runs: each panel has data, and only caused alerts fire."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.prometheus, pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(900)]
 
 LIMITS = Limits(window="8s", patience="5s", latency=12, silence=10, duplicates=0.001)
-"""The same rules, but quicker: a test cannot wait for minutes.
+"""The same rules with shorter times: a test cannot wait for minutes.
 
-Published latencies are in buckets of 5, 10 and 20 s. A stop of the mirror that is told after
+Latencies are published in buckets of 5, 10 and 20 s. A mirror stop that is reported after
 `silence` and `patience` fills the last one; a clean run on a busy machine may fill the first.
 """
 HURT, CLEAN = "hurt", "clean"
@@ -56,12 +56,12 @@ CAUSED = (
     "MirrortestProducerBehindSchedule",
     "MirrortestConsumerStalled",
 )
-"""What the hurt run is to set off, and nothing else."""
+"""The alerts that the hurt run must trigger, and no others."""
 
 
 @dataclass
 class Seen:
-    """What is left of the runs: Prometheus with its data, and when each began and ended."""
+    """The results: Prometheus with its data, each run's times, and the resolved alerts."""
 
     prometheus: Prometheus
     times: dict[str, tuple[float, float]] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Stage:
         self.source = told["source"]["bootstrap_servers"]
         self.destination = told["destination"]["bootstrap_servers"]
         self.call("lab", "create-topic", "orders", "--partitions", "3", "--name", self.name)
-        # The mirror stands still while it takes up a new topic: none is made during the run.
+        # The mirror pauses when it starts on a new topic, so none is created during the run.
         ledger = {"cleanup.policy": "compact"}
         ClusterClient(self.source).create_topic("mirrortest.ledger", 1, ledger)
         write(self.source, "mirrortest.ledger", [{"key": b"nobody's", "value": None}])
@@ -150,7 +150,7 @@ class Stage:
             *("consume", *place, "--run", self.run, "--id", f"carl-{role}"),
             *("--deadline", "3s" if self.run == HURT else "30s"),
             *("--log-dir", "logs", "--metrics-port", str(self.ports[role])),
-            *("--command-property", "request.timeout.ms=5000"),  # an outage is soon told
+            *("--command-property", "request.timeout.ms=5000"),  # reports an outage soon
         )
 
 
@@ -179,7 +179,7 @@ def seen(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def _play(seen: Seen, stage: Stage, course: Any) -> None:
-    """One run from the lab's start to the last alert's end."""
+    """Play one run, from the lab's start until all alerts are resolved."""
     lab = stage.up()
     began = time.time()
     consumers = [stage.consume(role) for role in ("consumer", "source")]
@@ -196,7 +196,7 @@ def _play(seen: Seen, stage: Stage, course: Any) -> None:
 
 
 def _hurt(seen: Seen, stage: Stage) -> None:
-    """Set off one alert after the other; each but the lasting ones ends with its cause."""
+    """Trigger one alert after the other; all but the lasting ones end with their causes."""
     watch = seen.prometheus
 
     def comes(*names: str) -> None:
@@ -228,7 +228,7 @@ def _hurt(seen: Seen, stage: Stage) -> None:
 
 
 def _leave_alone(seen: Seen, stage: Stage) -> None:
-    """Go on until MirrorMaker 2 has told of itself, too."""
+    """Wait until messages are mirrored, and MirrorMaker 2 and its latency are scraped."""
     probe = ClusterClient(stage.destination)
     until(
         lambda: sum(probe.end_offsets("A.orders").values()) > 5000, what="enough has been mirrored"
@@ -242,33 +242,33 @@ def _leave_alone(seen: Seen, stage: Stage) -> None:
 
 
 def _always(run: str) -> set[Firing]:
-    """What this machine sets off in each run: nothing but its clock can."""
+    """The alerts that this machine triggers in each run: only its clock can."""
     bound = clock_error_bound()
     unbounded = bound is not None and 2 * bound > LIMITS.skew
     return {Firing("MirrortestClockUnbounded", run)} if unbounded else set()
 
 
 def test_every_alert_that_should_fires_and_no_other(seen: Seen) -> None:
-    """In the hurt run exactly those that it causes."""
+    """In the hurt run exactly the alerts that it causes fire."""
     fired = seen.prometheus.fired(*seen.times[HURT])
     assert fired == {Firing(name, HURT) for name in CAUSED} | _always(HURT)
 
 
 def test_every_alert_that_fired_was_resolved(seen: Seen) -> None:
-    """Those of a passing cause with their cause, the others at the end of the run."""
+    """Alerts with a temporary cause end with it, the others at the end of the run."""
     lasting = {"MirrortestLoss", "MirrortestDuplicates"}
     assert {*seen.resolved} == set(CAUSED) - lasting
     assert seen.prometheus.firing() == set()
 
 
 def test_a_clean_run_sets_nothing_off(seen: Seen) -> None:
-    """MirrorMaker 2, left alone."""
+    """MirrorMaker 2 without faults triggers no alert."""
     assert seen.prometheus.fired(*seen.times[CLEAN]) == _always(CLEAN)
 
 
 @pytest.mark.parametrize("dashboard", sorted(DASHBOARDS))
 def test_every_query_of_every_panel_has_data(seen: Seen, dashboard: str) -> None:
-    """As Grafana asks with every variable at All, over the time of both runs."""
+    """Each query, with every variable at All, has finite values in the time of both runs."""
     begin, end = seen.times[HURT][0], seen.times[CLEAN][1]
     empty = []
     for title, query in queries_of(DASHBOARDS[dashboard]):
@@ -281,7 +281,7 @@ def test_every_query_of_every_panel_has_data(seen: Seen, dashboard: str) -> None
 
 
 def test_a_dashboard_of_one_run_shows_that_run_alone(seen: Seen) -> None:
-    """The variable Run selects: the other's figures are not among them."""
+    """With the variable Run at one run, each query returns only series of that run."""
     begin, end = seen.times[HURT][0], seen.times[CLEAN][1]
     shown = [
         target["expr"]

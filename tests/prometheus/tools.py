@@ -1,6 +1,6 @@
-"""Prometheus, promtool and Grafana's dashboard linter: from PATH, else had once into the cache.
+"""Prometheus, promtool and Grafana's dashboard linter: from PATH, else put into the cache once.
 
-`python -m tests.prometheus.tools` has all of them, and says where they are.
+`python -m tests.prometheus.tools` gets all of them, and prints their paths.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LINTER = "github.com/grafana/dashboard-linter"
 LINTER_VERSION = "v0.2.0"
-# The one file of the linter that needs Grafana's own modules, which the proxy does not have: it
-# reads dashboards of the schema v2. Ours are of the classic one.
+# Replaces the linter's one file that needs Grafana's own modules, which the module proxy lacks.
+# That file reads dashboards of schema v2; ours have the classic schema.
 WITHOUT_V2 = """package lint
 
 import (
@@ -38,19 +38,19 @@ func newDashboardFromV2(json.RawMessage, string) (Dashboard, error) {
 
 
 def prometheus(name: str = "prometheus") -> Path:
-    """`prometheus` or `promtool`: the one in PATH, else Debian's.
+    """The path of `prometheus` or `promtool`: from PATH, else from Debian's package.
 
     Raises:
-        ToolMissingError: neither.
+        ToolMissingError: neither has it.
     """
     return debian.program(name, "prometheus")
 
 
 def dashboard_linter(*, build: bool = False) -> Path:
-    """The linter: in PATH, in the cache, or built by Go, which takes minutes, where that is asked.
+    """The linter's path: from PATH, the cache, or, with `build`, built by Go, which takes minutes.
 
     Raises:
-        ToolMissingError: it is not here, and was not to be built or cannot be.
+        ToolMissingError: it is missing, and `build` is False or the build fails.
     """
     if found := shutil.which("dashboard-linter"):
         return Path(found)

@@ -1,7 +1,7 @@
 """`python -m tests.simulation --histories 200000`: random histories, until one is judged wrongly.
 
-Each history has a tape of its own, made of `SEED/NUMBER`. One that fails is made plainer, and is
-printed with all that happened and the command that plays it again.
+Each history has its own tape, generated from `SEED/NUMBER`. A history that fails is simplified,
+then printed with all its events and the command that replays it.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 _OUT = Console(soft_wrap=True, markup=False, highlight=False)
 _PROGRESS = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
 _for_life = ExitStack()
-"""What is simulated in a worker stays so."""
+"""Keeps the simulated parts installed as long as a worker process lives."""
 _PER_JOB = 300
-"""Histories in one reconciliation: its start costs more than these."""
+"""Histories per reconciliation: its start costs more than judging them."""
 _LARGE = 5_000
-"""In so many histories every kind of fault must have taken effect."""
+"""In this many histories every kind of fault must have taken effect."""
 
 
 def main() -> int:
-    """Run the command; 99 where a history is judged wrongly."""
+    """Run the command; return 99 if a history is judged wrongly or a fault had no effect."""
     options = _options()
     known = KINDS | FEATURES
     kinds = frozenset(known if options.only is None else filter(None, options.only.split(",")))
@@ -115,7 +115,7 @@ def _many(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) ->
 
 def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) -> int:
     """Reconcile the logs of histories, hundreds in each job."""
-    # Only here is Spark needed.
+    # Only this function needs Spark.
     from mirrortest.reconcile.spark_session import spark_session  # noqa: PLC0415
 
     from .offline import offline_problems, play_together  # noqa: PLC0415
@@ -140,7 +140,7 @@ def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str])
 
 def _begin() -> None:
     _for_life.enter_context(simulating())
-    # What was imported is not searched for garbage again and again.
+    # The garbage collector need not search imported objects again and again.
     gc.freeze()
 
 
@@ -149,7 +149,7 @@ def _in_worker(seed: str, kinds: frozenset[str], number: int) -> Played:
 
 
 def _table(faults: Counter[str], happened: Counter[str], checked: Counter[str]) -> None:
-    """Print how often each fault was injected and took effect, and how much was looked at."""
+    """Print how often each fault was injected and took effect, and how much was checked."""
     effect = " took effect"
     for name in sorted({name.removesuffix(effect) for name in faults}):
         _OUT.print(f"{name:32} {faults[name]:9,}  took effect {faults[name + effect]:9,}")
@@ -205,7 +205,7 @@ def _show(outcome: Outcome, problems: list[str]) -> None:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # Sets of texts keep their order from process to process.
+        # Sets of strings then have the same order in every process.
         again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
         os.execve(sys.executable, again, os.environ | {"PYTHONHASHSEED": "0"})
     sys.exit(main())

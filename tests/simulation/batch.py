@@ -1,4 +1,4 @@
-"""Record batches as simulated brokers keep them: Kafka's bytes, and which messages these are."""
+"""Record batches as simulated brokers store them: Kafka's bytes, and their messages."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Row: TypeAlias = "tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str
 
 
 class MessageId(NamedTuple):
-    """One message, whatever copies of it there are: who sent it, in which lane, as which number.
+    """Identifies a message, however many copies it has: its topic, sender, lane and seq.
 
     `sender` is the id as messages carry it: NAME@RUN.INCARNATION.
     """
@@ -48,11 +48,11 @@ class MessageId(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """One record at its offset, from its birth to its removal; times are virtual ns.
+    """One record at its offset, from when readers can see it to its removal, in virtual ns.
 
-    `message` is None for records that are none of a producer's messages. `removed_by` says what
-    took it away; `aborted` is None while its transaction is open. One that came `once_more` was
-    written by nobody then.
+    `message` is None if the record is not a producer's message. `removed_by` is the cause of its
+    removal; `aborted` is None while its transaction is open. `once_more`: a fault appended an old
+    record again, and no application wrote it then.
     """
 
     offset: int
@@ -79,9 +79,9 @@ class Batch:
     transactional: bool = False
     control: bool = False
     stamped: bool = False
-    """Whether the broker's timestamp is that of all its records."""
+    """Whether all its records have the broker's timestamp (LogAppendTime)."""
     rows: list[Row] = field(default_factory=list)
-    """The records taken apart, once somebody asked for that."""
+    """The decoded records; empty until they are needed."""
 
 
 def placed(
@@ -92,7 +92,7 @@ def placed(
     *,
     next_offset: int,
 ) -> Batch:
-    """A batch as a broker appends it: its CRC covers neither offset nor leader epoch."""
+    """A batch with the offset and leader epoch that the broker sets; the CRC covers neither."""
     whole = bytearray(raw)
     _, length, _ = _PREFIX.unpack_from(whole)
     _PREFIX.pack_into(whole, 0, base, length, epoch)
@@ -113,7 +113,7 @@ def placed(
 
 
 def stamped(raw: bytes | bytearray | memoryview, at_ms: int) -> bytearray:
-    """A batch of a topic whose records brokers stamp."""
+    """A batch with the broker's timestamp for all records (LogAppendTime)."""
     whole = bytearray(raw)
     (attributes,) = _ATTRIBUTES.unpack_from(whole, ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(whole, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
@@ -168,10 +168,7 @@ def marker(producer: int, *, commit: bool, timestamp_ms: int) -> bytearray:
 
 
 def thinned(batch: Batch, keep: Callable[[Record], bool]) -> Batch | None:
-    """What compaction leaves of a batch: the offsets of what stays do not change.
-
-    None where nothing stays.
-    """
+    """A batch after compaction: remaining records keep their offsets. None if none remain."""
     kept = [record for record in batch.records if keep(record)]
     if len(kept) == len(batch.records):
         return batch

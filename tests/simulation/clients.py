@@ -1,4 +1,4 @@
-"""Where the applications meet the simulated clusters: an implementation of `kafka.ports`."""
+"""The applications' clients of the simulated clusters: an implementation of `kafka.ports`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ASKED_AGAIN = {
 
 
 def here(config: ClientConfig) -> tuple[World, Process, Cluster]:
-    """The world and process that create a client, and the client's cluster."""
+    """The world and process in which a client is created, and the client's cluster."""
     process = PROCESS.get()
     assert process is not None
     return process.world, process, process.world.cluster_at(config.bootstrap_servers[0])
@@ -49,7 +49,7 @@ def here(config: ClientConfig) -> tuple[World, Process, Cluster]:
 def producer(
     config: ClientConfig, *, batch_bytes: int | None = None, after: object = None
 ) -> SimulatedProducer:
-    """See `ports.Library`; nothing is sent once a producer was abandoned."""
+    """See `ports.Library`; `after` is ignored: an abandoned producer starts no new batch."""
     return SimulatedProducer(*here(config), config)
 
 
@@ -87,7 +87,7 @@ class _Client:
             raise RequestError(Code.NOT_CONNECTED, "Unable to bootstrap") from error
 
     async def stop(self, seconds: float) -> None:
-        """Nothing is to be closed."""
+        """There is nothing to close."""
 
 
 class SimulatedConsumer(_Client):
@@ -106,7 +106,7 @@ class SimulatedConsumer(_Client):
         self._config, self._group = config, group
         self._places: dict[TopicPartition, ReadPosition] = {}
         self._ids: dict[str, str] = {}
-        """Topic -> its id, as it was last told here."""
+        """Topic -> its id, as this client last learned it."""
 
     async def stop(self, seconds: float) -> None:
         """Leave the group."""
@@ -167,7 +167,7 @@ class SimulatedConsumer(_Client):
         return await self._offsets(partitions, 1)
 
     async def _offsets(self, partitions: list[Any], which: int) -> dict[Any, int]:
-        """Asked until all partitions answer, as aiokafka does."""
+        """Asks until all partitions answer, as aiokafka does."""
         deadline = self.world.loop.time() + self.seconds
 
         def serve() -> dict[Any, int]:
@@ -196,7 +196,7 @@ class SimulatedConsumer(_Client):
         return [n for n in self.cluster.topics if self.cluster.known(n, self.world.now_ns)]
 
     def learn(self, topic_id: str | None) -> None:
-        """Note that this process knows of a topic."""
+        """Record that this process knows this topic id."""
         if topic_id is not None:
             topic = self.cluster.all_topics[int(topic_id) - 1]
             self._ids[topic.name] = topic_id
@@ -205,7 +205,7 @@ class SimulatedConsumer(_Client):
     # -- fetching ---------------------------------------------------------------------------------
 
     def gather(self, wanted: dict[Any, ReadPosition]) -> dict[Any, Slice | OutOfRange]:
-        """At the brokers: what there is behind these places."""
+        """At the brokers: the batches from these positions on, or why there are none."""
         found: dict[Any, Slice | OutOfRange] = {}
         now = self.world.now_ns
         for at, (offset, epoch, topic_id) in wanted.items():
@@ -213,7 +213,7 @@ class SimulatedConsumer(_Client):
             try:
                 partition = self.cluster.partition(at.topic, at.partition, now)
             except RequestError:
-                continue  # metadata are asked for again, and the fetch repeated
+                continue  # the client refreshes its metadata and fetches again
             assert topic is not None
             if topic_id is not None and topic_id != id_of(topic):
                 found[at] = Recreated(at.topic, at.partition, offset, id_of(topic))
@@ -232,7 +232,7 @@ class SimulatedConsumer(_Client):
         return found
 
     def _serve_ends(self, read: Mapping[Any, ReadPosition]) -> dict[Any, End]:
-        """At the brokers: where partitions end, by their newest leaders."""
+        """At the brokers: where partitions end, according to their newest leaders."""
         found = {}
         every = {
             TopicPartition(name, number): ReadPosition(0)
@@ -304,7 +304,7 @@ class SimulatedConsumer(_Client):
                 try:
                     answer = await self.ask("fetch", partial(self.gather, wanted))
                 except RequestError:
-                    answer = {}  # aiokafka's fetcher tries again by itself
+                    answer = {}  # aiokafka's fetcher retries by itself
                     await asyncio.sleep(self.backoff)
                 found = self._taken(wanted, answer)
                 if found:
@@ -321,7 +321,7 @@ class SimulatedConsumer(_Client):
     def _taken(
         self, wanted: dict[Any, ReadPosition], answer: dict[Any, Slice | OutOfRange]
     ) -> list[list[Fetched]]:
-        """What of an answer is still wanted, with positions moved on."""
+        """The part of an answer that is still wanted; advances the positions."""
         found: list[list[Fetched]] = []
         for at, part in answer.items():
             begin = wanted[at].offset
@@ -360,7 +360,7 @@ class SimulatedConsumer(_Client):
 
 
 def id_of(topic: Topic) -> str:
-    """A topic's id as clients are told it, which has 22 signs."""
+    """A topic's id as clients see it, 22 characters long."""
     return f"{topic.id:022}"
 
 
@@ -425,15 +425,15 @@ class SimulatedAdmin(_Client):
         return made
 
     async def create_partitions(self, topic: str, total: int) -> None:
-        """No application does it."""
+        """No application calls this."""
         raise NotImplementedError
 
     async def delete_topic(self, topic: str) -> None:
-        """No application does it."""
+        """No application calls this."""
         raise NotImplementedError
 
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
-        """No application does it."""
+        """No application calls this."""
         raise NotImplementedError
 
     async def topic_config(self, topic: str) -> dict[str, str]:

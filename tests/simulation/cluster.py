@@ -1,6 +1,7 @@
-"""A simulated Kafka cluster: what its brokers hold, and what can befall it.
+"""A simulated Kafka cluster: its brokers' data, and what can happen to it.
 
-No I/O and no waiting here: each call is what a broker does at one moment. `net` brings requests.
+There is no I/O and no waiting: each call is what a broker does at one moment. `net` delivers
+requests.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 
 READ_COMMITTED = "read_committed"
 NEVER_NS = 1 << 62
-"""When what no follower has is born for readers, as long as no follower fetches."""
+"""`born_ns` of a record that is not committed, because followers do not fetch."""
 _REMEMBERED = 12
-"""Among so many of the newest batches a repeated one is looked for."""
+"""How many of the newest batches are searched for a repeated one."""
 _AHEAD_MS = 1_000
-"""By so much brokers' clocks are ahead of the producers'."""
+"""How far the brokers' clocks are ahead of the producers'."""
 _next = attrgetter("next")
 
 
 @dataclass
 class Stale:
-    """A leader that was cut off: it answers `clients` from what it had, under its old epoch."""
+    """A leader that was cut off: it answers `clients` from its old log, in its old epoch."""
 
     log: list[Batch]
     start: int
@@ -43,12 +44,12 @@ class Stale:
     epoch: int
     clients: frozenset[str]
     alone: bool = False
-    """Whether they reach no other broker."""
+    """Whether these clients reach no other broker."""
 
 
 @dataclass
 class Slice:
-    """What a fetch returns: bytes of whole batches, and where the partition's marks are."""
+    """What a fetch returns: bytes of complete batches, high watermark, last stable offset."""
 
     raw: bytes
     next: int
@@ -62,8 +63,8 @@ class Slice:
 class Partition:
     """One partition: its log, leader epoch, log start, high watermark and last stable offset.
 
-    `frozen_at` is the high watermark while followers do not fetch; else all that is appended is
-    committed at once. `leaderless` partitions answer nobody.
+    `frozen_at` is the high watermark while followers do not fetch; otherwise each append is
+    committed at once. `leaderless` partitions answer no request.
     """
 
     def __init__(self, number: int, *, stamps: bool = False) -> None:
@@ -78,12 +79,12 @@ class Partition:
         self.leaderless = False
         self.deleted = False
         self.missed = 0
-        """How often somebody asked for its leader while it had none."""
+        """How often its leader was needed while it had none."""
         self.stale: Stale | None = None
         self.history: list[Record] = []
-        """Every record that was ever appended."""
+        """Every record that was ever appended, without transaction markers."""
         self.fetched_to = 0
-        """The highest offset that any consumer was given."""
+        """The highest next offset that any fetch returned."""
         self._open: dict[int, int] = {}
         """producer id -> first offset of its open transaction"""
         self._aborted: list[tuple[int, int, int]] = []
@@ -104,7 +105,7 @@ class Partition:
     def append(
         self, raw: bytes | bytearray | memoryview, records: list[Record], now_ns: int
     ) -> int:
-        """Append a batch of so many dense records; its base offset."""
+        """Append a batch of records at consecutive offsets; return its base offset."""
         base = self.end
         for delta, record in enumerate(records):
             record.offset = base + delta
@@ -122,10 +123,10 @@ class Partition:
         return base
 
     def repeated(self, producer: int, sequence: int) -> int | None:
-        """The base offset of a batch that this idempotent producer has sent before.
+        """The base offset of the batch if this idempotent producer has sent it before.
 
         Raises:
-            RequestError: numbers are missing in between.
+            RequestError: sequence numbers are missing in between.
         """
         if producer == NO_PRODUCER:
             return None
@@ -176,7 +177,7 @@ class Partition:
         at = bisect_right(log, position, key=_next)
         found = [b for b in log[at : at + most] if b.next <= bound]
         following = found[-1].next if found else position
-        # What compaction emptied behind the last batch is passed over, too.
+        # Offsets after the last batch that compaction emptied are skipped, too.
         if not log or log[-1].next <= following:
             following = max(following, min(bound, end))
         aborted = [
@@ -190,14 +191,14 @@ class Partition:
         )
 
     def bounds(self, client: str, isolation: str) -> tuple[int, int]:
-        """The first offset and the end that a client is told."""
+        """The beginning and the end offset that a client sees."""
         stale = self.stale_for(client)
         if stale is not None:
             return stale.start, stale.high_watermark
         return self.start, self.stable if isolation == READ_COMMITTED else self.high_watermark
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """OffsetForLeaderEpoch: the largest epoch not above it that the log has, and its end."""
+        """OffsetForLeaderEpoch: the log's largest epoch that is not above it, and its end."""
         known = (0, 0)
         for index, (number, _) in enumerate(self.ends):
             if number <= epoch:
@@ -206,9 +207,9 @@ class Partition:
         return known
 
     def parted_from(self, offset: int, epoch: int) -> tuple[int, int] | None:
-        """Where the log parts from what a client read up to an offset, last under an epoch.
+        """Where the log diverges from what a client read up to an offset, last in this epoch.
 
-        (epoch, end offset) as a fetch answers them; None where it does not part.
+        (epoch, end offset) as in a fetch response; None if it does not diverge.
         """
         if epoch < 0:
             return None
@@ -220,7 +221,7 @@ class Partition:
         return stale if stale is not None and client in stale.clients else None
 
     def thaw(self, now_ns: int) -> None:
-        """Followers fetch again: what was not committed is born for readers now."""
+        """Followers fetch again: readers now see what was not committed."""
         if self.frozen_at is not None:
             for batch in self.log:
                 for record in batch.records:
@@ -228,21 +229,21 @@ class Partition:
                         record.born_ns = now_ns
             self.frozen_at = None
 
-    # -- what befalls it --------------------------------------------------------------------------
+    # -- what happens to it -----------------------------------------------------------------------
 
     def elect(self) -> None:
-        """A new leader, with all that was written."""
+        """Elect a new leader that has all records."""
         self.epoch += 1
         self.ends.append((self.epoch, self.end))
 
     def elect_unclean(self, end: int, now_ns: int) -> list[Record]:
-        """A leader that lacks everything from an offset on; what was removed."""
+        """Elect a leader that lacks all records from an offset on; return the removed ones."""
         # A batch is never cut in two: a replica has all of it or nothing.
         end = self.batch_boundary(end)
         removed = self._remove(lambda record: record.offset >= end, "truncation", now_ns)
         self.log = [batch for batch in self.log if batch.next <= end]
         for record in self.history:
-            # What superseded them is gone, and the log does not show that they were there.
+            # The records that superseded these are removed, too: the log no longer shows these.
             if record.offset >= end and record.removed_by == "compaction":
                 record.removed_by = "truncation"
         self.end = end
@@ -256,7 +257,7 @@ class Partition:
         return removed
 
     def cut_off(self, clients: Iterable[str], *, alone: bool) -> None:
-        """The present leader is cut off from the others, and answers these clients on."""
+        """Cut the present leader off from the others; it continues to answer these clients."""
         self.stale = Stale(
             list(self.log), self.start, self.end, self.high_watermark, self.epoch,
             frozenset(clients), alone,
@@ -264,11 +265,11 @@ class Partition:
         self.elect()
 
     def batch_boundary(self, end: int) -> int:
-        """The largest end of a batch that is not above an offset."""
+        """The largest batch end that is not above an offset."""
         return max([b.next for b in self.log if b.next <= end], default=self.start)
 
     def retain_from(self, start: int, now_ns: int) -> list[Record]:
-        """Retention: the log begins here now; what was removed."""
+        """Retention: let the log begin here; return the removed records."""
         start = max(self.start, min(start, self.high_watermark))
         removed = self._remove(lambda record: record.offset < start, "retention", now_ns)
         self.start = start
@@ -276,7 +277,7 @@ class Partition:
         return removed
 
     def compact(self, before: int, now_ns: int) -> list[Record]:
-        """Below an offset only the newest record of each key stays; what was removed."""
+        """Below an offset keep only each key's newest record; return the removed ones."""
         newest: dict[bytes, int] = {}
         for batch in self.log:
             for record in batch.records:
@@ -303,7 +304,7 @@ class Partition:
         return removed
 
     def drop_all(self, now_ns: int) -> list[Record]:
-        """The topic is deleted."""
+        """Remove all records, because the topic is deleted; return them."""
         self.deleted = True
         removed = self._remove(lambda _: True, "deletion", now_ns)
         self.log = []
@@ -320,18 +321,18 @@ class Partition:
 
 @dataclass
 class Topic:
-    """One incarnation of a topic, under an id of its own."""
+    """One incarnation of a topic, with its own id."""
 
     name: str
     id: int
     partitions: list[Partition]
     compacted: bool = False
     known_from_ns: int = 0
-    """Brokers that are asked before answer that they know no such topic."""
+    """Before this time brokers answer that they do not know the topic."""
     deleted_ns: int | None = None
     created_ns: int = 0
     told: dict[Process, int] = field(default_factory=dict)
-    """When each process was first told its id, in virtual ns."""
+    """When each process first learned its id, in virtual ns."""
 
     @property
     def stamps(self) -> bool:
@@ -341,9 +342,9 @@ class Topic:
 
 @dataclass
 class Cluster:
-    """Topics by name, and every incarnation that there ever was.
+    """Topics by name, and every incarnation that ever existed.
 
-    `down` is whether no broker answers; `unreachable_for` are processes that reach none.
+    `down` is whether no broker answers; `unreachable_for` are processes that reach no broker.
     """
 
     name: str
@@ -371,7 +372,7 @@ class Cluster:
         """Create a topic.
 
         Raises:
-            RequestError: there is one of that name.
+            RequestError: a topic of that name exists.
         """
         if name in self.topics:
             raise RequestError(Code.TOPIC_ALREADY_EXISTS, str(name))
@@ -397,7 +398,7 @@ class Cluster:
         return topic
 
     def known(self, name: str, now_ns: int) -> Topic | None:
-        """The topic as metadata has it."""
+        """The topic, if the brokers' metadata has it yet."""
         topic = self.topics.get(name)
         return None if topic is None or topic.known_from_ns > now_ns else topic
 
@@ -405,7 +406,7 @@ class Cluster:
         """A partition with a leader.
 
         Raises:
-            RequestError: there is none, or it has no leader now.
+            RequestError: it does not exist, or has no leader now.
         """
         topic = self.known(name, now_ns)
         if topic is None or number >= len(topic.partitions):
@@ -423,7 +424,7 @@ class Cluster:
 
 
 def message_id(topic: str, key: bytes | None, value: bytes | None) -> MessageId | None:
-    """The message that a record's content carries, by the text of the format alone."""
+    """The message in a record, parsed from the format's text alone."""
     if key is None or value is None or not key.isdigit():
         return None
     sender, _, rest = value.partition(b";")

@@ -1,4 +1,4 @@
-"""The faults that strike a history, each counted, and counted again where it took effect."""
+"""A history's faults: each is counted, and counted again if it took effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Faults(TopicFaults):
-    """Those of processes, of the way to brokers, and of the mirror; each method is a kind."""
+    """Faults of processes, network and mirror, too; each public method is a kind."""
 
     # -- processes --------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class Faults(TopicFaults):
         victim.process.wall_offset_ns += seconds * 1_000_000_000
         return True
 
-    # -- the way to brokers -----------------------------------------------------------------------
+    # -- the network ------------------------------------------------------------------------------
 
     def _down(self, cluster: Cluster, strike: Strike) -> bool:
         cluster.down = True

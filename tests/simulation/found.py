@@ -1,7 +1,7 @@
 """Random histories that were once judged wrongly, by the product or by the simulation.
 
-Each is kept as a plan and the seed of its world: what a tape means changes with each new kind of
-fault, and these do not.
+Each is stored as a plan and the seed of its world, not as a tape: each new kind of fault changes
+what a tape means.
 """
 
 from __future__ import annotations
@@ -284,7 +284,7 @@ FOUND: dict[str, tuple[Plan, str]] = {
 
 
 def play_found(name: str) -> tuple[Stage, list[str]]:
-    """Play one; the problems that the judge finds now."""
+    """Play one; return its stage, and the problems that the judge finds now."""
     stage = Stage(*FOUND[name])
     stage.run()
     return stage, Judge(stage).judge()

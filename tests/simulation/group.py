@@ -34,7 +34,7 @@ class _Member:
 
 
 class Coordinator:
-    """One group at the brokers. A rebalance begins with a generation that members are to join."""
+    """One group at the brokers. A rebalance starts a generation that members must join."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -45,16 +45,16 @@ class Coordinator:
         self.partitions: list[Any] = []
 
     def rebalance(self) -> None:
-        """Have all members join anew."""
+        """Make all members join again."""
         self.generation += 1
         self.settled = False
         self.began_ns = self._world.now_ns
 
     def heartbeat(self, name: str) -> int:
-        """A member is alive; the generation that it should be in.
+        """Record that a member is alive; return the generation that it should be in.
 
         Raises:
-            RequestError: it was given up.
+            RequestError: it was removed.
         """
         self.expire()
         member = self.members.get(name)
@@ -64,7 +64,7 @@ class Coordinator:
         return self.generation
 
     def join(self, name: str, session_seconds: float, partitions: list[Any]) -> int:
-        """Join the newest generation, a new one where the group had settled."""
+        """Join; in a settled group a new member or other partitions start a new generation."""
         self.expire()
         if name not in self.members:
             self.members[name] = _Member(name, session_seconds, self._world.now_ns)
@@ -79,10 +79,10 @@ class Coordinator:
         return self.generation
 
     def sync(self, name: str, generation: int, patience_ns: int) -> list[Any] | None:
-        """A member's share, once all have joined; None while that is awaited.
+        """A member's assignment once all have joined, or are late; None until then.
 
         Raises:
-            RequestError: it is to join again.
+            RequestError: it must join again.
         """
         self.heartbeat(name)
         if generation != self.generation:
@@ -98,12 +98,12 @@ class Coordinator:
         return self.members[name].assigned
 
     def leave(self, name: str) -> None:
-        """A member goes."""
+        """Remove a member that leaves."""
         if self.members.pop(name, None) is not None and self.members:
             self.rebalance()
 
     def expire(self) -> None:
-        """Give up members that have not been heard of for a session."""
+        """Remove members that were silent for their session timeout."""
         now = self._world.now_ns
         gone = [m.name for m in self.members.values() if now - m.heard_ns > m.session_seconds * 1e9]
         for name in gone:
@@ -124,7 +124,7 @@ class Coordinator:
 
 
 class Membership:
-    """A consumer's place in its group: heartbeats, joins, and tells the listener."""
+    """A consumer's membership in its group: sends heartbeats, joins, calls the listener."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Membership:
         self._beating = asyncio.create_task(self._heartbeats())
 
     async def leave(self) -> None:
-        """Go, in order."""
+        """Leave the group."""
         for task in (self._task, self._beating):
             if task is not None:
                 task.cancel()
@@ -170,10 +170,10 @@ class Membership:
             return
 
     async def commit(self, positions: Mapping[Any, int]) -> None:
-        """Commit offsets, which nobody reads here.
+        """Commit offsets, which are not stored here.
 
         Raises:
-            RequestError: the group has moved on.
+            RequestError: the group has a newer generation, or the member was removed.
         """
 
         def serve() -> None:
@@ -183,7 +183,7 @@ class Membership:
         await self._client.ask("commit", serve)
 
     def _wanted(self) -> list[Any]:
-        """The partitions of what is subscribed to."""
+        """The partitions of the subscribed topics."""
         cluster, now = self._client.cluster, self._client.world.now_ns
         return [
             TopicPartition(name, number)
@@ -194,7 +194,7 @@ class Membership:
         ]
 
     async def _heartbeats(self) -> None:
-        """From beside the callbacks: a slow callback is no dead member."""
+        """Run apart from the callbacks: a slow callback must not expire the member."""
         while True:
             await asyncio.sleep(self._beat)
             try:
@@ -224,7 +224,7 @@ class Membership:
             self._again.clear()
 
     async def _joined(self) -> list[Any]:
-        """Join and wait for a share, however often it takes."""
+        """Join and wait for an assignment; repeat until that succeeds."""
         client = self._client
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Runs one history: clusters, mirror, and the real applications under a supervisor each."""
+"""Runs one history: clusters, mirror, and each real application under its own supervisor."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .loop import Process
 
 PATIENCE_SECONDS = 200.0
-"""Virtual seconds in which everything has to end, long after the last fault."""
+"""Virtual seconds within which everything must end, long after the last fault."""
 _RESTART_SECONDS = 1.0
 _MOST_STARTS = 100
 
@@ -63,7 +63,7 @@ class Session:
         return error
 
     def __str__(self) -> str:
-        """How it ended, in a line."""
+        """How it ended, in one line."""
         if self.error is not None:
             return repr(self.error)
         if self.report is None:
@@ -73,7 +73,7 @@ class Session:
 
 @dataclass
 class Outcome:
-    """What came of a history."""
+    """The outcome of a history."""
 
     plan: Plan
     world: World
@@ -88,12 +88,12 @@ class Outcome:
 
     @property
     def reports(self) -> list[ConsumeReport]:
-        """Theirs."""
+        """Their reports."""
         return [session.report for session in self.consumers]
 
 
 class Stage:
-    """Everybody who takes part in a history."""
+    """Everything that takes part in a history."""
 
     def __init__(self, plan: Plan, seed: str) -> None:
         self.plan = plan
@@ -118,9 +118,9 @@ class Stage:
         )
         self.outcome = Outcome(plan, self.world, self.mirror)
         self.current: dict[str, Session] = {}
-        """application's name -> its session now"""
+        """application's name -> its current session"""
         self.complaints: list[str] = []
-        """What a script found wrong."""
+        """Problems that a script found."""
         self.scripted = False
         self.over = False
         self._busy = 0
@@ -138,7 +138,7 @@ class Stage:
         return self.world.source if direct else self.world.destination
 
     def run(self, direct: Callable[[Stage], Coroutine[Any, Any, None]] | None = None) -> Outcome:
-        """Play it; `direct` is a script that does what no plan does."""
+        """Play it; the script `direct` runs in place of the plan's applications and faults."""
         world = self.world
         self.scripted = direct is not None
         for topic in self.topics:
@@ -203,7 +203,7 @@ class Stage:
         first, cluster = self.current.get("p0"), self.world.source
         if first is None or first.ended_ns is not None:
             return
-        first.process.name = "p0, cut off"  # its successor reaches its brokers
+        first.process.name = "p0, cut off"  # its successor must reach brokers
         cluster.unreachable_for.add(first.process.name)
         self.supervise("produce", "p0")
         self.world.count("successor")
@@ -233,7 +233,7 @@ class Stage:
     # -- applications -----------------------------------------------------------------------------
 
     def supervise(self, application: str, name: str, after: float = 0.0, **changes: Any) -> None:
-        """Start an application, and again whenever it is killed or ends by an error."""
+        """Start an application, and restart it after each kill or error."""
         self._busy += 1
         self.world.task(self._supervise(application, name, after, changes))
 
@@ -286,7 +286,7 @@ class Stage:
         return Detail.MESSAGES if self.plan.detailed else Detail.INTERVALS
 
     def options(self, application: str, name: str, **changes: Any) -> Any:
-        """What the application is asked to do."""
+        """The application's options."""
         make = self.produce_options if application == "produce" else self.consume_options
         return make(name, **changes)
 
@@ -317,7 +317,7 @@ class Stage:
 
     @property
     def _policy(self) -> ExpectPartition:
-        """Where the session of a consumer that begins now expects messages."""
+        """Where a consumer session that starts now expects messages."""
         every = self.plan.any_every
         number = sum(session.application == "consume" for session in self.outcome.sessions)
         if every and not number % every:
@@ -376,7 +376,7 @@ async def _main(
 
 
 def told(report: Any) -> str:
-    """A report in a line."""
+    """A report in one line."""
     if not isinstance(report, ConsumeReport):
         return str(report.error or "done")
     counts = {name: count for name, count in report.counts.items() if count}
@@ -385,7 +385,7 @@ def told(report: Any) -> str:
 
 @contextmanager
 def simulating() -> Iterator[None]:
-    """Have `mirrortest` run on simulated parts; it logs nothing."""
+    """Run `mirrortest` on simulated parts; it logs nothing."""
     before = structlog.get_config()
     structlog.configure(
         processors=[_drop], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False

@@ -36,7 +36,7 @@ def installed() -> Iterator[None]:
 
 @contextmanager
 def _steady_order() -> Iterator[None]:
-    """Sets of these keep their order from run to run, wherever they are in memory."""
+    """Hash these by value: their sets have the same order in each run, at any address."""
     hashes: dict[Any, Callable[[Any], int]] = {
         Lane: lambda lane: hash(lane.stream),
         Flight: lambda flight: hash((flight.seq_lo, flight.sent)),
@@ -65,7 +65,7 @@ def _replaced() -> AbstractContextManager[None]:
             (SequenceLog, SimulatedLog),
             (last_incarnation, sequence_log.last_incarnation),
             (Location, Nowhere),
-            # A thousand histories are no process's life: its habits would keep all garbage.
+            # One process plays thousands of histories: this tuning would keep all their garbage.
             (interpreter.tune_for_event_loop, _nothing),
             (allocator.keep_large_buffers, _nothing),
             (allocator.release_free_memory, _nothing),
@@ -82,4 +82,4 @@ def _token(size: int) -> str:
 
 
 def _nothing(*_: Any) -> None:
-    """In place of what concerns the machine."""
+    """Replaces functions that tune or measure the machine."""

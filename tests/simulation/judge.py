@@ -1,7 +1,7 @@
-"""What each verdict may say, computed from all that the simulated world knows; by brute force.
+"""What each verdict may contain, computed by brute force from the simulated world's records.
 
-It shares nothing with `mirrortest.verify`. The world recorded every record from its birth to its
-removal, so a message's copies are simply looked up.
+It shares no code with `mirrortest.verify`. The world keeps every record with the times of its
+append and removal, so a message's copies are simply looked up.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NEVER = ("corrupted", "altered_key", "altered_headers", "altered_timestamp", "misrouted",
          "phantom", "unproven")  # fmt: skip
-"""Findings that nothing in a simulated world gives cause for."""
+"""Findings that nothing in a simulated world causes."""
 HARMLESS = frozenset(
     {"mirror_killed", "leaderless", "log_slow",
      "producer_paused", "consumer_paused", "foreign_records", "own_topics_compacted",
@@ -48,7 +48,7 @@ class Copy(NamedTuple):
 
 
 class Judge:
-    """Holds the reports of a history against the truth; `problems` are what must not be."""
+    """Compares the reports of a history with the truth; `problems` are the violations."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -72,7 +72,7 @@ class Judge:
                             self.copies[record.message].append(copy)
         self._saved = saved_states(stage)
         self._claimed_ns: dict[MessageId | None, int] = {}
-        """When a message was first claimed lost, by whomever."""
+        """When any consumer first claimed a message lost."""
         for _, at_ns, ids in self._claimed():
             for message in ids:
                 self._claimed_ns[message] = min(at_ns, self._claimed_ns.get(message, at_ns))
@@ -80,7 +80,7 @@ class Judge:
             s for s in self.outcome.sessions if s.application == "produce" and s.report is not None
         ]
         self.acked = dict(self._acknowledged(orderly))
-        """message -> when its acknowledgement was logged, by a producer that ended in order"""
+        """message -> when a producer that ended with a report logged its acknowledgement"""
         failed = {s.name for s in orderly if s.report.error is not None}
         ended, gone = first_ended(stage), forgotten(stage)
         self.recorded = [
@@ -94,15 +94,15 @@ class Judge:
                 and acked_ns > gone[sender.name][1]
             )
         ]
-        """Without those of a name whose log failed: before they were durable, or after its end
-        marks, so that it was started again and sent more once consumers had ended; so it is of one
-        that begins after the end marks of another, and of one before whose end marks it cannot
-        know of."""
+        """The acknowledged messages that a pass must cover. Left out are those of a producer whose
+        log failed: they were not durable, or it restarted after its end marks and sent more once
+        consumers had ended. So are those of incarnations after one with all end marks, and those
+        that an earlier one logged after the ledger with such end marks was deleted."""
 
     def judge(self) -> list[str]:
-        """All problems of the history: what must not be at any time, and what must be in the end.
+        """All problems of the history: violations at any time, and of what must hold in the end.
 
-        `checked` counts what was looked at.
+        `checked` counts what was checked.
         """
         always = [*self._crashes(), *self._claims(), *self._verdicts()]
         self.problems += [f"always: {problem}" for problem in always]
@@ -110,7 +110,7 @@ class Judge:
         return self.problems
 
     def offline(self, found: dict[str, set[MessageId]]) -> list[str]:
-        """What is wrong with the findings of a reconciliation of all that was logged."""
+        """The problems of a reconciliation's findings, from all logs."""
         problems = [f"always: {problem}" for problem in self._false_findings("offline", found)]
         if self.injected <= HARMLESS and not self.plan.compacted and not self.outcome.hang:
             missed = [m for m in self.acked if not self.copies.get(m) and m not in found["lost"]]
@@ -121,7 +121,7 @@ class Judge:
         return problems
 
     def _nothing_vouches(self) -> bool:
-        """Whether consumers wait, rightly, for what is in no ledger any more."""
+        """Whether consumers correctly wait for records that the ledger has lost."""
         waiting = {s.application for s in self.outcome.sessions if s.ended_ns is None}
         return waiting == {"consume"} and ledger_lacks(self.stage)
 
@@ -137,7 +137,7 @@ class Judge:
                             yield MessageId(row.topic, _sender(row), row.lane or 0, seq), at_ns
 
     def _stood(self, message: MessageId, before_ns: int) -> list[Copy]:
-        """Copies that were written by then, and that readers may see."""
+        """Copies that were visible by then, except aborted ones for read_committed."""
         return [
             copy
             for copy in self.copies.get(message, ())
@@ -146,11 +146,11 @@ class Judge:
         ]
 
     def _in_time(self, message: MessageId, claimed_by: Process | None = None) -> bool:
-        """Whether a copy stood before the deadline, where a consumer could or should have seen it.
+        """Whether a copy existed before the deadline where a consumer could or should have seen it.
 
-        What an unclean election took away before anybody read it is lost indeed. What was deleted
-        before any consumer began, or stood in a topic that was deleted before it was known to them,
-        is nobody's to know.
+        A copy that an unclean election removed does not count: the message is truly lost. Nor does
+        one that was removed before any consumer started, or deleted with a topic before consumers
+        knew of it: no consumer can know of these.
         """
         acked_ns = self.acked.get(message)
         if acked_ns is None:
@@ -165,11 +165,12 @@ class Judge:
         return False
 
     def _known(self, copy: Copy, claimed_by: Process | None) -> bool:
-        """Whether consumers knew of the topic that held a copy: while it lives, they can.
+        """Whether consumers knew of a copy's topic; while the topic exists, they can know of it.
 
-        Of a deleted one whoever claims a loss must have known, or all that ended in order, or a
-        state that was there when the loss was claimed, if it was. What others knew went with them;
-        and with the topic goes what retention had taken before.
+        Of a deleted topic, one of these must have known before the deletion: the process that
+        claims the loss; all consumers with a report; a saved state that existed when the loss was
+        claimed, if it was. Other consumers' knowledge ended with them. The deletion counts for
+        copies that retention removed before it, too.
         """
         topic = self.stage.read_cluster.all_topics[copy.place[0] - 1]
         if topic.deleted_ns is None:
@@ -190,7 +191,7 @@ class Judge:
     # -- what must hold always --------------------------------------------------------------------
 
     def _crashes(self) -> Iterator[str]:
-        """No process ends by an error that nothing gave cause for, whenever that is."""
+        """No process may end with an error that has no cause, at any time."""
         for session in self.outcome.sessions:
             error = session.why
             self.checked["sessions"] += 1
@@ -206,14 +207,14 @@ class Judge:
                 yield f"{session.name}: fenced, and nobody had taken what it held: {error}"
 
     def _claims(self) -> Iterator[str]:
-        """No loss is claimed of what stood in time, whatever becomes of the consumer afterwards."""
+        """No claim of loss may be false, whatever happens to the consumer afterwards."""
         for log, _, claimed in self._claimed():
             self.checked["claims"] += len(claimed)
             if false := [m for m in claimed if self._in_time(m, log.process)]:
                 yield _problem(log.session.name, "claimed lost at a time, and stood in time", false)
 
     def _claimed(self) -> Iterator[tuple[SimulatedLog, int, list[MessageId]]]:
-        """A consumer's log, when, and the messages that it claimed lost then."""
+        """Each claim: the consumer's log, the time, and the messages claimed lost."""
         for log in self.outcome.world.logs:
             for at_ns, row in log.stamped:
                 if row.kind == "claimed":
@@ -238,7 +239,7 @@ class Judge:
                     yield _problem(session.name, what, missing)
 
     def _false_findings(self, name: str, found: dict[str, set[MessageId]]) -> Iterator[str]:
-        """Findings without cause, whoever tells them."""
+        """Findings without a cause, online or offline."""
         causes: dict[str, tuple[str, Callable[[MessageId], bool]]] = {
             "lost": ("claimed lost, and stood in time", lambda m: not self._in_time(m)),
             "late": ("told late, and stood in time", lambda m: not self._in_time(m)),
@@ -260,7 +261,7 @@ class Judge:
 
     @cached_property
     def _removed_by_compaction(self) -> int:
-        """How many records compaction has removed of the copies, also if they were cut off then."""
+        """At most how many copies compaction removed: all truncated ones count, too."""
         return sum(
             record.removed_by in {"compaction", "truncation"}
             for topic in self.outcome.world.destination.all_topics
@@ -270,7 +271,7 @@ class Judge:
         )
 
     def _out_of_order(self, message: MessageId) -> bool:
-        """Whether some copy of it stands behind a copy of a later one of its stream."""
+        """Whether a copy of it comes after a copy of a later message of its stream."""
         for copy in self.copies.get(message, ()):
             for other, copies in self.copies.items():
                 if other[:3] == message[:3] and other.seq > message.seq:
@@ -282,7 +283,7 @@ class Judge:
     # -- what must hold in the end ----------------------------------------------------------------
 
     def _leaderless(self, at_ns: int) -> bool:
-        """Whether a partition had no leader then: a consumer that ends waits for it for a while."""
+        """Whether a partition had no leader then: a consumer that ends waits only a while."""
         seconds = (at_ns - START_NS) / 1e9
         return any(
             strike.kind == "leaderless" and strike.at <= seconds <= strike.at + strike.lasts
@@ -290,7 +291,7 @@ class Judge:
         )
 
     def _eventually(self) -> Iterator[str]:
-        """Everything ends, and with a verdict that is as good as the faults allow."""
+        """Everything must end, with a verdict that is as good as the faults allow."""
         self.checked["histories"] += 1
         if self.outcome.hang and not self._nothing_vouches():
             yield f"hang: {self.outcome.hang}"
@@ -303,7 +304,7 @@ class Judge:
         for session in self.outcome.consumers:
             self.checked["conclusive"] += 1
             report = session.report
-            # Where nothing was acknowledged nothing is proven: a source without a leader.
+            # Without acknowledgements, as from a source without a leader, nothing is proven.
             if report.exit_code == 3 and self.acked and not self._leaderless(session.ended_ns or 0):
                 yield f"{session.name}: inconclusive without cause: {list(report.inconclusive)}"
             lost = _by_finding(report)["lost"]
@@ -319,7 +320,7 @@ def _problem(name: str, what: str, ids: Iterable[MessageId]) -> str:
 
 
 def _by_finding(report: Any) -> dict[str, set[MessageId]]:
-    """Every finding with its messages, read off a report's verdicts by stream."""
+    """The messages of each finding, from a report's verdicts by stream."""
     found: dict[str, set[MessageId]] = defaultdict(set)
     for stream, verdict in report.verdicts.items():
         sender = f"{stream.producer}@{stream.run}.{stream.incarnation}"

@@ -1,9 +1,9 @@
 """An event loop in virtual time, and the processes that run in it.
 
-Nothing ever blocks: where no callback is ready, the time jumps to the next timer. Every callback
-belongs to the process whose context it carries, or to the world (brokers, mirror, faults). What
-belongs to a paused process waits until that process goes on; what belongs to a dead one is
-dropped, so that a killed process has no effect after its death.
+Nothing ever blocks: if no callback is ready, the time jumps to the next timer. Every callback
+belongs to the process in whose context it runs, or to the world (brokers, mirror, faults). The
+callbacks of a paused process wait until it resumes; those of a killed process are dropped, so that
+it has no effect after its death.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
 START_NS = 1_000 * 1_000_000_000
 """The monotonic clock at the start of a history."""
 _MOST_STEPS = 50_000
-"""So many callbacks without any time passing are an endless loop."""
+"""More turns than this without an idle one, which waits for a timer, are an endless loop."""
 _TURN_NS = 20_000
-"""What a turn of the loop takes."""
+"""The virtual time that a turn of the loop takes."""
 _STUBBORN = 20
 """How often a coroutine may await something new while it is being closed."""
 
@@ -40,11 +40,11 @@ _numbers = itertools.count(1)
 
 
 class HangError(AssertionError):
-    """Nothing is ready and nothing ever will be, or the history takes too long."""
+    """Nothing is ready and nothing ever will be, or the loop never waits for a timer."""
 
 
 class _Numbered:
-    """Its hash does not depend on where it is in memory: sets keep their order."""
+    """Its hash does not depend on its address: sets have the same order in each run."""
 
     _number = 0
 
@@ -62,7 +62,7 @@ class _Task(_Numbered, asyncio.Task):  # type: ignore[type-arg]
 
 
 class _Handle(asyncio.Handle):
-    """A handle that costs little: a history makes thousands."""
+    """A cheap handle: a history creates thousands."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class _Handle(asyncio.Handle):
 class Process:
     """One operating-system process: its tasks, its wall clock, its source of random ids.
 
-    `wall_offset_ns` is by how much its wall clock is ahead.
+    `wall_offset_ns` is how far its wall clock is ahead.
     """
 
     def __init__(self, world: World, name: str, random: Random, *, wall_offset_ns: int = 0) -> None:
@@ -101,18 +101,18 @@ class Process:
         return self.main
 
     def pause(self) -> None:
-        """SIGSTOP: the world goes on without it."""
+        """SIGSTOP: the world continues without it."""
         self.running = False
 
     def resume(self) -> None:
-        """SIGCONT: what became ready meanwhile runs now, in its order."""
+        """SIGCONT: callbacks that became ready meanwhile run now, in order."""
         if self.alive and not self.running:
             self.running = True
             held, self._held = self._held, []
             self.world.loop.take_up(held)
 
     def kill(self) -> None:
-        """SIGKILL: nothing that belongs to it ever runs again."""
+        """SIGKILL: none of its callbacks ever runs again."""
         if self.alive:
             self.alive = self.running = False
             self._held.clear()
@@ -120,11 +120,11 @@ class Process:
 
     @property
     def waits(self) -> bool:
-        """Whether something of it became ready while it was paused."""
+        """Whether one of its callbacks became ready while it was paused."""
         return bool(self._held)
 
     def hold(self, handle: asyncio.Handle) -> None:
-        """Keep a callback until the process goes on."""
+        """Keep a callback until the process resumes."""
         if self.alive:
             self._held.append(handle)
 
@@ -132,7 +132,7 @@ class Process:
 class SimulationLoop(asyncio.BaseEventLoop):
     """See the module."""
 
-    # What `asyncio.BaseEventLoop` keeps, and its type stubs do not tell.
+    # Attributes of `asyncio.BaseEventLoop` that its type stubs lack.
     _ready: deque[Any]
     _stopping: bool
 
@@ -145,7 +145,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._timers: list[tuple[float, int, asyncio.Handle]] = []
         """A heap of (time in s, number, handle), some of them cancelled."""
         self.failure: BaseException | None = None
-        """What went wrong in the simulated world itself."""
+        """The first error of the simulated world itself."""
         self._everything: list[asyncio.Task[Any]] = []
         self.set_task_factory(self._new_task)
         self.set_exception_handler(lambda *_: None)
@@ -167,14 +167,14 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self, loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any
     ) -> asyncio.Task[Any]:
         task = _Task(coroutine, loop=loop, **more)
-        # Kept to the end: a task of a killed process that is collected would run its cleanup.
+        # Kept to the end: a killed process's task would run its cleanup when collected.
         self._everything.append(task)
         return task
 
     def run_in_executor(  # type: ignore[override]  # of any arguments
         self, executor: Any, func: Callable[..., Any], *args: Any
     ) -> asyncio.Future[Any]:
-        """A thread's work, done in one step, at a later time."""
+        """Do a thread's work in one step, at a later time."""
         done = self.create_future()
 
         def work() -> None:
@@ -189,7 +189,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return done
 
     async def create_connection(self, *_: Any, **__: Any) -> Any:
-        """There is no network: brokers are reached otherwise."""
+        """There is no network: clients reach brokers through `net`."""
         raise ConnectionRefusedError
 
     def take_up(self, handles: list[asyncio.Handle]) -> None:
@@ -199,7 +199,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]  # of any arguments
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> Any:
-        """See `asyncio.loop`; nothing is scheduled any more once the history is over."""
+        """See `asyncio.loop`; nothing is scheduled once the history is over."""
         handle = _Handle(callback, args, self, context)
         if not self._closing:
             self._ready.append(handle)
@@ -220,7 +220,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return handle
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps."""
+        """The loop never sleeps."""
 
     def _asyncgen_firstiter_hook(self, agen: Any) -> None:
         """Generators end with the tasks that iterate over them."""
@@ -239,7 +239,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
                 raise HangError(f"nothing will ever happen again\n{self.stacks()}")
             self._now_ns = max(self._now_ns, math.ceil(timers[0][0] * 1e9))
             self._steps = 0
-        # Work takes its time, or a wait for less than a float can tell would never end.
+        # Turns take time, or a wait shorter than a float's resolution would never end.
         self._now_ns += _TURN_NS
         until = (self._now_ns + 1) / 1e9
         while timers and timers[0][0] < until:
@@ -259,12 +259,12 @@ class SimulationLoop(asyncio.BaseEventLoop):
             try:
                 context.run(handle._callback, *handle._args)
             except Exception:
-                # A process's loop goes on, as asyncio does; the world must not fail unseen.
+                # As in asyncio, a process's loop goes on; errors of the world must not be hidden.
                 if process is None:
                     raise
 
     def stacks(self) -> str:
-        """Where every task of a living process waits."""
+        """Where each task of the world and of live processes waits."""
         text = io.StringIO()
         for task in self._everything:
             process = task.get_context().get(PROCESS) if hasattr(task, "get_context") else None
@@ -274,10 +274,10 @@ class SimulationLoop(asyncio.BaseEventLoop):
         return text.getvalue()
 
     def put_away(self) -> None:
-        """End what still runs, without any effect: the history is over."""
+        """End the remaining tasks without any effect: the history is over."""
         self._closing = True
         before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        # Cleanups begin tasks, which will never run: of this loop, or they would make a real one.
+        # Cleanups create tasks, which never run. Without this loop they would create a real one.
         asyncio._set_running_loop(self)
         try:
             while self._everything:

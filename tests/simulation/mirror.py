@@ -27,9 +27,9 @@ _MOST_BATCHES = 8
 class Habits:
     """How the mirror works.
 
-    `lag` is by how many seconds a turn takes longer at most. `rehash` puts records by key where
-    Kafka's default partitioner would. `partitions` is how many a copy has; None: as the source.
-    `transactional`: every turn is a transaction. `drops` are messages that it never copies.
+    `lag` is the most seconds added to a turn. `rehash`: records with a key go where Kafka's default
+    partitioner puts them. `partitions` is a copy's partition count; None: the source's.
+    `transactional`: each batch of messages is a transaction. `drops` are never copied.
     """
 
     lag: float = 0.0
@@ -38,17 +38,17 @@ class Habits:
     transactional: bool = False
     drops: frozenset[MessageId] = frozenset()
     remembers: bool = False
-    """Whether it may be told to send again what it has written."""
+    """Whether it keeps what it writes, so that it can send it again."""
     stamps: bool = False
     """Whether brokers stamp the records of the copies that it creates."""
     drop_every: int = 0
-    """It loses each so-many-th message; 0: none."""
+    """It loses every n-th message; 0: none."""
     compacts: bool = False
-    """Whether copies are compacted, be it that their sources are not."""
+    """Whether copies are compacted even if their sources are not."""
 
 
 class Mirror:
-    """Copies `topics` (source name -> name of the copy) for ever."""
+    """Copies `topics` (source name -> name of the copy) until the history ends."""
 
     def __init__(self, world: World, topics: Mapping[str, str], habits: Habits) -> None:
         self._world = world
@@ -56,7 +56,7 @@ class Mirror:
         self.habits = habits
         self.running = True
         self.abort_next = False
-        """Whether the transaction that is next is aborted, and written again."""
+        """Whether the next transaction is aborted, and written again."""
         self._reached: dict[tuple[int, int], int] = {}
         """(topic id, partition) -> next offset to copy"""
         self._committed: dict[tuple[int, int], int] = {}
@@ -80,35 +80,35 @@ class Mirror:
                 self._turn()
 
     def kill(self) -> bool:
-        """It forgets all that it has not committed; whether that is anything."""
+        """Stop, and forget uncommitted positions; return whether there were any."""
         self.running = False
         lost = sum(at - self._committed.get(key, 0) for key, at in self._reached.items())
         self._reached = dict(self._committed)
         return bool(lost)
 
     def pause_for(self, seconds: float) -> None:
-        """It stands still for so long."""
+        """Copy nothing for this time."""
         self._paused_until_ns = self._world.now_ns + int(seconds * 1e9)
 
     def hold_back(self, seconds: float, count: int) -> None:
-        """The next so many messages are written so much later than others."""
+        """Write the next `count` messages `seconds` later than others."""
         self._hold_back = (seconds, count)
 
     def cut_back(self, topic: Topic, end: int) -> None:
-        """It goes on where the log of its only partition parts from what it has read."""
+        """Continue where the log of the only partition diverges from what it has read."""
         for positions in (self._reached, self._committed):
             if (key := (topic.id, 0)) in positions:
                 positions[key] = min(positions[key], end)
 
     def start_over(self, source: str) -> None:
-        """It copies a topic from its beginning again."""
+        """Copy a topic from its beginning again."""
         ids = {topic.id for topic in self._world.source.all_topics if topic.name == source}
         for positions in (self._reached, self._committed):
             for key in [key for key in positions if key[0] in ids]:
                 del positions[key]
 
     def send_again(self, topic: Topic, number: int, records: list[Record]) -> None:
-        """It writes again what it wrote before, and what was lost there."""
+        """Write these records, which it wrote before and the copy lost, or which it held back."""
         world = self._world
         for gone in records:
             origin = self._origins.get(gone.message)
@@ -140,7 +140,7 @@ class Mirror:
             self._committed = dict(self._reached)
 
     def _target(self, topic: Topic, copy: str) -> Topic:
-        """The copy, created or grown where that is needed."""
+        """The copy, created or extended if needed."""
         world, habits = self._world, self.habits
         count = len(topic.partitions)
         if habits.partitions and copy != LEDGER:
@@ -163,7 +163,7 @@ class Mirror:
         world, key = self._world, (topic.id, partition.number)
         at = self._reached.get(key, partition.start)
         if at > partition.end:
-            # As a consumer that resets to the earliest offset.
+            # Like a consumer that resets to the earliest offset.
             at = partition.start
         found = [b for b in partition.log if b.next > at and b.next <= partition.stable]
         for batch in found[:_MOST_BATCHES]:
@@ -175,7 +175,7 @@ class Mirror:
         self._reached[key] = at
 
     def _write(self, batch: Batch, begin: int, number: int, target: Topic) -> bool:
-        """Copy what stands of a batch from an offset on; False where that cannot be done now."""
+        """Copy a batch's records from an offset on; False if that cannot be done now."""
         world = self._world
         kept = [r for r in batch.records if r.offset >= begin and self._copies(r)]
         kept = self._without_held(batch, kept, number, target)

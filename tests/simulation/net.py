@@ -21,10 +21,10 @@ _REFUSED_SECONDS = 0.05
 
 
 class Net:
-    """Brings requests to clusters, and answers back.
+    """Delivers requests to clusters, and their answers.
 
     `lose_answers` is the share of requests that are served and whose answer never comes;
-    `slow` is by how many seconds each way may take longer.
+    `slow` is the most seconds added to each way.
     """
 
     def __init__(self, world: World) -> None:
@@ -33,10 +33,10 @@ class Net:
         self.lose_requests = 0.0
         self.slow = 0.0
         self.refused: set[tuple[str, str]] = set()
-        """(process, request) that no broker takes"""
+        """(process, request) that every broker refuses"""
 
     def latency(self) -> float:
-        """One way, in seconds; mostly a millisecond, sometimes a hundred."""
+        """One way, in seconds; mostly about a millisecond, sometimes up to a hundred."""
         random = self._world.random
         seconds = 0.0005 + 0.002 * random.random()
         if random.random() < 0.03:
@@ -49,11 +49,11 @@ class Net:
     async def ask(
         self, cluster: Cluster, what: str, serve: Callable[[], T], *, seconds: float
     ) -> T:
-        """One request, and its answer within so many seconds.
+        """Send one request, and wait for its answer for at most `seconds`.
 
         Raises:
-            RequestError: no broker was reached, or the answer did not come (REQUEST_TIMED_OUT):
-                then the request may have been served.
+            RequestError: the broker's error; no broker was reached; or no answer came
+                (REQUEST_TIMED_OUT), and the request may have been served.
         """
         world, process = self._world, PROCESS.get()
         answer = world.loop.create_future()

@@ -1,7 +1,7 @@
-"""The same histories through the reconciliation: many in one job, each with topics of its own.
+"""Reconciles simulated histories: many in one job, each with its own topics.
 
-What it finds is held against the judge of the online verdicts. A killed process's log holds what
-was durable when it died. `reconciled` does it for one history, without Spark.
+The judge of the online verdicts checks the findings. A killed process's log has what was durable
+when it died. `reconciled` reconciles one history, without Spark.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _AS_IT_WAS = ("started_ns", "ended_ns", "looked_ns", "clean")
 
 
 def play_together(tapes: Mapping[int, bytes], kinds: Collection[str]) -> dict[int, Stage]:
-    """Play those histories that fit into one reconciliation: of one role and one policy."""
+    """Play the histories that fit into one reconciliation, with one role and one policy."""
     played = {}
     with simulating():
         for number, tape in tapes.items():
@@ -53,7 +53,7 @@ def play_together(tapes: Mapping[int, bytes], kinds: Collection[str]) -> dict[in
 
 
 def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> dict[int, list[str]]:
-    """Reconcile the logs of histories; what is wrong with the findings, by the histories' keys."""
+    """Reconcile the logs of histories; return the findings' problems by history."""
     for number, stage in stages.items():
         for index, log in enumerate(stage.world.logs):
             if log.session.run == RUN:
@@ -73,7 +73,7 @@ def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> di
 def reconciled(
     stage: Stage, conditions: Sequence[str] = (), *, without: Collection[str] = ()
 ) -> Summary:
-    """Reconcile the logs of one history, but for those of the processes named `without`."""
+    """Reconcile the logs of one history, except those of the processes named `without`."""
     with tempfile.TemporaryDirectory() as folder:
         for index, log in enumerate(stage.world.logs):
             if log.session.run == RUN and log.session.name not in without:
@@ -85,7 +85,7 @@ def reconciled(
 
 
 def _under_own_names(number: int, index: int, log: SimulatedLog) -> Session:
-    """A log's session, under names of its history's own."""
+    """A log's session, with names that only its history has."""
     was = log.session
     return was.model_copy(
         update={
@@ -118,7 +118,7 @@ def _renamed(number: int, row: Row) -> Row:
 
 
 def _message(row: dict[str, Any]) -> tuple[int, MessageId]:
-    """The key of a finding's history, and its first message."""
+    """The number of a finding's history, and its first message."""
     number, _, topic = row["topic"].removeprefix("h").partition("-")
     producer = row["producer"].partition("-")[2]
     sender = f"{producer}@{RUN}.{row['incarnation']}"

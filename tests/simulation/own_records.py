@@ -1,4 +1,4 @@
-"""What states and ledger say: who took what, what was saved when, and what is missing there."""
+"""What states and ledger record: claims, when states were saved, and what is missing."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from .history import Session, Stage
 
 _UNSEEN_NS = 500_000_000
-"""For so long a producer that ends need not see what became of its ledger."""
+"""How long before its end a producer may miss what happens to its ledger."""
 _SEALS_NS = 4_000_000_000
-"""And for so long it may seal a log whose disk is slow, once it has closed the ledger."""
+"""What a slow disk adds: the producer seals its log after it has closed the ledger."""
 _SILENT_NS = 10_000_000_000
-"""A fixed share that gave no sign of life for so long may be taken by another consumer."""
+"""After this silence of its owner, another consumer may take a partition."""
 
 
 def taken_from(session: Session, stage: Stage) -> bool:
-    """Whether another process has taken what was this session's, rightly.
+    """Whether another process has rightly taken over what this session owned.
 
-    Of a producer: its name, by a later registration. Of a consumer, a partition by a claim: another
-    of the same name was given the same share; one of another name may take what is read no more. A
-    partition's signs of life are its claims and states.
+    From a producer: its name, by a later incarnation. From a consumer: a partition, by a claim. A
+    consumer of the same name has the same share; one of another name may take a partition that is
+    no longer read. A partition's signs of life are its claims and states.
     """
     if session.application == "produce":
         logs = [log for log in stage.world.logs if log.session.name == session.name]
@@ -43,7 +43,7 @@ def taken_from(session: Session, stage: Stage) -> bool:
     owners: dict[tuple[str, int, int], str] = {}
     """(topic, partition, generation) -> the session that claimed it last"""
     heard: dict[tuple[str, int], int] = {}
-    """Partition of ours -> its last sign of life"""
+    """This session's partition -> its last sign of life"""
     for kind, at, generation, by, at_ns, _ in chain.from_iterable(
         map(_records, _state_topics(stage))
     ):
@@ -60,21 +60,21 @@ def taken_from(session: Session, stage: Stage) -> bool:
 
 
 class Saved(NamedTuple):
-    """A state that is left: when it was saved, and from when on it is there for others."""
+    """A surviving state: when it was saved, and from when on others can read it."""
 
     at_ns: int
     there_ns: int
 
 
 def saved_states(stage: Stage) -> dict[tuple[str, int], list[Saved]]:
-    """The states of each partition that did not go with their topic; in virtual ns.
+    """The states of each partition that were not deleted with their topic; in virtual ns.
 
-    What a deleted topic held, or an unclean election took, counts only once its owner has saved the
-    partition again: that owner's later states hold what it had read before.
+    A state of a deleted topic, or one that an unclean election removed, counts only once its owner
+    has saved the partition again: the owner's later states contain what it had read before.
     """
     saved: dict[tuple[str, int], list[Saved]] = {}
     before: dict[tuple[str, int], set[str]] = {}
-    """Partition -> the sessions that claimed it in the topic before"""
+    """Partition -> the sessions that claimed it in the previous state topic"""
     for topic in _state_topics(stage):
         claimed: dict[tuple[str, int], dict[int, str]] = {}
         kept: dict[tuple[str, int], list[Saved]] = {}
@@ -97,10 +97,10 @@ def saved_states(stage: Stage) -> dict[tuple[str, int], list[Saved]]:
 
 
 def ledger_lacks(stage: Stage) -> bool:
-    """Whether the ledger that consumers read lacks what nobody was left to write again.
+    """Whether the ledger that consumers read lacks records that no producer will write again.
 
-    What a producer wrote at all, of it or its copy, is missing there: it went with a topic, or by
-    an unclean election. Of the source that counts if the producer had ended before it could see it.
+    Such a record was once in the ledger or its copy; a topic's deletion or an unclean election
+    removed it. If the source lacks it, too, the producer must have ended before it could notice.
     """
     world, read = stage.world, stage.ledger_cluster
     there = {record.key for _, record in _ledger_records(read) if record.removed_ns is None}
@@ -110,7 +110,7 @@ def ledger_lacks(stage: Stage) -> bool:
         if session.application == "produce" and session.report is not None
     }
     gone: dict[bytes, int] = {}
-    """Key -> when the last record of it went"""
+    """Key -> when its last record was removed"""
     for cluster in {id(each): each for each in (read, world.source)}.values():
         for topic, record in _ledger_records(cluster):
             key = record.key
@@ -130,8 +130,8 @@ def ledger_lacks(stage: Stage) -> bool:
 def first_ended(stage: Stage) -> dict[str, int]:
     """Producer -> its first incarnation whose end marks are all in the ledger.
 
-    It had done all that it was to do: consumers may have ended by when another one began, because
-    it was killed before it ended, or a process of its name had been cut off.
+    It had finished its work, so consumers may have ended when another one begins: because it was
+    killed before its process ended, or because another process of its name had been cut off.
     """
     ended: dict[tuple[str, int], dict[tuple[str, int], bool]] = {}
     """Incarnation -> each lane, and whether it has its end mark."""
@@ -149,10 +149,10 @@ def first_ended(stage: Stage) -> dict[str, int]:
 
 
 def forgotten(stage: Stage) -> dict[str, tuple[int, int]]:
-    """Producer -> the incarnation whose end went with the ledger last, and when.
+    """Producer -> the last incarnation whose end marks were deleted with the ledger, and when.
 
-    A process of an earlier one that was cut off until then finds nothing of it, and goes on: nobody
-    is left who knows that consumers may have ended.
+    A process of an earlier incarnation that was cut off until then finds no such mark, and
+    continues: nothing shows any more that consumers may have ended.
     """
     return {
         name: (incarnation, topic.deleted_ns)
@@ -176,10 +176,7 @@ def _state_topics(stage: Stage) -> list[Topic]:
 
 
 def _records(state_topic: Topic) -> Iterator[tuple[str, tuple[str, int], int, str, int, bool]]:
-    """Kind, partition, generation, who claims it, when, and whether an unclean election took it.
-
-    Of claims and states, in order.
-    """
+    """Claims and states in order: kind, partition, generation, claimant, time, truncated."""
     for record in state_topic.partitions[0].history:
         if record.once_more or record.key is None or not record.key.startswith(b"["):
             continue

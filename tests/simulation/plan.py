@@ -1,4 +1,4 @@
-"""What happens in a history: read off a tape of bytes, noughts being the plainest choice."""
+"""What happens in a history, read from a tape of bytes; zeros are the simplest choices."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ RUN = "sim"
 LEDGER, STATES = "mirrortest.ledger", "mirrortest.state"
 STRANGER = "t9"
 FEATURES = frozenset({"second_run", "second_group", "idle_share", "stranger", "successor"})
-"""What is no fault, and can be left out like one: another run in the same topics, a group that
-begins later, a share that no consumer has, a topic that only matches the pattern, and another
-process of a producer's name while the first one is cut off."""
+"""Options that are not faults, but can be left out like faults: another run in the same topics, a
+group that starts later, a share without a consumer, a topic that only matches the pattern, and a
+second process with a producer's name while the first one is cut off."""
 LENGTH = 64
 """Bytes that a plan may use."""
 _MOST_STRIKES = 5
 _LAST_STRIKE = 12.0
-"""Virtual seconds: later none begins."""
+"""Virtual seconds; no fault begins later."""
 
 
 @dataclass(frozen=True)
 class Strike:
-    """A fault: its kind, when it strikes (virtual seconds), how long it lasts, and two choices."""
+    """A fault: its kind, start and duration (virtual seconds), and two choices."""
 
     kind: str
     at: float
@@ -52,12 +52,12 @@ class Plan:
     transactional: bool = False
     compacted: bool = False
     copies_alone: bool = False
-    """Whether the source's topics are not compacted, if the copies are."""
+    """Whether only the copies are compacted, and not the source's topics."""
     policy_lapses: float = 0.0
-    """When the copies' policy is set back, so that nothing more is compacted; 0: never."""
+    """When the judged topics' policy is reset, so that compaction ends; 0: never."""
     rehash: bool = False
     folded: bool = False
-    """Whether copies have one partition less than their sources, so that lanes share one."""
+    """Whether copies have one partition fewer than their sources, so that lanes share one."""
     mirror_lag: float = 0.0
     drop_every: int = 0
     consumer_starts: float = 0.0
@@ -71,18 +71,18 @@ class Plan:
     second_group: bool = False
     idle_share: bool = False
     stranger: str = ""
-    """What befalls the topic `STRANGER`; empty: consumers name their topics."""
+    """What happens to the topic `STRANGER`; empty: consumers name their topics."""
     stamps: str = ""
     """On which side brokers stamp records (LogAppendTime): `source`, `destination`, or neither."""
     any_every: int = 0
-    """Each so-many-th session of consumers judges by `--expect-partition any`; 0: none."""
+    """Every n-th consumer session judges with `--expect-partition any`; 0: none."""
     successor: float = 0.0
-    """When another process of the name p0 begins; 0: none does."""
+    """When a second process named p0 starts; 0: never."""
     strikes: tuple[Strike, ...] = ()
 
 
 def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
-    """Read a plan; faults are of these kinds only."""
+    """Read a plan from a tape, with only these kinds of faults and features."""
     partitions = 1 + tape.below(3)
     topics = 1 + (tape.below(4) == 3)
     messages = (20, 8, 30, 50)[tape.below(4)]

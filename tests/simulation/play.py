@@ -1,4 +1,4 @@
-"""A history by its tape: played, judged, made plainer."""
+"""Plays and judges the history of a tape, and simplifies the tape."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
 _SAME = 32
-"""So many letters of a problem's text say what kind of problem it is."""
+"""How many characters of a problem's text identify its kind."""
 _MOST_TRIES = 150
 
 
 class Played(NamedTuple):
-    """What is told of one history among many."""
+    """The report on one of many histories."""
 
     number: int
     kinds: str
@@ -42,14 +42,14 @@ def staged(tape: bytes, kinds: Collection[str]) -> Stage:
 
 
 def play(tape: bytes, kinds: Collection[str]) -> tuple[Outcome, list[str]]:
-    """Play one history with faults of these kinds; what came of it, and what is wrong with it."""
+    """Play one history with faults of these kinds; return its outcome and problems."""
     stage = staged(tape, kinds)
     outcome = stage.run()
     return outcome, Judge(stage).judge()
 
 
 def played(number: int, tape: bytes, kinds: Collection[str]) -> Played:
-    """The same, as it is told of one among many."""
+    """Play one of many histories; return the report on it."""
     stage = staged(tape, kinds)
     world = stage.run().world
     judge = Judge(stage)
@@ -61,7 +61,7 @@ def played(number: int, tape: bytes, kinds: Collection[str]) -> Played:
 
 
 def shrink(tape: bytes, kinds: Collection[str]) -> bytes:
-    """A plainer tape that has a problem of the same kind, as far as it is quickly found."""
+    """The simplest tape with a problem of the same kind that a limited search finds."""
     _, problems = play(tape, kinds)
     wanted = {_kind(problem) for problem in problems}
     tries = 0

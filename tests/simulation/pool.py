@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 async def consumed_by_workers(stage: Stage, options: ConsumeOptions, workers: int) -> ConsumeReport:
-    """The merged report of so many workers, which end by the options' conditions."""
+    """The merged report of this many workers, which end by the options' conditions."""
 
     def pool(*args: Any, **changes: Any) -> _Pool:
         return _Pool(stage, *args, **changes)
@@ -42,7 +42,7 @@ async def consumed_by_workers(stage: Stage, options: ConsumeOptions, workers: in
 
 
 class _Worker:
-    """What the command sees of one; as `workers.worker_pool.Worker`."""
+    """A worker as the command sees it; replaces `workers.worker_pool.Worker`."""
 
     def __init__(self, number: int, process: Process) -> None:
         self.number = number
@@ -77,7 +77,7 @@ class _Worker:
 
 
 class _Pool:
-    """As `workers.worker_pool.WorkerPool`."""
+    """Replaces `workers.worker_pool.WorkerPool`."""
 
     def __init__(
         self,

@@ -1,7 +1,7 @@
-"""The producer of `kafka.ports`, which behaves as aiokafka's does.
+"""The producer of `kafka.ports`, which behaves like aiokafka's.
 
-Batches of a partition go out one after the other. A try that fails retriably is repeated until the
-batch is too old; an idempotent producer numbers its batches, so that brokers know a repetition.
+Batches of a partition are sent one after the other. Retriable errors are retried until the batch is
+too old. An idempotent producer numbers its batches, so that brokers recognize a repeated one.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class SimulatedProducer:
         self._workers: dict[tuple[str, int], asyncio.Task[None]] = {}
         self.abandoned: str | None = None
         self._stamped: set[str] = set()
-        """Topics with an answer that has the broker's timestamp."""
+        """Topics for which a response had the broker's timestamp."""
 
     async def start(self) -> None:
         """Reach a broker, and get a producer id."""
@@ -76,7 +76,7 @@ class SimulatedProducer:
             raise RequestError(Code.NOT_CONNECTED, "Unable to bootstrap") from error
 
     async def stop(self, seconds: float) -> None:
-        """Send what is queued, as far as there is time, then end."""
+        """Send what is queued, for at most `seconds`, then end."""
         workers = [task for task in self._workers.values() if not task.done()]
         if workers:
             await asyncio.wait(workers, timeout=seconds)
@@ -139,16 +139,16 @@ class SimulatedProducer:
         return None if self.broken is None else str(self.broken)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """As the metadata have it."""
+        """The topic's partitions in the metadata."""
         known = self.cluster.known(topic, self.world.now_ns)
         return set(range(len(known.partitions))) if known else None
 
     async def _queue(self, topic: str, partition: int, **what: Any) -> asyncio.Future[int]:
-        """Queue a record or batch; the future of its offset.
+        """Queue a record or batch; return the future of its offset.
 
         Raises:
-            RequestError: there is no such topic, for as long as a request
-                may take.
+            RequestError: within a request timeout the topic did not appear or its cluster was
+                down; or the producer has ended.
         """
         loop = self.world.loop
         since = loop.time()
@@ -169,7 +169,7 @@ class SimulatedProducer:
         return item.future
 
     def abandon(self, why: str) -> None:
-        """Take up nothing any more; what is on its way is answered."""
+        """Start no new batch; batches in flight still get their answer."""
         self.abandoned = self.abandoned or why
         for queue in self._queues.values():
             for item in queue:
@@ -198,7 +198,7 @@ class SimulatedProducer:
                         item.future.set_exception(met)
                         item.future.exception()
                 if isinstance(error, WithdrawnError):
-                    # aiokafka's sender ends with it.
+                    # This error ends aiokafka's sender.
                     self.broken = error
                     self.abandon(str(error))
             else:
@@ -261,9 +261,9 @@ class SimulatedProducer:
     def _append(
         self, at: tuple[str, int], raw: Any, rows: list[_Row], sequence: int
     ) -> tuple[int, bool]:
-        """At the broker: the base offset, and whether it stamps the records.
+        """At the broker: append; return the base offset, and whether it stamps the records.
 
-        `rows` is empty where `raw` has to be taken apart.
+        If `rows` is empty, `raw` is decoded.
         """
         world, cluster = self.world, self.cluster
         partition = cluster.partition(*at, world.now_ns)

@@ -1,6 +1,6 @@
-"""Scripted histories: each is one fault that was once found, told exactly.
+"""Scripted histories: each reproduces exactly one bug that was once found.
 
-A script is a coroutine of the world: it moves the mirror by hand, and the judge says what is wrong.
+A script is a coroutine of the world: it acts in place of the mirror, and the judge finds problems.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TOPIC = "t0"
 
 
 class Script:
-    """What a script does to a stage with one topic, `t0`."""
+    """The steps of scripts, on a stage with one topic, `t0`."""
 
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
@@ -46,7 +46,7 @@ class Script:
     async def until(
         self, what: Callable[[], object], seconds: float = 60.0, *, every: float = 0.02
     ) -> None:
-        """Wait until something holds; it is looked at `every` so many seconds."""
+        """Wait until a condition holds; check it every `every` seconds."""
         for _ in range(int(seconds / every)):
             if what():
                 return
@@ -60,12 +60,12 @@ class Script:
         await self.until(lambda: self.stage.current[name].ended_ns is not None)
 
     async def held_back(self) -> None:
-        """All is sent, and nothing mirrored: the script writes the copy."""
+        """Send all messages without mirroring them: the script writes the copy."""
         self.stage.mirror.running = False
         await self.produced()
 
     async def consumed(self, seqs: Collection[int]) -> Session:
-        """All is sent, nothing is mirrored, and a consumer has read these that the script wrote."""
+        """Send all messages unmirrored, write these, and wait until a consumer has read them."""
         await self.held_back()
         consumer = await self.consuming()
         self.write(seqs)
@@ -73,19 +73,19 @@ class Script:
         return consumer
 
     async def consuming(self, name: str = "c0") -> Session:
-        """Start a consumer, and wait until it has looked at the topic."""
+        """Start a consumer, and give it time to look at the topic."""
         self.stage.supervise("consume", name)
         await self.until(lambda: name in self.stage.current)
         await asyncio.sleep(1.5)
         return self.stage.current[name]
 
     async def read(self, upto: int) -> None:
-        """Wait until somebody was given all below an offset, and has judged it."""
+        """Wait until all below an offset was fetched, and give the consumer time to judge it."""
         await self.until(lambda: self.copy.fetched_to >= upto)
         await asyncio.sleep(0.5)
 
     def write(self, numbers: Iterable[int]) -> None:
-        """Write messages of the source's partition 0 to the copy, by their numbers."""
+        """Write messages of the source's partition 0 to the copy, by their seqs."""
         for seq in numbers:
             message, row = self._sent()[seq]
             raw = encoded([row[1:]])
@@ -93,7 +93,7 @@ class Script:
         self.world.news("destination", _TOPIC)
 
     def write_others(self, count: int) -> None:
-        """Write somebody else's records to the copy."""
+        """Write foreign records to the copy."""
         for _ in range(count):
             raw = encoded([(0, b"other", b"somebody else's", ())])
             self.copy.append(raw, [Record(0, b"other", None)], self.world.now_ns)
@@ -122,7 +122,7 @@ _SMALL = Plan(messages=15, rate=100.0, direct_ledger=True)
 
 
 async def recreated_behind_a_stalled_consumer(stage: Stage) -> None:
-    """F1: the new topic is longer than what was read of the old one when the consumer goes on."""
+    """F1: when a paused consumer resumes, the new topic is longer than what it read before."""
     script = Script(stage)
     consumer = await script.consumed(range(5))
     consumer.process.pause()
@@ -133,7 +133,7 @@ async def recreated_behind_a_stalled_consumer(stage: Stage) -> None:
 
 
 async def unclean_election_behind_the_position(stage: Stage) -> None:
-    """F2: a consumer goes on behind the point where the new log parts from what it read."""
+    """F2: a consumer continues after the point where the log diverges from what it read."""
     script = Script(stage)
     await script.consumed(range(10))
     script.copy.elect_unclean(6, script.world.now_ns)
@@ -143,11 +143,11 @@ async def unclean_election_behind_the_position(stage: Stage) -> None:
 
 
 async def recreated_twice_and_killed_before_its_state(stage: Stage) -> None:
-    """F3: logs of a killed session and of its successor count a topic's incarnations alike."""
+    """F3: the logs of a killed session and its successor number a topic's incarnations alike."""
     script = Script(stage)
     consumer = await script.consumed(range(10))
     await asyncio.sleep(3)
-    # Its log is written, and its states are not: it sends nothing else to the destination.
+    # Its log is written, but not its states, all that it produces to the destination.
     stage.world.net.refused.add(("c0", "produce"))
     script.recreate()
     script.write((10, 11, 12))
@@ -161,7 +161,7 @@ async def recreated_twice_and_killed_before_its_state(stage: Stage) -> None:
 
 
 async def sender_that_dies(stage: Stage) -> None:
-    """F4: nothing of the next incarnation is mirrored, which comes after the first one's end."""
+    """F4: a sender dies; the next incarnation starts later, and none of it is mirrored."""
     script = Script(stage)
     world, mirror = stage.world, stage.mirror
     source = world.source.topics[_TOPIC].partitions[0]
@@ -178,9 +178,9 @@ async def sender_that_dies(stage: Stage) -> None:
 
 
 async def shard_that_goes_while_another_run_writes(stage: Stage) -> None:
-    """F5: one of two fixed shards ends, or stands still, when the other has not; a run writes on.
+    """F5: one of two fixed shards ends or is paused before the other; another run writes on.
 
-    How they save their states past each other depends on the seed.
+    The seed decides how their saves of states interleave.
     """
     random = stage.world.random
     stage.supervise("produce", "p0")
@@ -195,7 +195,7 @@ async def shard_that_goes_while_another_run_writes(stage: Stage) -> None:
 
 
 async def states_created_again(stage: Stage) -> None:
-    """F6: who holds a partition is fenced by a claim in a state topic that was created again."""
+    """F6: a claim in a recreated state topic fences the consumer that owns the partition."""
     script = Script(stage)
     stage.mirror.running = False
     await script.produced()
@@ -217,7 +217,7 @@ async def states_created_again(stage: Stage) -> None:
 
 
 async def out_of_order_and_deleted_unread(stage: Stage) -> None:
-    """F10: a number that was out of order stood where nobody read."""
+    """F10: a message that was out of order is deleted before any consumer reads it."""
     script = Script(stage)
     consumer = await script.consumed((1, 2))
     consumer.process.pause()
@@ -229,7 +229,7 @@ async def out_of_order_and_deleted_unread(stage: Stage) -> None:
 
 
 async def old_ledger_record_that_compaction_keeps(stage: Stage) -> None:
-    """F11: acknowledgements are not forgotten where an old record is the newest of its key."""
+    """F11: acknowledgements are not lost if an old record is the newest of its key."""
     script = Script(stage)
     stage.mirror.running = False
     await script.produced()
@@ -243,7 +243,7 @@ async def old_ledger_record_that_compaction_keeps(stage: Stage) -> None:
 
 
 async def recreated_up_to_the_position(stage: Stage) -> None:
-    """F12: the new topic ends exactly where the old one was read to."""
+    """F12: the new topic ends exactly at the offset up to which the old one was read."""
     script = Script(stage)
     consumer = await script.consumed(range(5))
     consumer.process.pause()
@@ -254,7 +254,7 @@ async def recreated_up_to_the_position(stage: Stage) -> None:
 
 
 async def recreated_behind_a_shard_that_has_ended(stage: Stage) -> None:
-    """One of two fixed shards has ended when the topic is created again: the other reads both."""
+    """The topic is recreated after one of two fixed shards ended; the other reads both shares."""
     script = Script(stage)
     stage.supervise("produce", "p0")
     stage.supervise("consume", "c0")
@@ -266,7 +266,7 @@ async def recreated_behind_a_shard_that_has_ended(stage: Stage) -> None:
 
 
 async def recreated_before_its_partitions_are_assigned(stage: Stage) -> None:
-    """The group's member has seen where the topic ends, and joins for its partitions later."""
+    """A group's member has seen the topic's ends, but joins for its partitions later."""
     script = Script(stage)
     stage.mirror.running = False
     stage.world.destination.delete(_TOPIC, stage.world.now_ns)
@@ -281,7 +281,7 @@ async def recreated_before_its_partitions_are_assigned(stage: Stage) -> None:
 
 
 class Scenario(NamedTuple):
-    """A plan and a script that show a fault, where that depends on it under this seed."""
+    """A plan and a script that reproduce a bug; for some bugs the seed matters."""
 
     plan: Plan
     script: Callable[[Stage], Coroutine[Any, Any, None]]
@@ -309,11 +309,11 @@ SCENARIOS = {
         replace(_SMALL, group=True), recreated_before_its_partitions_are_assigned
     ),
 }
-"""By the fault that each shows. F3 is wrong offline only: `offline_problems` finds it."""
+"""By the bug that each reproduces. F3's is only offline: `offline_problems` finds it."""
 
 
 def played(plan: Plan, script: Callable[[Stage], Coroutine[Any, Any, None]]) -> Stage:
-    """Play a script, in virtual time, and to its end."""
+    """Play a script to its end, in virtual time."""
     with simulating():
         stage = Stage(plan, "1")
         stage.run(script)
@@ -321,7 +321,7 @@ def played(plan: Plan, script: Callable[[Stage], Coroutine[Any, Any, None]]) -> 
 
 
 def play_scenario(name: str) -> tuple[Stage, list[str]]:
-    """Play one; the problems that the judge found."""
+    """Play one; return its stage, and the problems that script and judge found."""
     plan, script, seed = SCENARIOS[name]
     stage = Stage(plan, f"{name}/{seed}")
     stage.run(script)

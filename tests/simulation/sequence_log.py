@@ -1,4 +1,4 @@
-"""A sequence log in memory, with the interface and the promises of `seqlog.writer.SequenceLog`."""
+"""A sequence log in memory, with interface and guarantees of `seqlog.writer.SequenceLog`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedLog:
-    """Rows become durable by `sync`; those of a killed process that are not yet durable are lost.
+    """`sync` makes rows durable; a killed process loses the rows that are not durable yet.
 
     `stamped` are all rows with the virtual time of their `append`.
     """
@@ -94,7 +94,7 @@ class SimulatedLog:
         self.intervals += interval.to_pylist()
 
     async def sync(self) -> None:
-        """See `SequenceLog`; it goes on where the caller is cancelled."""
+        """See `SequenceLog`; it continues if the caller is cancelled."""
         self._check()
         done = self._world.loop.create_future()
         self._world.later(self._seconds(), self._write, len(self.rows), done)
@@ -156,7 +156,7 @@ def _rows_of(batch: pa.RecordBatch) -> list[Row]:
 
 
 def last_incarnation(_: Any, run: str, producer: str) -> int:
-    """In place of `seqlog.files.last_incarnation`: what all logs of the world tell."""
+    """Replaces `seqlog.files.last_incarnation`: looks in all logs of the world."""
     process = PROCESS.get()
     assert process is not None
     sessions = [log.session for log in process.world.logs if log.session.role is Role.PRODUCER]
@@ -165,7 +165,7 @@ def last_incarnation(_: Any, run: str, producer: str) -> int:
 
 
 class Nowhere:
-    """In place of `seqlog.location.Location`: what is written there is forgotten."""
+    """Replaces `seqlog.location.Location`: what is written there is discarded."""
 
     shown = "nowhere"
     path = ""
@@ -181,7 +181,7 @@ class Nowhere:
 
     @property
     def filesystem(self) -> Any:
-        """Of nothing."""
+        """A filesystem that discards what is written."""
         return SimpleNamespace(open_output_stream=lambda _: _Sink())
 
 
@@ -190,7 +190,7 @@ class _Sink:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing was opened."""
+        """There is nothing to close."""
 
     def write(self, _: bytes) -> None:
-        """It goes nowhere."""
+        """Discard it."""

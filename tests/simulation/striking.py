@@ -1,4 +1,4 @@
-"""When faults strike a history, when they are healed, and whether they took effect."""
+"""When a history's faults begin, when they are cleared, and whether they took effect."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
 
 
 class Striking:
-    """Has faults strike a stage, heals them, and counts which of them took effect."""
+    """Injects faults into a stage, clears them, and counts which of them took effect."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._world = stage.world
         self._open: dict[Strike, Callable[[], bool]] = {}
-        """Strikes of which the effect is seen when they are healed, or the history ends."""
+        """Faults whose effect is known when they are cleared, or when the history ends."""
 
     def schedule(self) -> None:
-        """Have every fault of the plan strike at its time."""
+        """Schedule every fault of the plan at its time."""
         for strike in self._stage.plan.strikes:
             self._world.later(strike.at, self.strike, strike)
 
     def strike(self, strike: Strike) -> None:
-        """Let one strike."""
+        """Inject one fault."""
         if self._stage.over:
             return
         kind = strike.kind
@@ -36,7 +36,7 @@ class Striking:
             self._world.count(f"{kind} took effect")
 
     def end(self) -> None:
-        """The history is over: see what came of faults that nobody healed."""
+        """The history is over: count the effects of faults that were not cleared."""
         for strike in list(self._open):
             self._close(strike)
 
@@ -48,7 +48,7 @@ class Striking:
     def _heal(
         self, strike: Strike, heal: Callable[[], Any], took_effect: Callable[[], bool]
     ) -> bool:
-        """Heal it in time; False: whether it took effect is counted then."""
+        """Clear it later and count its effect then; returns False, so it is not counted now."""
 
         def healed() -> None:
             self._world.note("healed", strike.kind)
@@ -60,7 +60,7 @@ class Striking:
         return False
 
     def _grows(self, what: str) -> Callable[[], bool]:
-        """Whether something has happened since now."""
+        """A condition: this has happened since the call."""
         happened = self._world.happened
         before = happened[what]
         return lambda: happened[what] > before

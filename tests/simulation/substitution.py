@@ -1,7 +1,7 @@
-"""Puts simulated parts in place of real ones inside `mirrortest`, by identity, for a while.
+"""Temporarily replaces real parts inside `mirrortest` by simulated ones, by identity.
 
-Wherever a module of the package refers to an object that is to be replaced (as a global, or as the
-default of an argument), it refers to the replacement until the context ends.
+Wherever a loaded module of the package refers to a replaced object (as a global, or as the default
+of an argument), it refers to the replacement until the context ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PACKAGE = "mirrortest."
 
 @contextmanager
 def substituted(pairs: Iterable[tuple[Any, Any]]) -> Iterator[None]:
-    """Replace each first of these pairs by its second."""
+    """Replace the first object of each pair by the second."""
     by_id = {id(old): (old, new) for old, new in pairs}
     undo: list[tuple[Any, str, Any]] = []
 
@@ -50,7 +50,7 @@ def substituted(pairs: Iterable[tuple[Any, Any]]) -> Iterator[None]:
 
 
 def _functions(module: Any) -> Iterator[FunctionType]:
-    """The functions that a module defines, those of its classes among them."""
+    """The functions that a module defines, including those of its classes."""
     for value in list(vars(module).values()):
         if getattr(value, "__module__", None) != module.__name__:
             continue

@@ -16,7 +16,7 @@ _EACH = 250
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_no_history_is_judged_wrongly_and_everything_ends(part: int) -> None:
-    """Whatever strikes: no false verdict, no false pass, no hang."""
+    """Random faults cause no false verdict, no false pass and no hang."""
     done = subprocess.run(
         [
             sys.executable, "-m", "tests.simulation", "--histories", str(_EACH),

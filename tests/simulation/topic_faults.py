@@ -1,4 +1,4 @@
-"""What befalls topics and their partitions: those that are judged, and the applications' own."""
+"""Faults of topics and partitions: of the judged ones, and of the applications' own."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class TopicFaults(Striking):
-    """Each method is a kind of fault, under its own name."""
+    """Each public method is a kind of fault, by its own name."""
 
     def _judged(self, strike: Strike) -> tuple[Cluster, Topic | None]:
-        """A judged topic, in the cluster that is read."""
+        """A judged topic, and the cluster where consumers read it."""
         cluster = self._stage.read_cluster
         name = self._stage.topics[strike.which % len(self._stage.topics)]
         return cluster, cluster.topics.get(name)
@@ -46,7 +46,7 @@ class TopicFaults(Striking):
         return self._cut(self._partition(strike), strike)
 
     def unclean_election_refilled(self, strike: Strike) -> bool:
-        """Others' records take the offsets of those that were removed."""
+        """Foreign records take the offsets of the records that an unclean election removes."""
         partition = self._partition(strike)
         if partition is None:
             return False
@@ -57,7 +57,7 @@ class TopicFaults(Striking):
         return True
 
     def unclean_election_resent(self, strike: Strike) -> bool:
-        """And the mirror sends again what was removed."""
+        """The mirror sends again what an unclean election removed."""
         _, topic = self._judged(strike)
         partition = self._partition(strike)
         if topic is None or partition is None:
@@ -92,7 +92,7 @@ class TopicFaults(Striking):
         return partition is not None and self._cut_off(partition, "consume", strike)
 
     def _cut_off(self, partition: Partition, readers_are: str, strike: Strike) -> bool:
-        """The leader of before answers some of those who read; what is written goes to the new."""
+        """The old leader still answers these applications; writes go to the new leader."""
         readers = [s.name for s in self._stage.current.values() if s.application == readers_are]
         if partition.stale is not None or not readers:
             return False
@@ -110,7 +110,7 @@ class TopicFaults(Striking):
     def source_leaderless(self, strike: Strike) -> bool:
         name = self._stage.topics[strike.which % len(self._stage.topics)]
         topic = self._world.source.topics.get(name)
-        if topic is None:  # deleted, to be created again: consumers observe the source
+        if topic is None:  # deleted, not recreated yet: consumers read the source
             return False
         partition = topic.partitions[strike.which // 4 % len(topic.partitions)]
         return self._take_leader(partition, strike)
@@ -131,7 +131,7 @@ class TopicFaults(Striking):
         return bool(self._retain(strike))
 
     def _retain(self, strike: Strike) -> list[Record]:
-        """Delete all but the newest batches of a partition."""
+        """Delete all but at most three of the newest batches of a partition."""
         partition = self._partition(strike)
         if partition is None or not partition.log:
             return []
@@ -150,11 +150,11 @@ class TopicFaults(Striking):
         return sum([self._compact(topic) for _, topic in self._own_topics()]) > 0
 
     def own_topic_cut(self, strike: Strike) -> bool:
-        """An unclean election takes the newest records of the ledger, its copy or the states."""
+        """An unclean election removes the newest records of the ledger, its copy or the states."""
         return self._cut_own(self._own_topic(strike), strike)
 
     def own_topic_cut_refilled(self, strike: Strike) -> bool:
-        """And others' records take their offsets at once."""
+        """The same, and foreign records take the removed offsets at once."""
         if (found := self._own_topic(strike)) is None:
             return False
         cluster, topic = found
@@ -177,12 +177,12 @@ class TopicFaults(Striking):
         return found is not None and self._take_leader(found[1].partitions[0], strike)
 
     def own_topic_stale_leader(self, strike: Strike) -> bool:
-        """A leader of before answers those who follow the ledger, its copy or the states."""
+        """An old leader still answers the readers of the ledger, its copy or the states."""
         found, readers_are = self._own_topic(strike), ("consume", "produce")[strike.much // 2 % 2]
         return found is not None and self._cut_off(found[1].partitions[0], readers_are, strike)
 
     def own_topic_stops(self, strike: Strike) -> bool:
-        """Followers of the ledger, its copy or the states stop."""
+        """The follower replicas of the ledger, its copy or the states stop fetching."""
         found = self._own_topic(strike)
         return found is not None and self._freeze(*found, found[1].partitions[0], strike)
 
@@ -220,7 +220,7 @@ class TopicFaults(Striking):
         return True
 
     def topic_recreated(self, strike: Strike) -> bool:
-        """A judged topic; the mirror goes on where it was, or copies all again."""
+        """Recreate a judged topic; the mirror continues where it was, or copies all again."""
         cluster, topic = self._judged(strike)
         if topic is None:
             return False
@@ -230,13 +230,13 @@ class TopicFaults(Striking):
         return self._recreate(cluster, topic.name, strike, create=True)
 
     def topic_recreated_unseen(self, strike: Strike) -> bool:
-        """It happens while all its consumers stand still."""
+        """Recreate a judged topic while all consumers are paused."""
         paused = self._pause_consumers(2.0 + strike.lasts)
         again = replace(strike, lasts=0.1 + 0.4 * (strike.which % 4))
         return self.topic_recreated(again) and paused
 
     def _pause_consumers(self, seconds: float) -> bool:
-        """Have all consumers stand still for so long; whether there were any."""
+        """Pause all consumers for this time; return whether any was running."""
         running = [
             session.process
             for session in self._stage.current.values()
@@ -250,12 +250,12 @@ class TopicFaults(Striking):
         return bool(running)
 
     def held_back(self, strike: Strike) -> bool:
-        """The mirror keeps a message back, and writes it behind later ones."""
+        """The mirror holds back one or two messages, and writes them after later ones."""
         self._stage.mirror.hold_back(0.3 + 0.2 * (strike.much % 4), 1 + strike.which % 2)
-        return False  # counted where it is written
+        return False  # counted by the mirror
 
     def retention_unseen(self, strike: Strike) -> bool:
-        """All that stands there is deleted while the consumers stand still."""
+        """Retention leaves at most three batches of a partition, while consumers are paused."""
         paused = self._pause_consumers(1.0 + strike.lasts)
 
         def delete() -> None:
@@ -288,22 +288,22 @@ class TopicFaults(Striking):
         return True
 
     def old_ledger_record(self, strike: Strike) -> bool:
-        """An old record of the ledger arrives once more, behind the newest."""
+        """An old record of the ledger is appended again, after the newest."""
         return self._once_more(self._stage.ledger_cluster, LEDGER, strike)
 
     def old_state_record(self, strike: Strike) -> bool:
-        """An old record of a claim, a state or what consumers share arrives once more."""
+        """An old claim, state or shared record of consumers is appended again."""
         return self._once_more(self._stage.read_cluster, STATES, strike)
 
     def _once_more(self, cluster: Cluster, name: str, strike: Strike) -> bool:
-        """Append an old record of a topic behind the newest; it may be what compaction keeps."""
+        """Append an old record of a topic after the newest; compaction may then keep it."""
         topic = cluster.topics.get(name)
         if topic is None or not topic.partitions[0].log:
             return False
         partition = topic.partitions[0]
         batch = partition.log[strike.much % len(partition.log)]
         rows = rows_of(batch)
-        # Whoever brings it is another producer, or brokers would know the repetition.
+        # It comes from another producer, or brokers would recognize the repetition.
         raw = encoded([row[1:] for row in rows])
         records = [Record(0, key, None, once_more=True) for _, _, key, *_ in rows]
         partition.append(raw, records, self._world.now_ns)
@@ -313,7 +313,7 @@ class TopicFaults(Striking):
         return True
 
     def followers_stop(self, strike: Strike) -> bool:
-        """The high watermark stays where it is."""
+        """Followers stop fetching: the high watermark does not advance."""
         cluster, topic = self._judged(strike)
         partition = self._partition(strike)
         return (
@@ -334,7 +334,7 @@ class TopicFaults(Striking):
         return self._heal(strike, heal, lambda: partition.end > end)
 
     def open_transaction(self, strike: Strike) -> bool:
-        """Somebody's open transaction holds the last stable offset back."""
+        """A foreign open transaction holds the last stable offset back."""
         partition = self._partition(strike)
         if partition is None or partition.leaderless:
             return False

@@ -1,4 +1,4 @@
-"""What stands for the module `time` in the applications while they are simulated."""
+"""Replaces the module `time` in the applications while they are simulated."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class VirtualTime:
 
     @staticmethod
     def time_ns() -> int:
-        """See `time`; by the clock of the process that asks."""
+        """See `time`; by the wall clock of the calling process."""
         loop = _loop()
         if loop is None:
             return time.time_ns()
@@ -54,7 +54,7 @@ class VirtualTime:
 
     @staticmethod
     def perf_counter() -> float:
-        """CPU work takes no virtual time; now and then it seems to have taken a time slice."""
+        """CPU work takes no virtual time, but sometimes appears to have used a time slice."""
         loop = _loop()
         if loop is None:
             return time.perf_counter()

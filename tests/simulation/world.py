@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class World:
-    """Everything that a history consists of; all chance in it comes from `seed`."""
+    """Everything that a history consists of; all randomness in it comes from `seed`."""
 
     def __init__(self, seed: str) -> None:
         self.loop = SimulationLoop()
@@ -31,15 +31,15 @@ class World:
         self.processes: list[Process] = []
         self.logs: list[SimulatedLog] = []
         self.faults: Counter[str] = Counter()
-        """What was injected, and `... took effect` beside it."""
+        """Injected faults by kind, and those that took effect as `KIND took effect`."""
         self.happened: Counter[str] = Counter()
-        """What faults and chance brought about."""
+        """What faults and chance caused."""
         self.events: list[tuple[int, str, tuple[Any, ...]]] = []
         self.log_fails: dict[str, int] = {}
         """process -> how many more syncs of its logs succeed before one fails"""
         self.log_slow = 0.0
         self.context = Context()
-        """What belongs to no process runs in it."""
+        """Work that belongs to no process runs in it."""
         self._worked_ns = 0
         self.coordinators: dict[tuple[str, str], Any] = {}
         """(cluster, group id) -> its coordinator"""
@@ -52,7 +52,7 @@ class World:
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Virtual seconds since the start."""
         return (self.loop.now_ns - START_NS) / 1e9
 
     def cluster_at(self, address: str) -> Cluster:
@@ -66,12 +66,12 @@ class World:
         return process
 
     def later(self, seconds: float, call: Callable[..., Any], *args: Any) -> asyncio.Handle:
-        """Have something happen in the world, whatever becomes of the process that asks for it."""
+        """Schedule a call in the world, whatever happens to the process that asks for it."""
         when = self.loop.now_ns / 1e9 + seconds
         return self.loop.call_at(when, call, *args, context=self.context)
 
     def task(self, work: Any) -> asyncio.Task[Any]:
-        """Run a coroutine that belongs to no process; what it raises ends the history."""
+        """Run a coroutine that belongs to no process; an error in it ends the history."""
         task: asyncio.Task[Any] = self.context.copy().run(self.loop.create_task, work)
         task.add_done_callback(self._failed, context=self.context)
         return task
@@ -81,7 +81,7 @@ class World:
             self.loop.failure = self.loop.failure or error
 
     def worked_ns(self) -> int:
-        """The time that a process's own work seems to have taken, on top of the virtual time."""
+        """The virtual time, plus what the processes' own work seems to have taken."""
         if self.random.random() < 0.05:
             self._worked_ns += 3_000_000
         return self.loop.now_ns + self._worked_ns
@@ -89,14 +89,14 @@ class World:
     # -- news of appended records -----------------------------------------------------------------
 
     def news(self, cluster: str, topic: str) -> None:
-        """Something was appended to a topic."""
+        """Wake the futures that wait for a topic: something was appended."""
         waiting = self._news.pop((cluster, topic), None)
         for future in waiting or ():
             if not future.done():
                 self.later(self.net.latency(), _wake, future)
 
     def watch(self, cluster: str, topic: str, future: asyncio.Future[None]) -> None:
-        """Have a future done as soon as something is appended."""
+        """Complete a future soon after something is appended."""
         self._news.setdefault((cluster, topic), []).append(future)
 
     # -- what happened ----------------------------------------------------------------------------
@@ -110,14 +110,14 @@ class World:
         self.faults[fault] += times
 
     def digest(self) -> str:
-        """Of the whole trace: equal for two runs of one history."""
+        """The hash of the whole trace: equal for two runs of one history."""
         found = hashlib.sha256()
         for event in self.events:
             found.update(repr(event).encode())
         return found.hexdigest()[:16]
 
     def trace(self) -> str:
-        """The events, a line each, with virtual seconds."""
+        """The events, one per line, with virtual seconds."""
         return "\n".join(
             f"{(at - START_NS) / 1e9:10.4f}  {what}  {'  '.join(map(str, about))}"
             for at, what, about in self.events

@@ -1,4 +1,4 @@
-"""The scenes' one reconciliation."""
+"""Reconciles all scenes once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> scenes.Result:
-    """What is said of all the scenes, on a machine that keeps the time of St. John's."""
+    """The result of all scenes, reconciled in the time zone of St. John's."""
     logs = tmp_path_factory.mktemp("together")
     scenes.together().write(logs)
     (look_up,) = scenes.look_ups or (None,)

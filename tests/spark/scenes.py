@@ -1,7 +1,7 @@
-"""Many small histories in one run, each with topics of its own, reconciled once for all tests.
+"""Many small histories in one run, each with its own topics, reconciled once for all tests.
 
-A reconciliation costs the same for one small history and for ten. Every test module that has a
-scene adds it here; the tests ask the one result for what it says of their topics.
+A reconciliation costs the same for one small history and for ten. Test modules add their scenes
+here; their tests look up their topics in the one result.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 _scenes: list[Callable[[], History]] = []
 look_ups: list[LookUp] = []
-"""What is to be asked for what nobody read: at most one."""
+"""The look-up of offsets that no consumer read: at most one."""
 
 
 def scene(lay: Callable[[], History]) -> Callable[[], History]:
-    """Make this history a part of the run; no other has its topics."""
+    """Add this history to the run; no other may have its topics."""
     _scenes.append(lay)
     return lay
 
 
 def joined(parts: Iterable[History]) -> History:
-    """Histories as one: their first consumers are one consumer, and so on."""
+    """Merge histories: their first consumers become one consumer, and so on."""
     whole = History({})
     for part in parts:
         assert not whole.topics.keys() & part.topics.keys()
@@ -59,7 +59,7 @@ def _add(logs: list[list[Row]], more: list[list[Row]]) -> None:
 
 @dataclass
 class Result:
-    """What a reconciliation says."""
+    """The result of a reconciliation."""
 
     logs: Path
     summary: Summary
@@ -71,14 +71,14 @@ class Result:
         return [row for row in rows if topic is None or row["topic"] == topic]
 
     def count(self, name: str, topic: str) -> int:
-        """A count of one topic: over its streams, else over its partitions."""
+        """A count of one topic, summed over its streams, else over its partitions."""
         streams = self.rows("by_stream", topic)
         if name in streams[0]:
             return sum(row[name] for row in streams)
         return sum(each.counts[name] for each in self.summary.partitions if each.topic == topic)
 
     def disagreements(self, topic: str) -> list[str]:
-        """What online and offline disagree on."""
+        """The disagreements between online and offline on a topic."""
         assert self.summary.online is not None
         return [
             line

@@ -1,4 +1,4 @@
-"""Small synthetic histories: what was sent, what stood where, as logs and as plain messages."""
+"""Small synthetic histories, written as logs of producer, consumers and observers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stream(lane: int = 0, *, producer: str = "p", topic: str = "t") -> StreamId:
 
 
 def intended(seq: int) -> int:
-    """When a message was meant to be sent: ten a second."""
+    """The intended send time of a message: ten per second."""
     return START + seq * SECOND // 10
 
 
@@ -47,7 +47,7 @@ def seen(
     topic: str = "t",
     identity: int = 0,
 ) -> Row:
-    """A `seen` row; without a stream `lo` and `hi` only tell how many, and `topic` where.
+    """A `seen` row; without a stream, `lo` and `hi` only give a count, and `topic` is used.
 
     `identity` is the topic's incarnation.
     """
@@ -80,7 +80,7 @@ def sent(
 ) -> Row:
     """A `sent` row; `at` is when the acknowledgement came.
 
-    The source's offsets are the seqs and `offset` on; None: no broker told any.
+    The source's offsets are the seqs plus `offset`; None: no broker returned any.
     """
     told = intended(hi - 1) + SECOND // 100 if at is None else at
     return rows.sent(
@@ -100,20 +100,20 @@ class History:
     producer: list[Row] = field(default_factory=list)
     consumers: list[list[Row]] = field(default_factory=lambda: [[]])
     observers: list[list[Row]] = field(default_factory=list)
-    """Those of the source."""
+    """Logs of source observers."""
     policy: str = "source"
     compacted: tuple[str, ...] = ()
-    """Topics that are compacted in the source, and so are their copies."""
+    """Topics that are compacted in the source and in the destination."""
     compacted_copies: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
-    """Topics of which no consumer could see whether they are compacted."""
+    """Topics whose cleanup policy no consumer could see."""
     detail: Detail = Detail.INTERVALS
     producer_name: str = "p"
     expiry_logged: bool = False
-    """Whether the consumers log what had expired, as those before did not."""
+    """Whether the consumers log passed deadlines; earlier versions did not."""
 
     def sends(self, of: StreamId, count: int, *, acked: bool = True) -> None:
-        """Reserve numbers, have them acknowledged, and end the lane."""
+        """Reserve seqs; if `acked`, acknowledge them and end the lane."""
         self.producer.append(rows.reserved(of, 0, count))
         if acked:
             self.producer += [sent(of, 0, count), rows.end(of, count)]
@@ -121,7 +121,7 @@ class History:
     def reads(
         self, hi: int, *, topic: str = "t", partition: int = 0, lo: int = 0, tail: int | None = -1
     ) -> None:
-        """Offsets [lo, hi) were read, and there the partition ends (`tail`: where else)."""
+        """Log offsets [lo, hi) as read, and the partition's end: `hi`, or `tail` (None: no end)."""
         if hi > lo:
             self.consumers[-1].append(rows.read(topic, partition, lo, hi, topic_identity="0"))
         if tail is not None:
@@ -177,7 +177,7 @@ def _log_of(topic: str, count: int) -> Incarnation:
 
 
 def lost(of: StreamId, lo: int, hi: int) -> Row:
-    """What a consumer claimed lost."""
+    """A row of seqs that a consumer claimed lost."""
     return rows.claimed(of, lo, hi)
 
 
@@ -191,6 +191,6 @@ def found(
     *,
     identity: int = 0,
 ) -> Row:
-    """What a consumer's checker had found below offset `at` of this incarnation of the topic."""
+    """A row of what a consumer's checker had found below offset `at` of this incarnation."""
     told = {"partition": partition, "next_offset": at}
     return rows.found(of, lo, hi, finding, **told, topic_identity=str(identity))

@@ -1,4 +1,4 @@
-"""Who lost a message: source, mirror or consumer; and the audit by minute."""
+"""Attribution: whether source, mirror or consumer lost a message."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def judged(spark: SparkSession, logdir: Path, look_up: Destination | None = None) -> Result:
-    """Reconcile the logs there."""
+    """Reconcile these logs."""
     asked = plan([str(logdir)], None)
     return Result(logdir, reconcile(spark, asked, thresholds(()), look_up=played(look_up)))
 
@@ -48,14 +48,14 @@ def attributed(told: Result) -> dict[tuple[int, int], tuple[str, str | None]]:
 
 
 class Destination:
-    """What stands in a topic's copy: partition -> one (stream, seq) for each offset."""
+    """The content of a topic's copy: by partition, the (stream, seq) at each offset."""
 
     def __init__(self, topic: str, held: Sequence[list[tuple[StreamId, int]]]) -> None:
         self.topic = topic
         self.held = held
 
     def read(self, observed: ReadOffsets) -> LookedUp:
-        """Look up what no consumer read."""
+        """Look up offsets that no consumer read."""
         looked = LookedUp()
         for at in never_read(observed, {self.topic: len(self.held)}):
             records = self.held[at.partition]
@@ -66,14 +66,14 @@ class Destination:
 
 
 def played(destination: Destination | None) -> LookUp | None:
-    """In the place of a look-up that asks a cluster."""
+    """This destination in place of a look-up that reads a cluster."""
     return cast("LookUp | None", destination)
 
 
 def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], SimpleNamespace]]:
-    """Two streams a partition through a bad source, a bad mirror and a consumer that stops.
+    """Two streams per partition through a lossy source, a lossy mirror, a consumer that stops.
 
-    Gives the history, the destination's content, and what became of each id.
+    Returns the history, the destination's content, and what happened to each id.
     """
     rng = random.Random(seed)
     history = History({"t": 2})
@@ -85,9 +85,9 @@ def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], S
         order = rng.choices(both, k=50)
         acked = [(of, order[:at].count(of)) for at, of in enumerate(order)]
         count = len(acked)
-        # Of the last ones no broker told an offset; the first are deleted before they are observed.
+        # The last acks have no offset; in partition 1 the first records are deleted unobserved.
         known_offset, watched_from = rng.randint(count // 2, count), 6 * partition
-        # The source forgets the tail: the observer cannot read it, and claims some of it lost.
+        # The source loses the tail: the observer cannot read it, and claims some of it lost.
         end = count - rng.randint(3, 8)
         held = destination.held[partition]
         for offset, (of, seq) in enumerate(acked):
@@ -118,7 +118,7 @@ def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], S
         history.observers[0].append(rows.read("t", partition, watched_from, end))
         history.observers[0].append(rows.tail("t", partition, end))
         stop = len(held) - rng.randint(3, 10)
-        # Past the end that was told, messages come later: nobody was there to read them.
+        # Partition 1 gets messages after its logged end, which no consumer reads.
         history.reads(stop, partition=partition, tail=stop if partition else len(held))
         for offset, (its, seq) in enumerate(held[:stop]):
             history.consumers[0].append(seen(its, seq, seq + 1, offset, partition=partition))
@@ -145,9 +145,9 @@ def by_definition(fact: SimpleNamespace, verdict: str, *, looked: bool) -> Attri
 
 
 def beside_an_observer() -> History:
-    """A topic, and a compacted one, of both of which an observer saw more than the consumer.
+    """A topic and a compacted one, of both of which an observer read more than the consumer.
 
-    A third is made again in the source: from then on its offsets are no longer those observed.
+    A third one is recreated in the source: later offsets are not those that were observed.
     """
     history = History({"seen": 1, "keys": 1, "anew": 1}, compacted=("keys",))
     old, new = stream(topic="anew"), stream(1, topic="anew")
@@ -183,10 +183,10 @@ def beside_an_observer() -> History:
 def test_each_missing_id_is_attributed_as_by_its_definitions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """With a look-up and without one; nothing of it changes a verdict, nor what was observed.
+    """Attributions match their definitions with and without a look-up, and change no verdict.
 
-    An observer whose log is damaged accuses nobody: rows are gone that may have shown what is
-    missing, and it is not called absent from the source. Nor is what may have been compacted away
+    A damaged observer log attributes no loss: its missing rows may have shown the messages, so
+    these are not called absent from the source. Nor are messages that compaction may have removed
     there.
     """
     history, destination, facts = everything(3)
@@ -263,10 +263,10 @@ def _late() -> History:
 
 
 def test_without_an_observer_it_is_said_and_what_can_be_known_is_told(together: Result) -> None:
-    """The producer was told an offset: it was in the source then. The ledger alone says less.
+    """Without an observer, losses are attributed by logged acks, else unknown; a note says so.
 
-    What a consumer claimed lost and the mirror brought after the reading had ended is found in
-    the destination, and stays lost.
+    Messages that a consumer claimed lost, and that the mirror copied after reading had ended, are
+    found in the destination, and stay lost.
     """
     assert together.attribution("late") == {
         ("lost", Attribution.NOT_CONSUMED): 10,

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 @functools.cache
 def audited_minutes() -> tuple[History, dict[int, Histogram]]:
-    """Four minutes of messages of random latencies, and each minute's latencies."""
+    """Four minutes of messages with random latencies, and each minute's latencies."""
     rng = random.Random(7)
     history = History({"minutes": 1})
     of = stream(topic="minutes")
@@ -67,7 +67,7 @@ def _minutes() -> History:
 def test_the_audit_by_minute_adds_up(together: Result) -> None:
     """Counts and percentiles of each minute are those of its messages alone, in UTC.
 
-    A message that came late has repaid its loss. How much may be missing is for the user to say.
+    A late message does not count as lost. The user's thresholds decide how much may be lost.
     """
     _, latencies = audited_minutes()
     audited = together.rows("by_minute", "minutes")
@@ -101,7 +101,7 @@ def test_the_audit_by_minute_adds_up(together: Result) -> None:
     assert first.counts["lost"] == 2
     assert first.latency_seconds["max"] == audited[0]["max_ns"] / 1e9
     met = {each.expression: each.passed and each.value is not None for each in summary.thresholds}
-    # Failed, or undecided where another test's scene lacks logs.
+    # The second one failed, or is undecided if another test's scene lacks logs.
     assert (met["lost<90%"], met["lost<0.1%"]) == (True, False)
     share = summary.counts["lost"] / summary.counts["acked"]
     assert 0.001 < share < 0.9

@@ -1,6 +1,6 @@
-"""Messages that were there before a consumer took their partition: judged, without a latency.
+"""Messages from before a consumer took their partition (backlog) are judged without a latency.
 
-Partition, decoder and logbook are the consumer's own; what they log is reconciled.
+Partition, decoder and log are the consumer's real ones; what they log is reconciled.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Reader:
         self.book.backlog(self.held)
 
     def read(self, *batches: tuple[int, int, int]) -> None:
-        """Batches of messages: (first, how many, when they arrive)."""
+        """Read batches of messages: (first seq, count, arrival time)."""
         encoder = LaneEncoder("t", ProducerId("p", RUN, 1), 0, 0, 1, Form.BODY, 200)
         for seq, count, arrived in batches:
             buffer = encoder.encode(seq, np.full(count, START), START).buffer
@@ -71,14 +71,14 @@ class Reader:
             self.book.seen(self.held, self.held.take(decode_records(buffer), arrived))
 
     def end(self) -> None:
-        """Say how far it read, and that the partition ends there."""
+        """Log how far it read, what it found, and that the partition ends there."""
         self.book.read(self.held)
         self.book.found(self.held)
         self.book.tail(self.held.reached, self.held.checker.next_offset)
 
 
 def judged(spark: SparkSession, history: History, logdir: Path) -> Summary:
-    """Write the logs, reconcile them under a bound on latencies."""
+    """Write the logs, and reconcile them with a threshold for latencies."""
     history.write(logdir)
     return reconcile(spark, plan([str(logdir)], None), thresholds(["p(99)<2s"]))
 
@@ -87,12 +87,12 @@ def judged(spark: SparkSession, history: History, logdir: Path) -> Summary:
 def test_a_consumer_that_starts_late_makes_no_mirror_slow(
     spark: SparkSession, tmp_path: Path, detail: Detail
 ) -> None:
-    """F17: of 100 messages 60 waited 40 s for a reader; the others took 20 ms, and so does p99."""
+    """F17: all 100 messages count as delivered; the 60 of the backlog have no latency."""
     history = History(detail=detail)
     history.sends(stream(), 100)
     reader = Reader(history.consumers[0], end=60)
     reader.read((0, 70, LATE), (70, 30, ON_TIME))
-    # What was read at once with the backlog, and came after it, is late by its reader, too.
+    # Messages 60 to 69 are read late with the backlog, but after its end: they have latencies.
     reader.end()
     summary = judged(spark, history, tmp_path)
     assert summary.counts["delivered"] == 100
@@ -104,7 +104,7 @@ def test_a_consumer_that_starts_late_makes_no_mirror_slow(
 def test_what_is_read_again_keeps_the_latency_of_the_first_reading(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """A consumer dies before it saves: to its successor what it had read is a backlog."""
+    """A consumer dies before it saves; its successor reads the same again as backlog."""
     history = History()
     history.sends(stream(), 100)
     Reader(history.consumers[0], end=0).read((0, 80, ON_TIME))
@@ -123,7 +123,7 @@ def test_what_is_read_again_keeps_the_latency_of_the_first_reading(
 
 
 def test_where_all_was_there_no_latency_passes(spark: SparkSession, tmp_path: Path) -> None:
-    """Nothing was measured: a bound on it decides nothing, and the run is inconclusive."""
+    """If nothing was measured, a latency threshold is undecided: the run is inconclusive."""
     history = History()
     history.sends(stream(), 10)
     reader = Reader(history.consumers[0], end=10)

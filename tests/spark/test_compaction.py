@@ -1,4 +1,4 @@
-"""What the source's compaction explains is compacted; a missing last message is lost."""
+"""Messages that compaction of the source explains are compacted; a missing last one is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTITIONS = 2
 
 
 CLAIMED = 3
-"""So many messages that compaction explains a consumer claimed lost."""
+"""How many messages that compaction explains a consumer claimed lost."""
 HOMES = (0,)
 """All lanes are in the source's partition 0, and the mirror keeps it."""
 
@@ -51,7 +51,7 @@ def later_seen(of: StreamId, seq: int, where: dict[tuple[StreamId, int], tuple[i
 def mirrored(
     topic: str, rng: random.Random, history: History
 ) -> tuple[dict[StreamId, int], dict[tuple[StreamId, int], tuple[int, int]]]:
-    """A topic of which much is missing: how many each stream sent, and what stands where."""
+    """A topic with many missing messages: each stream's count, and where each message is."""
     counts = {
         StreamId(topic, RUN, producer, incarnation, lane): rng.randint(1, 9)
         for producer in "pq"
@@ -76,7 +76,7 @@ def mirrored(
 
 @functools.cache
 def compacted() -> tuple[History, dict[str, set[tuple[StreamId, int]]]]:
-    """Two topics, one of them compacted, and what must be said of each missing message."""
+    """Two topics, one of them compacted, and the expected verdict on each missing message."""
     rng = random.Random(9)
     history = History({"kept": PARTITIONS, "plain": PARTITIONS}, compacted=("kept",))
     expected = defaultdict(set)
@@ -109,10 +109,10 @@ def _compacted() -> History:
 
 
 def test_gaps_below_a_later_message_of_the_key_are_explained(together: Result) -> None:
-    """As by the definition, and as online: by stream, producer and incarnation, over partitions.
+    """As by definition and online: by stream, producer and incarnation, over all partitions.
 
-    What a consumer claimed lost is explained all the same, and named as a difference. In a topic
-    that is not compacted all of it is lost.
+    Messages that a consumer claimed lost are explained, too, and named as a disagreement. In a
+    topic that is not compacted all missing messages are lost.
     """
     history, expected = compacted()
     told: dict[str, set[tuple[StreamId, int]]] = defaultdict(set)

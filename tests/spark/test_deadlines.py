@@ -1,6 +1,6 @@
-"""Whose deadline is past: by the consumers' own clocks, and by two hosts' wall clocks never.
+"""Deadlines pass by the consumer's own clock; wall clocks count only if it logged none.
 
-The consumer's rounds and logbook are the real ones; what they log is reconciled.
+The consumer's judging rounds and log are the real ones; what they log is reconciled.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 class _Log(ConsumerLog):
-    """That of a consumer whose topics are as they were when it began."""
+    """The log of a consumer whose topics do not change."""
 
     async def update_topics(self, topics: JudgedTopics) -> None:
-        """None has come."""
+        """Nothing has changed."""
 
 
 class Run:
-    """Three messages, of which the last never came; a producer's clock that is off.
+    """Three messages, of which the last never arrives; the producer's clock is off.
 
-    `off` is by how many seconds the producer's clock is ahead; the last message was acknowledged
+    `off` is how many seconds the producer's clock is ahead; the last message was acknowledged
     `ago` seconds ago.
     """
 
@@ -72,7 +72,7 @@ class Run:
         return _Log(cast("SequenceLog", log), self.world.options, topics)
 
     def online(self, *, deadline: float = 60) -> ConsumeReport:
-        """The consumer is told to end: after one round, and the last one."""
+        """Stop the consumer after one judging round and the closing one; return its report."""
         return asyncio.run(self._online(Losses(int(deadline * SECOND))))
 
     async def _online(self, deadlines: Losses) -> ConsumeReport:
@@ -83,7 +83,7 @@ class Run:
         return await rounds.conclude()
 
     def offline(self, spark: SparkSession, logdir: Path) -> Summary:
-        """The logs reconciled."""
+        """Reconcile the logs."""
         self.history.write(logdir)
         return reconcile(spark, plan([str(logdir)], None), thresholds(()))
 
@@ -91,7 +91,7 @@ class Run:
 def test_what_is_not_due_by_the_consumers_clock_is_in_flight_offline_too(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """F7: a producer's clock 75 s behind, a deadline of 60 s, a message 5 s old: no loss."""
+    """F7: a 5 s old message is not lost at a deadline of 60 s, if the producer is 75 s behind."""
     run = Run(ago=5, off=-75)
     online = run.online()
     assert (online.counts["in_flight"], online.counts["lost"]) == (1, 0)
@@ -105,7 +105,7 @@ def test_what_is_not_due_by_the_consumers_clock_is_in_flight_offline_too(
 def test_logs_of_before_are_judged_by_wall_clocks_less_what_these_may_be_off(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Whose consumer logged nothing of deadlines: 75 s may be a clock's error, ten minutes not."""
+    """If no deadline was logged, 75 s may be a clock's error, but ten minutes are a loss."""
     run = Run(ago=5, off=-75)
     run.history.expiry_logged = False
     run.online()
@@ -121,9 +121,10 @@ def test_logs_of_before_are_judged_by_wall_clocks_less_what_these_may_be_off(
 def test_what_the_last_consumer_could_not_decide_the_logs_decide_and_say_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Due by its own clock, but another's partition was read further than its state said.
+    """A message is due by the last consumer's clock, but another partition's state is outdated.
 
-    The producer's clock, an hour ahead, has no say in it.
+    So it is in flight online, and lost by the logs. The producer's clock, an hour ahead, does not
+    matter.
     """
     run = Run(ago=5, off=3600, partitions=2)
     other = AssignedPartition.fresh(

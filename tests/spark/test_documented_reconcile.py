@@ -1,4 +1,4 @@
-"""Commands of the documents that reconcile, run as they are written there on synthetic logs."""
+"""Runs the documents' reconcile commands as they are written there, on synthetic logs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def _lay_out(run: str, places: list[str]) -> None:
-    """A run's logs: in one directory, or each side's in one of two."""
+    """Write a run's logs into one directory, or each side's into one of two."""
     synthesize(SynthOptions(log_dir=Path(places[0]), run=run, messages=2000, producers=2, lanes=2))
     for other in places[1:]:
         moved = Path(other) / f"run={run}"
@@ -42,7 +42,7 @@ def _lay_out(run: str, places: list[str]) -> None:
 def test_reconciliations(
     spark: SparkSession, shown: Shown, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one directory and of two; with thresholds, and with a report."""
+    """Each documented command succeeds and names the run; one with --html writes the report."""
     monkeypatch.chdir(tmp_path)
     words = shown.words[1:]
     places = list(itertools.takewhile(lambda word: not word.startswith("-"), words))

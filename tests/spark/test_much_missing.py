@@ -1,4 +1,4 @@
-"""A run of which much is missing: packed, and in parts, it is judged as little is."""
+"""A run with many missing messages gets the same result if it is packed and in parts."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 LOST = 3_000
 FEW = 500
-"""Rows of a table that pass through the driver here: the ids are more, so that workers write."""
+"""The driver writes tables of up to so many rows: there are more ids, so workers write."""
 
 
 def _table(place: Path, name: str) -> pa.Table:
-    """A result table in an order that does not depend on who wrote it."""
+    """A result table in an order that does not depend on which process wrote it."""
     table = pq.read_table(place / f"{name}.parquet")
     columns = sorted(table.schema.names)
     plain = [name for name in columns if not str(table.schema.field(name).type).startswith("list")]
@@ -42,7 +42,7 @@ def _table(place: Path, name: str) -> pa.Table:
 def test_much_that_is_missing_is_judged_as_little_is(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same summary and the same tables, whatever way the losses took; they are the truth."""
+    """Packed and unpacked losses give the same summary and tables, which match the truth."""
     written = synthesize(
         SynthOptions(
             log_dir=tmp_path,
@@ -88,7 +88,7 @@ def test_much_that_is_missing_is_judged_as_little_is(
 def test_what_was_packed_and_then_read_again_is_judged(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where two sessions read all the same, nothing stays packed, and the losses are told."""
+    """If two sessions read the same offsets, nothing stays packed, and losses are found."""
     monkeypatch.setattr(holes, "PACKING", holes.Packing(0, 0))
     of = stream()
     history = History()
@@ -107,10 +107,10 @@ def test_what_was_packed_and_then_read_again_is_judged(
 def test_what_is_packed_only_as_it_is_read_again_is_judged(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing
 ) -> None:
-    """Where a killed reader's successor read the same, rows are more: enough to be packed now.
+    """If a killed reader's successor reads the same again, there are enough rows to be packed.
 
-    Two streams in turn are a chain each; side by side with a second reading, many. What is lost
-    lies where one session read alone.
+    Two interleaved streams are one chain each, but many chains together with a second reading. The
+    losses are where only one session read.
     """
     monkeypatch.setattr(holes, "PACKING", packing)
     streams = [stream(0), stream(1)]

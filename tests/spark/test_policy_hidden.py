@@ -1,4 +1,4 @@
-"""Topics of which no consumer could see whether they are compacted."""
+"""Topics whose cleanup policy no consumer could see."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_what_compaction_could_explain_is_not_lost_where_the_policy_is_hidden(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Without DescribeConfigs, [2, 5) may have been compacted, as later ones were seen.
+    """Without DescribeConfigs, [2, 5) may have been compacted, as later messages were seen.
 
-    10 and 11 are lost, whatever the policy is: the last message of a key stays. In a topic whose
-    policy was seen, and is not to compact, all five are lost. What the consumer claimed meanwhile
-    is no disagreement.
+    10 and 11 are lost under any policy: compaction keeps the last message of a key. In a topic
+    whose policy is known and not to compact, all five are lost. The consumer's claims of loss are
+    no disagreement.
     """
     history = History({"hidden": 1, "plain": 1}, hidden=("hidden",))
     for topic in history.topics:

@@ -25,13 +25,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def judged(spark: SparkSession, history: History, logdir: Path) -> Result:
-    """Write a history's logs, reconcile them."""
+    """Write a history's logs, and reconcile them."""
     history.write(logdir)
     return Result(logdir, reconcile(spark, plan([str(logdir)], None), thresholds(())))
 
 
 def test_a_clean_run_passes(spark: SparkSession, tmp_path: Path) -> None:
-    """All acknowledged is seen, in order, once, and read to the end: nothing else passes."""
+    """A run passes if each acked message was seen once, in order, and all was read to the end."""
     history = History()
     history.producer = [
         rows.reserved(stream(), 0, 1000),
@@ -56,7 +56,7 @@ def test_a_clean_run_passes(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_consumer_of_a_mistaken_name_leaves_no_doubt(spark: SparkSession, tmp_path: Path) -> None:
-    """F16: its log tells where partitions of a topic ended to which no producer wrote."""
+    """F16: its log has the end of a topic to which no producer wrote; the run still passes."""
     history = History()
     history.sends(stream(), 100)
     history.consumers[0].append(seen(stream(), 0, 100, 0))
@@ -69,7 +69,7 @@ def test_a_consumer_of_a_mistaken_name_leaves_no_doubt(spark: SparkSession, tmp_
 def test_latencies_are_the_copys_and_not_those_of_acknowledgements(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Producers log theirs, too, and files of many rows note sums: only consumers' are counted."""
+    """Producers log latencies, too, and large files store sums: only consumers' count."""
     history = History()
     history.producer.append(rows.reserved(stream(), 0, 1000))
     for lo in range(0, 1000, 5):
@@ -89,7 +89,7 @@ def test_latencies_are_the_copys_and_not_those_of_acknowledgements(
 def test_latencies_of_all_topics_stand_beside_each_topics(
     spark: SparkSession, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    """One topic has its own line alone, even if it is called as all of them together are."""
+    """A single topic has only its own entry, even if it is named `all`, like the total."""
     history = History(dict.fromkeys(names, 1))
     for name in names:
         history.sends(stream(topic=name), 100)
@@ -109,7 +109,7 @@ def _one_of_each() -> History:
     a, b, c = stream(0), stream(1), stream(2)
     history.sends(a, 100)
     history.producer += [rows.reserved(b, 0, 100), sent(b, 0, 100, partition=1), rows.end(b, 100)]
-    # c: the producer died; 0-49 acknowledged, 50-59 failed, 60-69 unknown, 70-99 reserved alone.
+    # c: the producer died; 0-49 acknowledged, 50-59 failed, 60-69 unknown, 70-99 only reserved.
     history.producer += [
         rows.reserved(c, 0, 100),
         sent(c, 0, 50),
@@ -130,7 +130,7 @@ def _one_of_each() -> History:
         seen(a, 90, 100, 90),
         seen(b, 0, 98, 0, partition=1),
         seen(b, 98, 99, 98, partition=1, findings=Finding.CORRUPTED | Finding.ALTERED_KEY),
-        # 99 lands in the other partition, and 5 comes there, too.
+        # 99 arrives in the other partition, and a copy of 5 does, too.
         seen(b, 99, 100, 109, findings=Finding.MISROUTED),
         seen(b, 5, 6, 110, findings=Finding.MISROUTED),
         seen(c, 0, 50, 111),
@@ -154,7 +154,7 @@ def _one_of_each() -> History:
 
 
 def test_every_finding_is_told_by_its_ids(together: Result) -> None:
-    """One of each, in one history; the numbers of each are exact, and the run fails."""
+    """Eight findings in one history: the ids of each are exact, and the run fails."""
     ids = defaultdict(list)
     for row in together.rows("findings", "t"):
         ids[row["finding"]].append((row["lane"], row["seq_lo"], row["seq_hi"]))
@@ -212,10 +212,10 @@ def _read_again() -> History:
 def test_what_is_read_again_counts_once_and_what_nobody_judged_is_no_disagreement(
     together: Result,
 ) -> None:
-    """A restart fakes no copies and no latencies; what a killed consumer saw last is found.
+    """A restart causes no false copies or latencies; what a killed consumer saw last is found.
 
-    Two streams in turn are read anew from the middle; then come copies, whose reader dies before
-    it can tell: nothing online is against them.
+    Two interleaved streams are read again from the middle. Then copies follow, whose reader dies
+    before it reports: they are no disagreement.
     """
     counts = {
         name: together.count(name, "again")
@@ -227,7 +227,7 @@ def test_what_is_read_again_counts_once_and_what_nobody_judged_is_no_disagreemen
 
 
 def test_the_runs_counts_are_the_sums_of_its_parts(together: Result) -> None:
-    """Over streams, over partitions, over minutes, and over the ranges of ids."""
+    """They are the sums over streams, over partitions, over minutes, and over ranges of ids."""
     counts, streams = together.summary.counts, together.rows("by_stream")
     named = (counts.keys() & streams[0].keys()) - {"corrupted"}
     assert named >= {"acked", "delivered", "lost", "duplicated", "reordered", "misrouted", "seen"}
@@ -260,9 +260,9 @@ CASES = {
 def test_what_was_not_read_or_not_logged_is_never_lost_nor_passed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Messages missing where nobody looked, or too early, make a run inconclusive, by name.
+    """Messages missing in unread offsets, or not yet due, make a run inconclusive, with reasons.
 
-    So do a producer that is vouched for and whose log is absent, and a wrong online verdict.
+    So do a producer that is in the ledger and has no log, and a wrong online verdict.
     """
     history = History({"t": 1} | {topic: 2 if topic == "absent" else 1 for topic in CASES})
     log = history.consumers[0]
@@ -310,7 +310,7 @@ def test_what_was_not_read_or_not_logged_is_never_lost_nor_passed(
 
 
 def test_a_damaged_log_proves_nothing_lost(spark: SparkSession, tmp_path: Path) -> None:
-    """A file is cut off: what it may have held is not lost, and the run not passed."""
+    """If a file is truncated, nothing that it may have shown is lost, and the run cannot pass."""
     history = History()
     history.sends(stream(), 100)
     history.consumers[0].append(seen(stream(), 0, 90, 0))
@@ -324,7 +324,7 @@ def test_a_damaged_log_proves_nothing_lost(spark: SparkSession, tmp_path: Path) 
 
 
 def _slow(logdir: Path) -> Path:
-    """A run whose messages took 1.7 s, and its consumer's file, which notes their sums."""
+    """Write a run whose messages took 1.7 s; return its consumer's file, which stores sums."""
     history = History()
     history.producer.append(rows.reserved(stream(), 0, 1000))
     for lo in range(0, 1000, 5):
@@ -340,7 +340,7 @@ def _slow(logdir: Path) -> Path:
 def test_a_flipped_bit_turns_no_failed_run_into_one_that_passed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """P1: the footer's sums say 0.95 s for 1.7 s after it, which was a pass; the file is named."""
+    """P1: the flip makes the footer's sums 0.95 s for 1.7 s, which passed; the file is named."""
     file = _slow(tmp_path)
     limits = thresholds(["p(99)<1.5s"])
     assert reconcile(spark, plan([str(tmp_path)], RUN), limits).exit_code == 99
@@ -356,7 +356,7 @@ def test_a_flipped_bit_turns_no_failed_run_into_one_that_passed(
 
 
 def test_more_latencies_than_messages_are_damage(spark: SparkSession, tmp_path: Path) -> None:
-    """P1: whoever wrote such sums, and whatever digest fits them, the run has not passed."""
+    """P1: even if the file's digest is correct, a run with such sums does not pass."""
     history = History()
     history.sends(stream(), 100)
     row = seen(stream(), 0, 100, 0)
@@ -371,7 +371,7 @@ def test_more_latencies_than_messages_are_damage(spark: SparkSession, tmp_path: 
 def test_logs_of_the_version_before_are_judged_with_one_note(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Real ones, without digests: the verdict is as ever, and says what may go unnoticed."""
+    """Real logs of 0.1.0, without digests, pass as before; a note says what may go unnoticed."""
     logs = tmp_path / "logs"
     shutil.copytree(Path(__file__).parents[1] / "logs_of_0_1_0", logs)
     summary = reconcile(spark, plan([str(logs)], "before"), thresholds(()))

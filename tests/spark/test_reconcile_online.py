@@ -1,4 +1,4 @@
-"""Where the online judge says that it could not decide, the reconciliation is not against it."""
+"""If the online judge could not decide, the reconciliation does not disagree with it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def log_rows(written: list[Row]) -> ConsumerLog:
-    """A consumer's logbook that writes into this log."""
+    """A consumer's log that appends its rows to this list."""
     log = SimpleNamespace(append=written.extend)
     topics = topics_seen()
     return ConsumerLog(cast("SequenceLog", log), cast("ConsumeOptions", None), topics)
 
 
 def ends(history: History, topic: str, *, in_flight: bool) -> None:
-    """A consumer reads all and ends; what is missing is in flight, or it does not know of it."""
+    """A consumer reads all and ends; to it what is missing is in flight, or unknown."""
     history.reads(8, topic=topic)
     of = stream(topic=topic)
     missing = StreamVerdict(of)
@@ -70,9 +70,10 @@ def _blind() -> History:
 
 
 def test_a_consumer_that_ends_before_the_deadline_is_not_contradicted(together: Result) -> None:
-    """Missing and not yet due by its clock, lost by the logs; but the last word decides.
+    """Messages that are not yet due by its clock may be lost by the logs: no disagreement.
 
-    Who comes after it and ends without a word on them has lost sight of them: that is told.
+    But the last consumer decides: if a later one ends without a verdict on them, it has overlooked
+    them, which is a disagreement.
     """
     assert together.count("lost", "early") == together.count("lost", "blind") == 2
     assert together.disagreements("early") == []
@@ -115,7 +116,7 @@ def _given_up() -> History:
 
 
 def test_ids_that_were_given_up_for_memory_are_not_compared(together: Result) -> None:
-    """A collapsed stream's findings are offline's alone; its neighbour's are still compared."""
+    """A collapsed stream's findings are only offline; its neighbour's are still compared."""
     assert (together.count("lost", "given"), together.count("duplicated", "given")) == (2, 3)
     assert together.disagreements("given") == [
         "given-0: duplicated: 0 messages only online, 1 only offline"
@@ -124,7 +125,7 @@ def test_ids_that_were_given_up_for_memory_are_not_compared(together: Result) ->
 
 @scene
 def _made_again() -> History:
-    """A copy is recreated after offset 10: some of it comes once more, some only now, late."""
+    """A copy is recreated after 9 offsets: some messages come again, others only now, late."""
     of = stream(topic="remade")
     history = History({"remade": 1})
     history.sends(of, 30)
@@ -146,7 +147,7 @@ def _made_again() -> History:
 
 @scene
 def _made_again_unnoticed() -> History:
-    """As it is, but that the last consumer had forgotten what stood there, and what never came."""
+    """The same, but the last consumer lost track of the old topic and of missing messages."""
     of = stream(topic="forgot")
     history = History({"forgot": 1})
     history.sends(of, 24)
@@ -161,10 +162,11 @@ def _made_again_unnoticed() -> History:
 
 
 def test_a_topic_made_again_is_compared_by_id_as_any_other(together: Result) -> None:
-    """Its offsets come twice; what is found goes on from the one topic to the other.
+    """Its offsets occur twice; the findings continue from the old topic to the new one.
 
-    What comes again is duplicated, and reordered what comes only now, after later ones. What is
-    missing may have been in the topic before, unread: nobody says when that was found gone.
+    A message that comes again is duplicated. One that comes only now, after later ones, is
+    reordered. A missing one may have been in the old topic, unread: no log says when that topic was
+    found deleted.
     """
     counts = {
         name: together.count(name, "remade")
@@ -181,7 +183,7 @@ def test_a_topic_made_again_is_compared_by_id_as_any_other(together: Result) -> 
 
 @scene
 def _half_read() -> History:
-    """A killed consumer saw more than its log says was read; the next one found the head gone."""
+    """A killed consumer saw more than its `read` rows cover; the next finds the head deleted."""
     of = stream(topic="half")
     history = History({"half": 1})
     history.sends(of, 11)
@@ -195,7 +197,7 @@ def _half_read() -> History:
 def test_what_a_log_shows_behind_what_no_log_covers_does_not_end_the_doubt(
     together: Result,
 ) -> None:
-    """Nobody says when the range was found gone: anything that is missing may have been in it.
+    """No log says when the range was found deleted: any missing message may have been in it.
 
     Other topics, read more than once, do not change that.
     """
@@ -207,14 +209,14 @@ def test_what_a_log_shows_behind_what_no_log_covers_does_not_end_the_doubt(
 
 
 FOUND_GONE = intended(599)
-"""When offsets were found gone, clocks' tolerance included: 600 and above were sent later."""
+"""When offsets were found deleted, with clock tolerance: 600 and above were sent later."""
 
 
 def made_again(topic: str, *, dated: bool, told: bool = True) -> History:
-    """A copy is made again; some of what is missing was sent before that was found, some later.
+    """A copy is recreated; some missing messages were sent before that was found, some later.
 
-    `dated`: whether the log says when it was found. `told`: whether the last consumer tells what
-    it found missing.
+    `dated`: whether the log says when it was found. `told`: whether the last consumer logs its
+    verdict on what is missing.
     """
     of = stream(topic=topic)
     history = History({topic: 1})
@@ -258,9 +260,10 @@ def _made_again_and_overlooked() -> History:
 
 
 def test_what_was_sent_after_a_topic_was_found_made_again_is_lost(together: Result) -> None:
-    """It cannot have stood in the old topic; without the time of the finding it may have.
+    """It cannot have been in the old topic; if no log has the time, it may have been.
 
-    From the first message seen behind that was sent later: it, too, is reordered only then.
+    This holds from the first later message that was seen in the new topic. That message, too, is
+    reordered only if a log has the time.
     """
     counts = {
         topic: [together.count(name, topic) for name in ("lost", "inconclusive", "reordered")]
@@ -276,9 +279,9 @@ def test_what_was_sent_after_a_topic_was_found_made_again_is_lost(together: Resu
 
 
 def half_read(topic: str, *found_gone: int | None) -> History:
-    """A killed consumer's log shows what stands behind offsets that later ones found gone.
+    """A killed consumer's log shows messages after offsets that later ones found deleted.
 
-    `found_gone`: when each of them found that; None: it does not say.
+    `found_gone`: when each of them found that; None: its log does not say.
     """
     of = stream(topic=topic)
     history = History({topic: 1})
@@ -306,7 +309,7 @@ def _half_read_twice() -> History:
 
 
 def test_what_was_sent_after_offsets_were_found_gone_is_in_flight(together: Result) -> None:
-    """The partition goes on beyond what was read. One log that has the time is proof enough."""
+    """The partition continues beyond what was read. One log with the time is enough proof."""
     counts = {
         topic: [together.count(name, topic) for name in ("in_flight", "inconclusive", "lost")]
         for topic in ("behind", "whenever", "either")

@@ -1,6 +1,6 @@
-"""Hundreds of random histories in one reconciliation, held against two references.
+"""Many random histories in one reconciliation, compared with two references.
 
-One is the brute-force judge, a message at a time; the other a plain full outer join of messages.
+One is the brute-force judge, message by message; the other a plain full outer join of messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def job(count: int, policy: ExpectPartition, detail: Detail) -> Job:
-    """So many histories under this policy, logged in this detail."""
+    """`count` random histories with this policy and log detail."""
     seeds = (f"spark/{policy.value}/{number}" for number in range(count))
     return Job([random.Random(seed).randbytes(LENGTH) for seed in seeds], policy, detail)
 
@@ -35,10 +35,10 @@ def job(count: int, policy: ExpectPartition, detail: Detail) -> Job:
 def test_random_histories_are_judged_as_by_their_definitions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two thousand: the same answer online and offline by stream, finding and id.
+    """Two thousand: online and offline match the reference by stream, finding and id.
 
-    Every disagreement between the two is one that the definitions explain, too. As when they are
-    larger still, tables are written by executors, and lanes judged in several parts.
+    The disagreements between the two are exactly those that the reference expects. As with larger
+    runs, executors write the tables, and lanes are judged in several parts.
     """
     monkeypatch.setattr(missing, "MOST_ROWS", 0)
     monkeypatch.setattr(source, "_SMALL", 0)
@@ -50,6 +50,6 @@ def test_random_histories_are_judged_as_by_their_definitions(
 
 
 def test_what_is_little_is_judged_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """In one part, each message logged, wherever it may land."""
+    """Forty histories in one part, with a row for each message and policy `any`."""
     told = differences(spark, tmp_path, [job(40, ExpectPartition.ANY, Detail.MESSAGES)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"

@@ -1,4 +1,4 @@
-"""A report of a real reconciliation: the columns that the report's tests make are the real ones."""
+"""Reports a real reconciliation: the columns that the report's tests create are the real ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -> None:
-    """Its tables have all columns that `made_result` has; the page tells what was found, when."""
+    """Its tables have all columns of `made_result`; the page shows what was found, and when."""
     history = History()
     history.producer = [
         rows.reserved(stream(), 0, 1000),
@@ -37,7 +37,7 @@ def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -
         sent(stream(), 600, 1000),
         rows.end(stream(), 1000),
     ]
-    # A row a second, as it was read; 500 to 509 never came, and the last hundred came twice.
+    # One row per second, as read; 500 to 509 never came, and the last hundred came twice.
     arrived = [*range(0, 500, 10), *range(510, 1000, 10), *range(900, 1000, 10)]
     history.consumers[0] += [
         seen(stream(), lo, lo + 10, number * 10) for number, lo in enumerate(arrived)
@@ -64,7 +64,7 @@ def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -
     assert timeline is not None
     assert timeline.latencies is not None
     assert timeline.from_logs
-    # Ten messages a second: those from 500 on were meant to be sent 50 s after the begin.
+    # Ten messages per second: from 500 on they were meant to be sent 50 s after the start.
     assert timeline.total("lost")[50] == 10
     assert timeline.total("duplicated").sum() == 100
     assert timeline.latencies.distribution().count == 1090

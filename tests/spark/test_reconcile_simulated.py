@@ -26,10 +26,10 @@ _HISTORIES = 60
 def test_nothing_false_is_found_in_the_logs_of_simulated_histories(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """All scripts, of which F3 is wrong offline only, and random histories.
+    """All scripts, of which F3 shows its bug only offline, and random histories.
 
-    Whatever struck: no finding without a cause, and each true loss is claimed where nothing could
-    hide it.
+    With any faults there is no finding without a cause, and each true loss is claimed if no fault
+    could hide it.
     """
     with simulating():
         scripts = [play_scenario(name)[0] for name in sorted(SCENARIOS)]

@@ -1,4 +1,4 @@
-"""The reconciliation of synthetic logs is exactly their truth."""
+"""The reconciliation of synthetic logs finds exactly their truth."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def test_what_was_seeded_is_found_and_nothing_else(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """By producer, incarnation, topic, lane, seq and finding; and the consumers found the same."""
+    """Equal by producer, incarnation, topic, lane, seq and finding; consumers found the same."""
     written = synthesize(
         SynthOptions(
             log_dir=tmp_path,
@@ -62,6 +62,6 @@ def test_what_was_seeded_is_found_and_nothing_else(
     assert summary.online is not None
     assert summary.online.disagreements == summary.inconclusive == []
     assert summary.verdict == "failed"
-    # The naive full outer join of single messages, with which the bench compares, says the same.
+    # The naive full outer join of messages, which the bench compares with, finds the same.
     naive = joined(spark, str(tmp_path / "run=s")).toArrow()
     assert difference(answer(truth), answer(naive)) is None

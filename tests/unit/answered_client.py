@@ -9,7 +9,7 @@ Connection = TypeVar("Connection")
 
 
 class AnsweredClient(Generic[Connection]):
-    """Brokers by node, and what a client knows of them; it is its own cluster, too."""
+    """Brokers by node, and a client's view of them; it also plays its own `cluster`."""
 
     def __init__(self, brokers: dict[int, Connection]) -> None:
         self.brokers = brokers
@@ -24,14 +24,14 @@ class AnsweredClient(Generic[Connection]):
         return self.brokers[node] if node in self.open else None
 
     async def ready(self, node: int) -> bool:
-        """Open one, if the test lets it."""
+        """Open a connection, if the test allows it."""
         self.connects += 1
         if self.reachable:
             self.open.add(node)
         return self.reachable
 
     def force_metadata_update(self) -> asyncio.Future[bool]:
-        """Counted, and done at once."""
+        """Count the update, which completes at once."""
         self.updates += 1
         done = asyncio.get_running_loop().create_future()
         done.set_result(True)

@@ -1,4 +1,4 @@
-"""A delivery whose brokers the test answers for."""
+"""A delivery; the test answers in place of its brokers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OK, DUPLICATE = 0, 46
 
 
 def failed(code: int) -> str:
-    """How a batch's end by an error is noted."""
+    """What `Sending` reports for a batch that ended with an error."""
     return f"error {int(code)}"
 
 
@@ -74,7 +74,7 @@ class Connection:
 
 
 class Client(AnsweredClient[Connection]):
-    """Two brokers, and who leads the partitions."""
+    """Two brokers, and the leaders of the partitions."""
 
     def __init__(self) -> None:
         super().__init__({1: Connection(), 2: Connection()})
@@ -86,7 +86,7 @@ class Client(AnsweredClient[Connection]):
 
 
 class Sending:
-    """A delivery with what it reported, by the name of a batch."""
+    """A delivery, and what it reported, by batch name."""
 
     def __init__(self, *, idempotent: bool = True, acks: int = -1, seconds: float = 60) -> None:
         self.client = Client()
@@ -119,9 +119,9 @@ class Sending:
         return self.client.brokers[node]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until it holds; ten seconds at most."""
+        """Wait until the condition is true, for ten seconds at most."""
         async with asyncio.timeout(10):
-            while not condition():  # noqa: ASYNC110  # nothing that is awaited is told of all
+            while not condition():  # noqa: ASYNC110  # no event covers all conditions
                 await asyncio.sleep(0)
 
     async def sent(self, count: int, node: int = 1) -> dict[TopicPartition, str]:

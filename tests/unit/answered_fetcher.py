@@ -1,4 +1,4 @@
-"""Brokers that a test answers for, and a fetcher that asks them."""
+"""Brokers for which a test answers, and a fetcher that reads from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ONE = batch_bytes(0, [b"x"])
 
 
 class Connection:
-    """To one broker; the test answers what it is asked."""
+    """A connection to one broker; the test answers its requests."""
 
     def __init__(self, node: int, asked: list[tuple[int, dict[int, int]]]) -> None:
         self.node = node
@@ -61,9 +61,10 @@ class Connection:
         high: int = 9,
         stable: int = 9,
     ) -> None:
-        """Answer the newest request (or another); what has no records has nothing new.
+        """Answer the newest request, or number `which`; `a` and `b` are the partitions' records.
 
-        `code` and `end` are those of partition 0; `high` and `stable` where partitions end.
+        `code` and `end` are those of partition 0. `high` and `stable` are the high watermark and
+        the last stable offset of each partition.
         """
         positions = self.requests[which]._positions
         partitions = [
@@ -84,7 +85,7 @@ class Connection:
 
 
 class Cluster(AnsweredClient[Connection]):
-    """Three brokers, and what a client knows of them; it is the identity, too."""
+    """Three brokers, and a client's view of them; it also plays the `Identity`."""
 
     _metadata_max_age_ms = 300_000
     backoff = 0.001
@@ -140,14 +141,14 @@ class Reading:
             self.fetcher.seek(at, ReadPosition(0, 4))
 
     async def asked(self, count: int) -> tuple[int, dict[int, int]]:
-        """The count-th request of all: of which broker, and the offset of each partition."""
+        """The count-th request of all: its broker, and the offset of each partition."""
         async with asyncio.timeout(10):
-            while len(self.cluster.asked) < count:  # noqa: ASYNC110  # nothing is told of it
+            while len(self.cluster.asked) < count:  # noqa: ASYNC110  # no event announces it
                 await asyncio.sleep(0)
         return self.cluster.asked[count - 1]
 
     async def partition_0_asked(self) -> None:
-        """Answer requests for the other one until this is asked for."""
+        """Answer requests for partition 1 until one asks for partition 0."""
         async with asyncio.timeout(10):
             while 0 not in self.cluster.asked[-1][1]:
                 if not self.broker.answers[-1].done():
@@ -158,7 +159,7 @@ class Reading:
         return [item for items in await self.fetcher.fetched(seconds, portion) for item in items]
 
     async def answered(self, **answer: Any) -> list[Any]:
-        """What a first answer brings."""
+        """What the fetcher returns after this first answer."""
         await self.asked(1)
         self.broker.answer(**answer)
         return await self.take()

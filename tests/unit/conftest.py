@@ -1,4 +1,4 @@
-"""What holds for every unit test."""
+"""A check after every unit test."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _no_client_is_left() -> Iterator[None]:
-    """A client that is being stopped, and is no longer waited for, has ended by the test's end."""
+    """Every stop of a client has ended by the test's end, even if no caller waits for it."""
     yield
     assert not [each for each in connection._stopping if not each.done()]

@@ -10,7 +10,7 @@ from mirrortest.consume.options import ConsumeOptions
 
 
 def consume_options(**changed: Any) -> ConsumeOptions:
-    """Consumer `c` of the run `r1`, and what is said otherwise; a topic `t` without a pattern."""
+    """Options of consumer `c` of run `r1`, with changes; without a pattern its topic is `t`."""
     plain: dict[str, Any] = {
         "run": "r1",
         "name": "c",

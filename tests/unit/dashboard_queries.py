@@ -1,4 +1,4 @@
-"""The committed dashboards as tests read them: their panels and their queries."""
+"""The panels and queries of the committed dashboards, for tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DASHBOARDS: dict[str, dict[str, Any]] = {
 
 
 def panels_of(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """All but the headings of rows and pages of text."""
+    """All panels but row headings and text panels."""
     return [panel for panel in dashboard["panels"] if panel["type"] not in {"row", "text"}]
 
 
@@ -43,7 +43,7 @@ def resolved(address: str, *, grafana: str = "") -> Resolved:
             (title,) = (each["title"] for each in dashboard["panels"] if each["id"] == int(value))
         else:
             assert name in known | {"from", "to"}, (address, name)
-    # What Grafana fills in as name and value at once.
+    # Variables that Grafana replaces by both name and value.
     assert set(re.findall(r"&\$\{(\w+)", parts.query)) <= {"datasource", "job", "__url_time_range"}
     return Resolved(uid, title)
 

@@ -1,4 +1,4 @@
-"""What the faulty mirror's tests share: source records in both forms, and a course over them."""
+"""Shared by the faulty mirror's tests: source records in both forms, and an injector for them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def batch_of(
 
 
 class Written(NamedTuple):
-    """One record that came out."""
+    """One record that the injector wrote."""
 
     target: Target
     record: Record
@@ -71,7 +71,7 @@ class Written(NamedTuple):
 
 
 def written(writes: list[Write]) -> list[Written]:
-    """What a destination would hold, record by record, in the order of each partition."""
+    """The records that a destination would contain, in the order of each partition."""
     found = []
     for target, content, faults in writes:
         arrays = decode_records(encode_batch([content]).buffer)
@@ -95,9 +95,9 @@ def injector(
 def through(
     spec_text: str, records: list[Record], *, cuts: Sequence[int] = (), **where: Any
 ) -> tuple[list[Written], list[TruthRow]]:
-    """All that comes out of a course for these records, and the notes of what was not written.
+    """What an injector writes for these records, and the truth rows of unwritten messages.
 
-    `cuts` are where the records are split into stretches.
+    The records are split into batches at `cuts`.
     """
     way = injector(spec_text, **where)
     writes, faults = [], []

@@ -1,6 +1,6 @@
-"""Brokers that are fetched from, their logs and elections, and a client's connections, simulated.
+"""Simulated brokers with logs and elections, and a client that fetches from them.
 
-They check topic ids, leaders' epochs and offsets as Kafka's do. A tape decides what goes wrong.
+They check topic ids, leader epochs and offsets as Kafka's brokers do. A tape decides what fails.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
 
 @dataclass
 class Term:
-    """A partition's log under one leader, who copied what came before."""
+    """A partition's log under one leader, which copied the previous leader's log."""
 
     topic_id: str
     leader: int
@@ -57,7 +57,7 @@ class Term:
     end: int = 0
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        """The last epoch up to this one, and where it ends."""
+        """The newest epoch not above this one, and its end offset."""
         last = max((each for each, _ in self.epochs if each <= epoch), default=epoch)
         return EpochEnd(
             last, min((at for each, at in self.epochs if each > epoch), default=self.end)
@@ -79,7 +79,7 @@ class Term:
 
 
 class Brokers:
-    """All brokers, the network, and a client of them; the tape decides what goes wrong."""
+    """All brokers and the network; the tape decides what fails."""
 
     def __init__(self, tape: Tape, loop: SimulationLoop) -> None:
         self.tape, self.loop = tape, loop
@@ -87,7 +87,7 @@ class Brokers:
         self.calm = False
         self.by_id = not tape.one_in(8)
         self.followers = tape.one_in(3)
-        """Whether leaders send the consumer to a follower."""
+        """Whether leaders redirect the consumer to a follower."""
         self.ids = ["i"]
         first = [Term("i", NODES[at.partition % 2]) for at in PARTITIONS]
         self.terms: dict[TopicPartition, Term | None] = dict(zip(PARTITIONS, first, strict=True))
@@ -95,7 +95,7 @@ class Brokers:
             at: [term] for at, term in zip(PARTITIONS, first, strict=True)
         }
         self.views = {node: dict(self.terms) for node in NODES}
-        """What each broker has heard of."""
+        """What each broker has learned of the partitions so far."""
         self.offline: set[tuple[int, TopicPartition]] = set()
         self.preferred: dict[TopicPartition, int] = {
             at: tape.pick(NODES[::-1]) for at in PARTITIONS
@@ -105,7 +105,7 @@ class Brokers:
         """Positions that a leader reported as not existing."""
         self.torn: Counter[bytes] = Counter()
         self.rotten: set[bytes] = set()
-        """Batches that are torn each time, until there are no faults any more."""
+        """Batches that are torn in every answer until the faults end."""
         self.appended = 0
 
     # -- what happens to logs ---------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Brokers:
         term.batches.append(Batch(base, term.end, term.epoch, bytes(data)))
 
     def elect(self, at: TopicPartition, cut: int = 0) -> None:
-        """Another leader, perhaps none for a while, perhaps one that lacks the last batches."""
+        """Elect a leader, perhaps after a while without one; it may lack the last batches."""
         term = self.terms[at]
         if term is None:
             return
@@ -164,7 +164,7 @@ class Brokers:
         self.spread({at: Term(self.ids[-1], self.tape.pick(NODES)) for at in PARTITIONS})
 
     def spread(self, terms: Any) -> None:
-        """Brokers hear of it, each in its time; its leader at once."""
+        """Inform the brokers: new leaders at once, others perhaps later."""
         for at, term in terms.items():
             self.terms[at] = term
             if term is not None:
@@ -182,7 +182,7 @@ class Brokers:
                 self.views[node][at] = self.terms[at] if self.calm else term
 
     def settle(self) -> None:
-        """No fault any more."""
+        """End all faults."""
         self.calm, self.lag = True, 0
         self.rotten.clear()
         for at, term in self.terms.items():
@@ -200,7 +200,7 @@ class Brokers:
         partitions: list[Any] = [
             (0, at.partition, term.leader, [1], [1], []) for at, term in view.items()
         ]
-        # One of the brokers started only just now.
+        # Broker 3 is still starting: the first answer lacks it.
         brokers = [(each, "h", 1, None) for each in NODES if each != 3 or self.seen["metadata"]]
         self.seen["metadata"] += 1
         return SimpleNamespace(
@@ -215,7 +215,7 @@ class Brokers:
     def fetch(
         self, node: int, positions: list[Any], torn: bool
     ) -> tuple[list[Any], dict[Any, Any]]:
-        """What comes of each partition: (partition, code, ..., replica, records), and diverging."""
+        """Answers by partition, (partition, code, ..., replica, records), and diverging epochs."""
         found: list[Any] = []
         diverging: dict[Any, Any] = {}
         left = MAX_BYTES
@@ -275,7 +275,7 @@ class Brokers:
                     self.reported.add((Diverged, *where, agreed))
                 return 0, agreed, -1, nothing
         if not term.start <= offset <= end:
-            # By name a former leader cannot be told from the leader.
+            # By topic name, a former leader looks like the leader.
             if leads or not self.by_id:
                 self.reported.add((OutOfRange, *where))
             if not leads:
@@ -344,7 +344,7 @@ class Connection:
     def serve(
         self, positions: list[Any], answer: Any, after: float, fate: int, poll: bool = True
     ) -> None:
-        """Answer at once where there is something to say, else after the long poll."""
+        """Answer at once if there is anything to return, otherwise after the long poll."""
         brokers = self.brokers
         found, diverging = brokers.fetch(self.node, positions, torn=fate in {5, 6})
         something = diverging or any(
@@ -383,14 +383,14 @@ def _settle(answer: asyncio.Future[Any], result: Any) -> None:
 
 
 class Cluster(ClusterMetadata):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's, whose brokers come in the same order each time."""
+    """aiokafka's cluster metadata, with its brokers always in the same order."""
 
     def brokers(self) -> Any:
         return sorted(super().brokers())
 
 
 class Client:
-    """A client's connections and metadata, which is updated on demand alone."""
+    """A client's connections and its metadata, which is updated only on demand."""
 
     _retry_backoff, _request_timeout_ms, _metadata_max_age_ms = BACKOFF, 2000, METADATA_MS
 

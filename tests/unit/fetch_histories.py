@@ -1,6 +1,6 @@
-"""Random histories of a fetcher in virtual time, and what must hold of each.
+"""Random histories of a fetcher in virtual time, with the checks of each.
 
-The real `Fetcher` and `Identity` and aiokafka's subscriptions and cluster metadata, against
+The real `Fetcher` and `Identity`, and aiokafka's subscriptions and cluster metadata, run against
 simulated brokers (`fetch_brokers`).
 """
 
@@ -48,9 +48,9 @@ from tests.unit.fetch_brokers import (
 )
 
 FAULT_SECONDS, CALM_SECONDS = 8.0, 12.0
-"""How long there are faults, and in what time after them everything is read."""
+"""How long faults occur, and within which time after them everything must be read."""
 REBALANCED = 7.5
-"""So long before that the last rebalance of a group has ended."""
+"""The last rebalance of a group ends at least this long before the end of that time."""
 TORN_READS, MOST_REPEATED = 3, 20
 EARLY = 1e-3
 
@@ -62,26 +62,26 @@ FAULTS = {
     *("paused", "resumed", "sought", "leaderless", "metadata failed", "closed early", "by name"),
     *(f"code {code}" for code in (1, 6, 29, 56, 74, 75, 100)),
 }
-"""Each of these takes effect somewhere in the test's histories."""
+"""Each of these occurs somewhere in the test's histories."""
 
 
 @dataclass(eq=False)
 class Run:
-    """What is read of a partition from one seek on."""
+    """What is read from a partition after one seek."""
 
     place: ReadPosition
     next: int
     epoch: int
     batches: list[bytes] = field(default_factory=list)
     answers: int = 0
-    """With records, since any were returned."""
+    """Answers with records since the fetcher last returned any."""
     request: int = 0
-    """The last one for it."""
+    """The number of the last request for it."""
 
 
 @dataclass
 class History:
-    """One consumer's reads, and the checks of what it gets and asks."""
+    """One consumer's reads, with checks of its requests and of what it gets."""
 
     tape: Tape
     loop: SimulationLoop = field(default_factory=SimulationLoop)
@@ -96,15 +96,15 @@ class History:
         self.progress = 0.0
         self.answers = self.early = 0
         self.refused: dict[TopicPartition, float] = {}
-        """When the last answer for a partition was an error, since it was sought."""
+        """When the last answer for a partition was an error; a seek clears it."""
         self.sources: dict[TopicPartition, dict[int, float]] = defaultdict(dict)
-        """Who sent us elsewhere, and when."""
+        """Brokers that redirected the consumer, and when."""
         self.broken: dict[int, float] = {}
 
-    # -- what is asked ----------------------------------------------------------------------------
+    # -- requests ---------------------------------------------------------------------------------
 
     def expect(self, holds: bool, otherwise: str) -> None:
-        """An assertion in a callback: what it raises would be caught."""
+        """Assert in a callback, where a raised exception would be caught."""
         if not holds:
             self.failures.append(f"{self.loop.time():.3f} {otherwise}")
 
@@ -161,7 +161,7 @@ class History:
                 run.answers += 1
                 self.expect(run.answers < MOST_REPEATED, "the same is fetched again and again")
 
-    # -- what is read -----------------------------------------------------------------------------
+    # -- reads ------------------------------------------------------------------------------------
 
     async def play(self) -> None:
         loop, tape = self.loop, self.tape
@@ -189,7 +189,7 @@ class History:
         for _ in range(tape.below(9)):
             loop.call_later(0.03 * tape.below(250), self._disturb)
         loop.call_later(FAULT_SECONDS, brokers.settle)
-        if self.group:  # while somebody waits long for what arrives meanwhile
+        if self.group:  # during a long fetch; records arrive meanwhile
             loop.call_later(FAULT_SECONDS + 3.2, self._rebalance)
             for at in PARTITIONS:
                 loop.call_later(FAULT_SECONDS + 3.3, brokers.append, at)
@@ -249,7 +249,7 @@ class History:
             self.loop.call_later(self.tape.pick([0.3, 0.05, 1.0]), self._reassign)
 
     def _reassign(self) -> None:
-        """Other partitions, or the same; each goes on where it was read to."""
+        """Assign other partitions or the same; each continues where its reading ended."""
         wanted = [at for at in PARTITIONS if not self.tape.one_in(4)] or PARTITIONS
         before, self.runs, self.denied = self.runs, {}, False
         for at, run in before.items():
@@ -325,7 +325,7 @@ class History:
             elif isinstance(item, Unreadable):
                 self.brokers.seen["unreadable"] += 1
                 assert item.torn
-                torn = self.brokers.torn.items()  # a new leader's batch there is another one
+                torn = self.brokers.torn.items()  # each leader's batch is counted separately
                 reads = [n for data, n in torn if int.from_bytes(data[:8], "big") <= item.offset]
                 assert sum(reads) >= TORN_READS
             else:
@@ -338,7 +338,7 @@ class History:
                 run.batches += _split(item.buffer)
 
     def _lost(self, at: TopicPartition, run: Run, item: OutOfRange) -> None:
-        """It is true; mostly it is sought at once."""
+        """Check that the report is true, and mostly seek at once."""
         brokers, ids = self.brokers, self.brokers.ids
         topic_ids = ids if run.place.topic_id is None else [run.place.topic_id]
         kind = type(item)
@@ -384,10 +384,10 @@ class History:
         self.sources.pop(at, None)
         self.fetcher.seek(at, place)
 
-    # -- what holds -------------------------------------------------------------------------------
+    # -- checks -----------------------------------------------------------------------------------
 
     def _check(self, at: TopicPartition, run: Run) -> None:
-        """All that was returned since a seek is one part of one log, from the sought offset on."""
+        """All batches since a seek are contiguous in one log, from the sought offset on."""
         if not run.batches:
             assert run.next == run.place.offset
             return
@@ -425,7 +425,7 @@ def _split(buffer: Any) -> list[bytes]:
 
 
 def played(tape: bytes) -> History:
-    """A history by its tape, checked."""
+    """Play a tape's history, and check it."""
     history = History(Tape(tape))
     clock = SimpleNamespace(monotonic=history.loop.time, time_ns=time.time_ns)
     with ExitStack() as patches:

@@ -28,7 +28,7 @@ def fetched(
     run: str = "r1",
     transactional: bool = False,
 ) -> FetchedBatches:
-    """Messages from `seq` on as they stand from `offset` on, by default their own numbers."""
+    """Messages from `seq` on, stored from `offset` on; by default that is `seq`."""
     at = seq if offset is None else offset
     encoder = LaneEncoder("a", ProducerId("p", run, 1), lane, 0, planned, Form.BODY, 200)
     buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer

@@ -56,7 +56,7 @@ def judged_round(
 def claimed_now(
     judge: TopicJudge, ledger: Ledger, checkers: dict[int, PartitionChecker]
 ) -> dict[StreamId, IntervalSet]:
-    """What is newly claimed, after which it is no longer in flight."""
+    """The newly claimed losses, which are then no longer in flight."""
     topic_round = judged_round(judge, ledger, checkers)
     news = judge.claim_losses(topic_round, checkers)
     assert not any(topic_round.in_flight(stream) & numbers for stream, numbers in news.items())

@@ -1,4 +1,4 @@
-"""A consumer's rounds, with Kafka played by objects that tell offsets."""
+"""A consumer's judging rounds; objects that return offsets play Kafka."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ STREAM = StreamId("t", "r1", "p", 1, 0)
 
 
 class Log:
-    """A logbook that keeps what it is told."""
+    """A consumer's log that keeps what tests check."""
 
     def record(self, interval: object) -> None:
-        """Nobody reads the figures."""
+        """Tests do not check the figures."""
 
     where = "nowhere"
     durable_rows = 0
@@ -65,7 +65,7 @@ class Log:
         self.looked_ns = 0
 
     async def update_topics(self, topics: object) -> None:
-        """There are no others."""
+        """There are no other topics."""
 
     def ends_asked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
@@ -76,15 +76,15 @@ class Log:
         self.judged.append(reached.next_offset)
 
     def clocks_set(self, by_ns: int) -> None:
-        """Nothing is kept of it."""
+        """Not checked."""
 
     def claimed(self, stream: StreamId, numbers: StreamVerdict) -> None:
-        """Not looked at."""
+        """Not checked."""
 
     verdict = expired = claimed
 
     def vouched(self, ledger: Ledger) -> None:
-        """Not looked at."""
+        """Not checked."""
 
 
 async def never_asked() -> bool:
@@ -92,7 +92,7 @@ async def never_asked() -> bool:
 
 
 class World:
-    """One topic `A.t`, one consumer that holds its partition 0."""
+    """One topic `A.t`, and one consumer, which owns its partition 0."""
 
     def __init__(
         self,
@@ -137,14 +137,14 @@ class World:
         self.assignment = SimpleNamespace(rebalancing=False, released=[])
         self.sees_topic_ids = True
         self.logs: dict[tuple[str, int], End] = {}
-        """What is told of ends beside their offsets."""
+        """Ends that replace those made from `ends`, which are offsets only."""
         self.policy_hidden: set[str] = set()
         self.taken_in = 0
         self.while_asked: Callable[[], object] = lambda: None
-        """Called while the ends are asked for."""
+        """Called during each request for the ends."""
 
     async def no_more_topics(self) -> None:
-        """What is judged is there from the beginning."""
+        """All topics exist from the beginning."""
 
     async def buffer_arrived(self) -> None:
         self.taken_in += 1
@@ -163,7 +163,7 @@ class World:
         unknown: Sequence[tuple[int, int]] = (),
         end: int | None = None,
     ) -> World:
-        """One producer that has come and, with `end`, gone."""
+        """Add a producer that has registered and, with `end`, has ended."""
         numbers, unsure = IntervalSet(acked), IntervalSet(unknown)
         reserved = max(numbers.end, unsure.end, end or 0)
         ledger = self.follower.ledger
@@ -229,5 +229,5 @@ class World:
 
 
 def reasons(report: ConsumeReport) -> str:
-    """Why a report is inconclusive, in one text."""
+    """Why a report is inconclusive, as one text."""
     return " | ".join(report.inconclusive)

@@ -1,4 +1,4 @@
-"""Messages of one lane, changes of them, and what is said of them one by one and all at once."""
+"""Messages of one lane, changes of them, and what both decoders, single and batch, return."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lane_messages(
     seq: int = 5000,
     sent_ns: int = START + 7,
 ) -> list[Message]:
-    """Messages of one lane, one after the other."""
+    """Consecutive messages of one lane."""
     return [
         Message(TOPIC, producer_id, lane, seq + i, START + 1000 * i, sent_ns, 2, 5, size)
         for i in range(count)
@@ -64,9 +64,9 @@ def encoder(message: Message, form: Form) -> LaneEncoder:
 
 
 def built(records: list[Record]) -> RecordArrays:
-    """The decoded arrays of a batch that aiokafka builds of these records.
+    """The decoded arrays of a batch that aiokafka builds from these records.
 
-    Its builder takes a first timestamp of -1 for none: tests use -2 for one before the epoch.
+    Its builder treats a first timestamp of -1 as missing: tests use -2 for one before the epoch.
     """
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     for offset, record in enumerate(records):
@@ -79,7 +79,7 @@ def built(records: list[Record]) -> RecordArrays:
 def one_by_one(
     records: list[Record],
 ) -> list[tuple[Any, ...]]:
-    """What the specification says, in the arrays' terms."""
+    """What the specification's decoder returns, in the form of the arrays."""
     said = []
     for offset, record in enumerate(records):
         d = decode(record, TOPIC)
@@ -103,7 +103,7 @@ def one_by_one(
 def all_at_once(
     arrays: RecordArrays,
 ) -> list[tuple[ProducerId | None, int, int, int, int, int, int, int, int]]:
-    """What the batch decoder says."""
+    """What the batch decoder returns."""
     m = BatchDecoder(TOPIC, min_group=4).decode(arrays)
     assert len(set(m.ids)) == len(m.ids)
     return [

@@ -32,7 +32,7 @@ class MemoryTopic:
         self._grown = asyncio.Event()
 
     async def create(self) -> bool:
-        """It is there."""
+        """It exists already."""
         return False
 
     async def write(self, key: bytes, value: bytes | None) -> int:
@@ -46,7 +46,7 @@ class MemoryTopic:
         return self.records[-1][0] + 1 if self.records else 0
 
     def keep_first(self, count: int) -> None:
-        """Cut the topic, as an unclean election does; 0: it was deleted and created again."""
+        """Truncate the topic, as an unclean election does; 0: it was deleted and recreated."""
         del self.records[count:]
         self._cut += 1
         self._grown.set()
@@ -92,7 +92,7 @@ async def load(topic: MemoryTopic) -> dict[str, Any] | None:
 
 
 async def sat_out(call: Callable[..., Awaitable[_Result]], *args: Any) -> _Result:
-    """Call it as the consumer does: again where the topic was deleted amid it."""
+    """Call as the consumer does: again if the topic is deleted meanwhile."""
     while True:
         with contextlib.suppress(UnreachableError):
             return await call(*args)

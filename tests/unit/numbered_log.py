@@ -1,4 +1,4 @@
-"""A producer's log of numbered rows, and what is found of it."""
+"""A producer's log of numbered rows, and what can be read of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def sent(lo: int, hi: int) -> rows.Row:
 
 
 def logged(where: Location | Path) -> list[int]:
-    """The first numbers of all rows of the only session there, which must be whole."""
+    """The first seqs of all rows of the only session there, which must be undamaged."""
     (found,) = find_sessions(where)
     damage: list[Damage] = []
     table = read_all(found, damage)

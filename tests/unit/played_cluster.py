@@ -1,4 +1,4 @@
-"""Admin, reader, store and log of a consumer, played."""
+"""One object that plays a consumer's admin, reader, store and log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Played:
-    """Admin, reader, store and log in one; `hold` keeps syncs waiting, `broken` lets them fail."""
+    """Admin, reader, store and log; syncs wait while `hold` is clear, and raise `broken` if set."""
 
     sees_topic_ids = True
     sees_markers = True
@@ -61,9 +61,9 @@ class Played:
         self.doubted: set[str] = set()
         self.unread_ranges: list[tuple[str, int, int, int]] = []
         self.end = 0
-        """Of every partition."""
+        """The end offset of every partition."""
         self.state: dict[str, Any] | None = None
-        """What the consumer before has saved of any partition."""
+        """The state that the previous consumer saved for every partition."""
 
     async def next(self, _: float) -> list[FetchedBatches | OutOfRange]:
         fetched, self.fetched = self.fetched, []
@@ -118,7 +118,7 @@ class Played:
         return 1, self.state
 
     async def caught_up(self) -> None:
-        """Nothing is followed."""
+        """No topic is followed."""
 
     write = caught_up
 
@@ -143,12 +143,12 @@ class Played:
         self.doubted.add(topic)
 
     def read(self, held: AssignedPartition, found_ns: int | None = None) -> None:
-        """Not looked at."""
+        """Not checked."""
 
     found = left = backlog = read
 
     def record(self, interval: object) -> None:
-        """Nobody reads the figures."""
+        """Tests do not check the figures."""
 
     def unread(self, held: AssignedPartition, lo: int, hi: int, found_ns: int) -> None:
         self.unread_ranges.append((*held.at, lo, hi))

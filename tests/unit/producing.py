@@ -1,4 +1,4 @@
-"""A producer's ledger, log and sender in memory, and a world that has them."""
+"""A producer's ledger, log and sender in memory, and a world that combines them."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ LANES = {"t": (1, 4)}
 
 
 class MemoryTopic:
-    """The ledger's topic; `frozen` holds writes up. `wrote` is called with each record.
+    """The ledger's topic; writes wait while `frozen` is clear. `wrote` gets each record.
 
-    `delete` takes all records away; unless `silent`, readers notice. While `missing` nothing can
-    be written.
+    `delete` removes all records; readers notice, unless it is `silent`. While the topic is
+    `missing`, writes fail.
     """
 
     topic = "ledger"
@@ -108,7 +108,7 @@ class MemoryTopic:
 
 
 class MemoryLog:
-    """A sequence log; `durable` is what would be left after a crash."""
+    """A sequence log; `durable` has the rows that would survive a crash."""
 
     def __init__(self) -> None:
         self.rows: list[Row] = []
@@ -126,7 +126,7 @@ class MemoryLog:
         raise AssertionError("these lives log intervals, no row for each message")
 
     async def revise(self, _: object) -> None:
-        """The incarnation is nobody's concern here."""
+        """Tests do not check the session."""
 
     async def sync(self) -> None:
         if self.error is not None:
@@ -146,7 +146,7 @@ class MemoryLog:
 
 @dataclass
 class MemorySender:
-    """Answers each batch at once by `outcome`, or keeps it while `holding`."""
+    """Answers each batch at once with `outcome`, or keeps it while `holding`."""
 
     outcome: Outcome = Outcome.ACKED
     holding: bool = False
@@ -191,7 +191,7 @@ class MemorySender:
 
 
 async def until(condition: Callable[..., Any]) -> None:
-    """Let the other tasks run until a condition holds."""
+    """Let the other tasks run until a condition is true."""
     while not condition():  # noqa: ASYNC110  # any of several tasks may bring it about
         await asyncio.sleep(0)
 
@@ -203,12 +203,12 @@ class World:
     log: MemoryLog
     clock: Clock
     numbers: TopicNumbers = field(default_factory=lambda: TopicNumbers(2, 100))
-    """Of the incarnation made last."""
+    """Those of the newest incarnation."""
 
     @classmethod
     @contextlib.asynccontextmanager
     async def followed(cls) -> AsyncIterator[World]:
-        """A new one, whose ledger is followed meanwhile."""
+        """A new world, whose ledger is followed until the context ends."""
         topic = MemoryTopic()
         view = LedgerView(cast("CompactedLog", topic), "r", "p")
         task = asyncio.create_task(view.follow())

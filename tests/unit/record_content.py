@@ -1,4 +1,4 @@
-"""What the records of a batch hold, one by one."""
+"""The content of each record of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs in the place of a scenario's clients, that behave as told."""
+"""A script in place of a scenario's clients; its arguments decide what it does."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ PRODUCER = (
 
 @pytest.fixture(autouse=True)
 def scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every client of a test that imports this is such a program."""
+    """Replace every client by the script, in each test module that imports this."""
     script = tmp_path / "client.py"
     point = tmp_path / "out" / "point-001"
     script.write_text(
@@ -83,18 +83,18 @@ def scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def arguments(_verb: str, table: Mapping[str, Any], _own: Mapping[str, Any]) -> list[str]:
-    """What a scripted client is told."""
+    """The arguments of a scripted client."""
     return [f"--do={table.get('do', 'pass')}", *(["forever"] if "until" in table else [])]
 
 
 def series(text: str, output: Path) -> Series:
-    """All points of a scenario, with results in this directory."""
+    """All points of a scenario, with their results in this directory."""
     document = Document("small", "small.toml", output.parent, parse_table(text, "small.toml"))
     return Series(document, output, arguments)
 
 
 def play(text: str, output: Path) -> PointOutcome:
-    """Play them; the last point's outcome."""
+    """Play all points; return the last one's outcome."""
     ended: list[PointOutcome] = []
     series(text, output).run(Board(lambda _: None), ended.append)
     return ended[-1]

@@ -1,4 +1,4 @@
-"""The verdict on a stream once its losses are settled, as judging rounds bring it about."""
+"""The verdict on a stream after its losses were claimed, as judging rounds do it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Consumers with fixed shares of one topic: real rounds, assignments, states and shared record.
+"""Consumers with fixed shares of one topic: real rounds, assignments, states and shared state.
 
-Played are the cluster, which tells offsets, and the log.
+The cluster, which returns offsets, and the log are played.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TOPIC = "A.t"
 
 
 class Destination:
-    """One topic's partitions, each a list of what stands there: a seq of ours, or None."""
+    """One topic's partitions, each a list of records: a seq of the run, or None for others."""
 
     def __init__(self, *partitions: Iterable[int | None]) -> None:
         self.records = [list(partition) for partition in partitions]
@@ -57,7 +57,7 @@ class Destination:
         self.vouch()
 
     def vouch(self, incarnation: int = 1, *, end: bool = True) -> None:
-        """All that stands there of an incarnation was acknowledged; lane N is partition N's."""
+        """Record all seqs as acknowledged for an incarnation; lane N goes to partition N."""
         ledger = self.ledger.ledger
         lanes = tuple(range(len(self.records)))
         ledger.add_registration(Registration("r1", "p", incarnation, "s", {"t": lanes}))
@@ -67,7 +67,7 @@ class Destination:
             ledger.merge(LaneRecord(stream, seqs.end, seqs, end=seqs.end if end else None))
 
     def others_write(self, *partitions: int) -> None:
-        """Another run's message comes to each of these partitions, by default to all."""
+        """Append another run's message to each of these partitions, by default to all."""
         for number in partitions or range(len(self.records)):
             self.records[number].append(None)
 
@@ -77,7 +77,7 @@ def stream_of(lane: int, incarnation: int = 1) -> StreamId:
 
 
 class Cluster(Played):
-    """What one consumer asks of the cluster, and its log."""
+    """The cluster as one consumer sees it, and its log."""
 
     where = "nowhere"
     durable_rows = 0
@@ -96,10 +96,10 @@ class Cluster(Played):
         self.paused -= set(partitions)
 
     def record(self, interval: object) -> None:
-        """Nobody reads the figures."""
+        """Tests do not check the figures."""
 
     async def update_topics(self, topics: object) -> None:
-        """Not looked at."""
+        """Not checked."""
 
     def ends_asked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
@@ -108,16 +108,16 @@ class Cluster(Played):
         self.tails[reached.partition] = end
 
     def clocks_set(self, by_ns: int) -> None:
-        """Nothing is kept of it."""
+        """Not checked."""
 
     def claimed(self, *_: object) -> None:
-        """Not looked at."""
+        """Not checked."""
 
     verdict = vouched = claimed
 
 
 class Peer:
-    """A consumer; `now` is its monotonic clock in seconds, for what it waits for."""
+    """A consumer; `now` is its monotonic clock in seconds, which times takeovers."""
 
     def __init__(self, destination: Destination, store: StateStore, shard: str) -> None:
         self.now = 0.0
@@ -156,7 +156,7 @@ class Peer:
         return sorted(at.partition for at in self.context.partitions)
 
     def read(self, most: int = 1 << 30) -> None:
-        """Read what is there, so many records of each partition at most."""
+        """Read the records that are there, at most this many of each partition."""
         for at, held in self.context.partitions.items():
             lo = held.checker.next_offset
             for offset, seq in enumerate(
@@ -176,16 +176,16 @@ class Peer:
                 )
 
     async def save(self) -> None:
-        """What `save_if_due` does now and then."""
+        """Save as `save_if_due` does when a save is due."""
         self.consumer.saves.request()
         self.consumer.saves.save_if_due()
         assert self.consumer.saves._saving is not None
         await self.consumer.saves._saving
 
     async def round(self, seconds: float = 1.0) -> bool:
-        """A round so much later; whether it would end."""
+        """Run a round this much later; return whether the consumer would end."""
         self.now += seconds
-        await self.store.caught_up()  # what others wrote has come
+        await self.store.caught_up()  # others' records are applied
         self.consumer.assignment.drop_fenced()
         await self.consumer.assignment.take_share()
         complete, _ = await self.rounds.judge()
@@ -193,7 +193,7 @@ class Peer:
         return complete
 
     async def end(self) -> ConsumeReport:
-        """The last round and the last save."""
+        """Run the last round and the last save."""
         return await self.consumer.conclude()
 
 

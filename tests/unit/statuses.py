@@ -17,7 +17,7 @@ TOPIC = "dc1.payments.settled-by-the-night-batch.v2"
 
 
 def sparse(*values_ns: int) -> Sparse:
-    """These values, as a status has them."""
+    """These values, as a status contains them."""
     histogram = Histogram()
     histogram.add(values_ns)
     return histogram.sparse()
@@ -92,7 +92,7 @@ def producing(partitions: int = 2, topic: str = "orders") -> ProduceStatus:
 
 
 def producing_badly(partitions: int = 200, topic: str = TOPIC) -> ProduceStatus:
-    """A producer whose cluster is away."""
+    """A producer whose cluster does not answer."""
     return replace(
         producing(partitions, topic),
         outcomes={Outcome.ACKED: 10**9, Outcome.FAILED: 1_234, Outcome.UNKNOWN: 5_678},

@@ -1,4 +1,4 @@
-"""The alerts as committed: one source, a runbook each, tests of both kinds."""
+"""The committed alerts: one source, a runbook each, cases that fire and cases that do not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ASKED = {
     "clock skew beyond bound": "MirrortestClockSkew",
     "checker near its memory bound": "MirrortestCheckerNearBound",
 }
-"""What operators must be told of, and by which alert."""
+"""The conditions that operators must learn of, and the alert for each."""
 
 
 def read(name: str) -> dict[str, Any]:
@@ -41,14 +41,14 @@ def read(name: str) -> dict[str, Any]:
 
 
 def test_what_must_be_told_is_told() -> None:
-    """Each by an alert of its own; names are unique."""
+    """Every condition has an alert, and the alerts' names are unique."""
     names = [alert.name for alert in ALERTS]
     assert set(ASKED.values()) <= set(names)
     assert len(set(names)) == len(names)
 
 
 def test_both_files_hold_the_same_rules() -> None:
-    """Prometheus's own form, and the operator's."""
+    """The file for Prometheus and the one for its operator have the same rules."""
     assert read("rules.yaml") == rules() == prometheus_rule()["spec"]
     manifest = read("prometheusrule.yaml")
     assert manifest["spec"] == read("rules.yaml")
@@ -60,7 +60,7 @@ def test_both_files_hold_the_same_rules() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_says_what_it_is_and_where_to_go_on(alert: Alert) -> None:
-    """Severity, summary, description, a runbook that is there."""
+    """It has a severity, a summary, a description and an existing runbook."""
     rule = alert.rule(Addresses())
     told = rule["annotations"]
     assert re.fullmatch(r"Mirrortest[A-Z]\w+", rule["alert"])
@@ -76,7 +76,7 @@ def test_an_alert_says_what_it_is_and_where_to_go_on(alert: Alert) -> None:
 @pytest.mark.parametrize("address", ["http://localhost:3000", "https://grafana.example/sub/"])
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_leads_to_a_dashboard_a_panel_and_a_runbook(alert: Alert, address: str) -> None:
-    """That exist: by the default, and where Grafana is under a path. The links are absolute."""
+    """Its links are absolute, and their targets exist, also if Grafana is below a path."""
     told = alert.rule(Addresses(address))["annotations"]
     root = address.rstrip("/")
     titles = {each["uid"]: each["title"] for each in DASHBOARDS.values()}
@@ -91,7 +91,7 @@ def test_an_alert_leads_to_a_dashboard_a_panel_and_a_runbook(alert: Alert, addre
 
 
 def test_runbooks_may_be_elsewhere() -> None:
-    """At an address with a place for the alert's name; the dashboards stay in Grafana."""
+    """Their address has a placeholder for the alert's name; the dashboards stay in Grafana."""
     rule = ALERTS[0].rule(Addresses(runbook="https://docs.example/{alert}.html"))["annotations"]
     assert rule["runbook_url"] == "https://docs.example/MirrortestLoss.html"
     assert rule["dashboard_url"].startswith("http://localhost:3000/d/")
@@ -109,7 +109,7 @@ def test_runbooks_may_be_elsewhere() -> None:
 def test_addresses_that_cannot_be_are_refused(
     options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With what to write instead; nothing is written."""
+    """An invalid address gets an error that says what is wrong; no file is written."""
     with pytest.raises(SystemExit) as ended:
         main([*options, "--output", str(tmp_path)])
     assert ended.value.code == 2
@@ -118,7 +118,7 @@ def test_addresses_that_cannot_be_are_refused(
 
 
 def test_the_generator_writes_other_addresses_elsewhere(tmp_path: Path) -> None:
-    """Rules for a site, without a change in the repository."""
+    """A site gets its own rules without a change in the repository; `--check` compares them."""
     addresses = ["--grafana-url", "https://g.example", "--runbook-url", "https://r.example/{alert}"]
     assert main([*addresses, "--output", str(tmp_path)]) == 0
     made = yaml.safe_load((tmp_path / "deploy/alerts/rules.yaml").read_text())
@@ -132,7 +132,7 @@ def test_the_generator_writes_other_addresses_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_asks_for_metrics_that_there_are(alert: Alert) -> None:
-    """And tells the labels that its text names."""
+    """Its metrics exist, and it keeps the labels that its summary names."""
     known = {metric.full_name for metric in TABLE}
     for name in re.findall(r"\bmirrortest_\w+", alert.expression):
         assert re.sub(r"_(bucket|sum|count)$", "", name) in known
@@ -142,7 +142,7 @@ def test_an_alert_asks_for_metrics_that_there_are(alert: Alert) -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_is_tested_both_ways(alert: Alert) -> None:
-    """The cases of promtool have times at which it fires, and times at which it does not."""
+    """The promtool cases have times at which it fires, and times at which it does not."""
     told = [
         bool(labels) for case in cases() if case.alert == alert.name
         for labels in case.firing.values()
@@ -152,7 +152,7 @@ def test_an_alert_is_tested_both_ways(alert: Alert) -> None:
 
 
 def test_limits_change_the_rules_and_nothing_else() -> None:
-    """Other thresholds, the same alerts: a test may be quicker, a site more patient."""
+    """Other limits leave the alerts the same: a test may be quicker, a site more patient."""
     usual, other = alerts(), alerts(Limits(latency=5, window="10s", patience="2s", absence="4s"))
     assert [alert.name for alert in usual] == [alert.name for alert in other]
     changed = {a.name for a, b in zip(usual, other, strict=True) if a.expression != b.expression}
@@ -162,7 +162,7 @@ def test_limits_change_the_rules_and_nothing_else() -> None:
 
 
 def test_the_documents_examples_work(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of docs/how-to/watch.md: own limits make a rules file; what Prometheus reads is YAML."""
+    """In docs/how-to/watch.md, own limits give a rules file; the scrape configuration is YAML."""
     text = (ROOT / "docs/how-to/watch.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code, "watch.md", "exec"), {})

@@ -1,7 +1,7 @@
-"""The table of findings is held against the real decoder, checkers and judgement.
+"""The table of findings, compared with the real decoder, checkers and judgement.
 
-What the wrongs of `anomalies` cause must be what the table says, for each kind alone and for any
-two on one record.
+The anomalies of `anomalies` must cause what the table says, each kind alone and any two on one
+record.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DROPS = [kind for kind in Anomaly if kind.value.startswith("drop")]
 def expected(
     world: World, hit: set[Id], message_told: Finding, record_told: Finding
 ) -> tuple[set[tuple[Id, Finding]], set[tuple[str, int, int, Finding]]]:
-    """What must be said: each of the findings of each id hit; the one of a record at its offset."""
+    """What must be found: each finding of each id hit, and a record's finding at its offset."""
     of_messages = {(each, finding) for each in hit for finding in message_told}
     of_records = {
         (*where, at, record_told)
@@ -74,9 +74,9 @@ PARAMETERS: dict[tuple[Anomaly, str], dict[str, Any]] = {
     ids=lambda e: f"{e.kind}-{e.form}-{e.part}",
 )
 def test_the_faulty_mirrors_acts_cause_the_same(effect: Effect) -> None:
-    """What the faulty mirror does to a record by the same name causes what the table says.
+    """The faulty mirror's act of the same name causes what the table says, whatever byte it draws.
 
-    Whatever byte it draws, and it calls the part by the table's name.
+    The act reports the part under the table's name.
     """
     parameters = PARAMETERS.get((effect.kind, effect.part), {})
     act = Act(kind=effect.kind, rate=1, **parameters)
@@ -96,7 +96,7 @@ def test_the_faulty_mirrors_acts_cause_the_same(effect: Effect) -> None:
 
 
 def test_every_kind_is_in_the_table() -> None:
-    """Each anomaly has a row for both forms, but headers, which the body form does not have."""
+    """Each anomaly has a row for both forms, except those of headers, which body form lacks."""
     there = {(effect.kind, effect.form) for effect in EFFECTS}
     missing = set(product(Anomaly, Form)) - there
     assert missing == {
@@ -109,29 +109,29 @@ def test_every_kind_is_in_the_table() -> None:
 
 
 def pairs(form: Form) -> Iterator[tuple[Effect, Effect]]:
-    """Any two wrongs on one record that do not undo or hide each other's own traces."""
+    """Any two anomalies on one record that do not undo or hide each other's traces."""
     ones = [e for e in EFFECTS if e.form is form and e.kind in TO_ONE_RECORD]
     for first, second in combinations(ones, 2):
         if first.kind == second.kind:
             continue
         cut = {e.part for e in (first, second) if e.kind is Anomaly.TRUNCATE}
         if cut & {"descriptor", "header", "numbers", "id"}:
-            continue  # what is cut off shows nothing
+            continue  # the cut removes the other's trace
         gone = {e.part for e in (first, second) if e.kind in HEADER_KINDS}
         if len(gone) < 2 and all(e.kind in HEADER_KINDS for e in (first, second)):
             continue  # the same header stripped and renamed
         if Anomaly.CHANGE_ID in {first.kind, second.kind} and gone & {"d"}:
-            continue  # an id that is none of ours, without a descriptor: nothing of ours is left
+            continue  # without its id and its descriptor, nothing shows that the message is ours
         yield first, second
 
 
 @pytest.mark.parametrize("form", Form)
 def test_any_two_on_one_record(form: Form) -> None:
-    """Several anomalies on one message are all told, unless one of them leaves no id."""
+    """Two anomalies on one record cause the findings of both, unless one leaves no id."""
     tried = 0
     for first, second in pairs(form):
         world = World(form)
-        # Headers last: what they hold is to be changed while it is there.
+        # Headers last: their content must be changed before they are stripped or renamed.
         ordered = sorted((first, second), key=lambda effect: effect.kind in HEADER_KINDS)
         hits = [world.commit(effect.kind, effect.part) for effect in ordered]
         assert hits[0] == hits[1]
@@ -157,7 +157,7 @@ def test_dropped_overrides(kind: Anomaly, form: Form) -> None:
 
 @pytest.mark.parametrize("form", Form)
 def test_copies_add_up(form: Form) -> None:
-    """A second record of one message: duplicated, with what either of them shows."""
+    """Two records of one message: it is duplicated, with the findings of either record."""
     world = World(form)
     world.commit(Anomaly.DUPLICATE_LATER)
     (hit,) = world.commit(Anomaly.REKEY)
@@ -167,7 +167,7 @@ def test_copies_add_up(form: Form) -> None:
 
 @pytest.mark.parametrize("form", Form)
 def test_a_later_copy_repays_an_unreadable_one(form: Form) -> None:
-    """The first record names no id, the second does: seen, and behind later ones."""
+    """If only the second record has a readable id, the message is seen, after later ones."""
     world = World(form)
     world.commit(Anomaly.DUPLICATE_LATER)
     (hit,) = world.commit(Anomaly.CHANGE_SEQ)
@@ -178,7 +178,7 @@ def test_a_later_copy_repays_an_unreadable_one(form: Form) -> None:
 
 
 def test_what_is_no_finding_has_its_test() -> None:
-    """Each test that the document names is there."""
+    """Each test that the document names exists."""
     document = FALSE_ALARMS.read_text()
     named = set(re.findall(r"`(test_[a-z_]+)` \|$", document, re.MULTILINE))
     unit = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""The bench itself: what it counts, and what it shows."""
+"""The bench itself: what it measures, and what it shows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shown(table: Table) -> str:
 
 
 def test_a_figure_leaves_out_what_a_start_costs(tmp_path: Path) -> None:
-    """A command that burns 1 ms of CPU a message costs that, whatever it burns before."""
+    """A command that burns 1 ms of CPU per message costs 1 ms, whatever its start burns."""
     found = figure(
         lambda count: [sys.executable, "-c", SPIN.format(count=count)], (10, 210), tmp_path
     )
@@ -50,7 +50,7 @@ def test_a_figure_leaves_out_what_a_start_costs(tmp_path: Path) -> None:
 
 
 def test_a_command_that_fails_ends_the_bench_with_its_words(tmp_path: Path) -> None:
-    """A figure of a broken command would be worth nothing."""
+    """A figure of a broken command would be worthless."""
     with pytest.raises(SystemExit, match="it broke"):
         Running([sys.executable, "-c", "import sys; sys.exit('it broke')"], tmp_path).wait()
     code = Running([sys.executable, "-c", "import sys; sys.exit(99)"], tmp_path).wait((0, 99))
@@ -58,7 +58,7 @@ def test_a_command_that_fails_ends_the_bench_with_its_words(tmp_path: Path) -> N
 
 
 def test_the_table_compares_figures_of_one_turn() -> None:
-    """The ratio is that of each turn, not of the medians."""
+    """Ratios are taken within each turn, not between the medians."""
     case = Case("verify", 1000)
     results = [
         Result(case, who, turn, Figure(cpu, 1e6, 150_000_000))
@@ -72,7 +72,7 @@ def test_the_table_compares_figures_of_one_turn() -> None:
 
 
 def test_the_figures_are_json_and_say_what_was_held() -> None:
-    """Everything that was measured is in the file."""
+    """The file has every kind of figure, and says which rates were held."""
     held = Tried(1000, 10, 995.0, 0.010, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
     late = Tried(1000, 10, 999.0, 0.030, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
     point = Point("streams", 10, None, Figure(1.0, 2.0, 3))
@@ -92,7 +92,7 @@ def test_the_figures_are_json_and_say_what_was_held() -> None:
 
 
 def test_a_held_rate_is_shown_beside_javas_of_the_same_turn() -> None:
-    """Where a turn counted no CPU time, the table says that it is not resolved."""
+    """If a turn counted no CPU time, the table marks the cost as not resolved."""
     turns = [
         Held(OURS, 1000, 50.0, 0.0, acked=0.004, arrived=0.005),
         Held(JAVA, 1000, 100.0, 90.0),
@@ -111,7 +111,7 @@ def test_a_held_rate_is_shown_beside_javas_of_the_same_turn() -> None:
 
 
 def test_a_scrape_and_what_it_does_to_latencies_are_shown() -> None:
-    """A quantile is told by the bucket that holds it; without a message there is none."""
+    """A quantile is the upper bound of its bucket; without a message there is an error."""
     buckets = {0.001: 0.0, 0.002: 98.0, 0.004: 99.0, 0.008: 100.0, float("inf"): 100.0}
     assert [quantile(buckets, share) for share in (0.5, 0.99, 1.0)] == [0.002, 0.004, 0.008]
     with pytest.raises(SystemExit, match="no message"):
@@ -124,7 +124,7 @@ def test_a_scrape_and_what_it_does_to_latencies_are_shown() -> None:
 
 
 def test_points_write_about_as_much_whatever_the_size() -> None:
-    """A curve takes about as long for each of its points."""
+    """A point's larger run has five times the messages of the smaller, and at most 1.2 GB."""
     for size in (16, 1000, 100_000):
         fewer, more = counts_of(size)
         assert more == 5 * fewer or more - 5 * fewer < 5
@@ -132,14 +132,14 @@ def test_points_write_about_as_much_whatever_the_size() -> None:
 
 
 def test_a_run_is_named_after_its_topic() -> None:
-    """As ids of runs must be, and another one for each topic of a turn."""
+    """The name is a valid run id, and differs for each topic and turn."""
     names = [f"bench.d.{turn}.1000.body.mirrortest.{n}" for turn in (0, 1) for n in (5, 25)]
     runs = [checked_run(run_of(name)) for name in names]
     assert len(set(runs)) == len(names)
 
 
 def test_a_profile_counts_work_alone() -> None:
-    """Neither a start nor waiting is in it."""
+    """It includes neither the start nor waiting."""
     lines = [
         "run (start.py:1);import_module (x.py:2) 50",
         "run (start.py:1);run_until_complete (b.py:1);take (mirrortest/consume/a.py:3);memcpy 3",
@@ -152,7 +152,7 @@ def test_a_profile_counts_work_alone() -> None:
 
 
 def test_of_several_turns_the_least_cost_of_each_size_counts() -> None:
-    """What disturbed one run of a size is not taken for a message's cost, nor off it."""
+    """A disturbance of one run neither raises nor lowers the cost of a message."""
     turns = [
         (Cost(cpu=1.0, wall=3.0, resident=5), Cost(cpu=9.0, wall=4.0, resident=6)),
         (Cost(cpu=8.0, wall=1.0, resident=5), Cost(cpu=3.0, wall=9.0, resident=7)),

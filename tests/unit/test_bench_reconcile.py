@@ -1,4 +1,4 @@
-"""The peers of `make bench-reconcile` judge right: else their speed would say nothing."""
+"""The peers of `make bench-reconcile` judge correctly; otherwise their speed means nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIB = 1 << 30
 def logs(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str, str]:
-    """A run's directory, its detail and its truth; `holes`: one distance, torn apart."""
+    """A run's directory, its detail and its truth; `holes`: rows of one distance, with gaps."""
     folder = tmp_path_factory.mktemp("logs")
     holes = request.param == "holes"
     kinds = {Finding.LOST: 40, Finding.DUPLICATED: 40, Finding.REORDERED: 5}
@@ -37,7 +37,7 @@ def logs(
             log_dir=folder,
             run="s",
             messages=6000,
-            # With one producer nothing but losses and copies changes the distance.
+            # With one producer, only losses and copies change the distance from seq to offset.
             producers=1 if holes else 3,
             lanes=3,
             incarnations=2,
@@ -54,7 +54,7 @@ def logs(
 def test_a_peer_finds_exactly_the_truth(
     logs: tuple[Path, str, str], tmp_path: Path, peer: str
 ) -> None:
-    """By producer, incarnation, topic, lane, seq and finding."""
+    """Findings are compared by producer, incarnation, topic, lane, seq and finding."""
     pytest.importorskip(peer, reason="in the dependency group `bench`")
     judge = importlib.import_module(f"tests.bench_reconcile.{peer}_peer").judge
     directory, detail, truth = logs
@@ -64,7 +64,7 @@ def test_a_peer_finds_exactly_the_truth(
 
 
 def test_another_answer_is_told() -> None:
-    """A finding that is missing, one that is false, and one told twice."""
+    """A missing finding, a false one and a repeated one are each reported."""
     rows = [dict(zip(COLUMNS, ("p", 1, "t", 0, seq, "lost"), strict=True)) for seq in range(3)]
     truth = answer(pa.Table.from_pylist(rows[:2]))
     assert difference(truth, answer(pa.Table.from_pylist(rows[1::-1]))) is None
@@ -73,7 +73,7 @@ def test_another_answer_is_told() -> None:
 
 
 def test_ours_is_told_by_ranges(tmp_path: Path) -> None:
-    """Each number of a range is a message; findings that are not compared are left out."""
+    """Each seq of a range becomes a message; findings that are not compared are left out."""
     rows = [
         {**dict(zip(COLUMNS[:4], ("p", 1, "t", 0), strict=True)), "finding": finding,
          "seq_lo": lo, "seq_hi": hi}
@@ -98,7 +98,7 @@ def test_ours_is_told_by_ranges(tmp_path: Path) -> None:
 def test_a_command_is_measured_and_bounded(
     tmp_path: Path, code: str, limit: int, seconds: float, why: str | None
 ) -> None:
-    """Its tree's memory and CPU are counted, and past a bound it is ended, with its children."""
+    """Its process tree is measured, and killed when it exceeds a bound."""
     nested = f"import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', {code!r}]))"
     command = [sys.executable, "-c", nested]
     cost = run(command, tmp_path, limit=limit, seconds=seconds, spare_disk=0)
@@ -107,7 +107,7 @@ def test_a_command_is_measured_and_bounded(
 
 
 def test_the_table_tells_ratios_and_failures() -> None:
-    """Ratios are to ours of the same size; a failure is told, and noise is not."""
+    """Ratios are to ours of the same size; a failure is shown, and a time within noise is not."""
     start = Cost(2.0, 1.0, 10**8)
     cases = [
         Case(10, "messages", "ours", 0, Cost(4.0, 3.0, 10**9), start),

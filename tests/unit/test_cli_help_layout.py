@@ -47,21 +47,21 @@ def test_no_name_is_cut_and_no_line_is_too_long(
     ids=" ".join,
 )
 def test_help_has_examples(path: tuple[str, ...]) -> None:
-    """Of each verb, or of those below it; `scenarios` takes a name that it lists, and no more."""
+    """Each verb or one of its subcommands has some; `scenarios` only takes a name that it lists."""
     below = [path, *(each for each in COMMANDS if each[: len(path)] == path)]
     assert any("Examples:\n" in (COMMANDS[each].help or "") for each in below)
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_flags_have_no_type_and_values_have_one_name(path: tuple[str, ...]) -> None:
-    """What is to be typed is shown in words, not as a type of Python's."""
+    """The help names an option's value in words, not by a Python type."""
     for option in COMMANDS[path].params:
         if option.param_type_name == "option":
             assert (option.metavar is None) is option.is_flag or not path, option.opts
 
 
 def test_what_the_environment_can_give_is_marked() -> None:
-    """And the sentence that explains the mark is below the options."""
+    """The sentence that explains the mark is below the options."""
     for command in COMMANDS.values():
         given = [each for each in command.params if getattr(each, "envvar", None)]
         assert all(option.help.endswith(BY_ENVIRONMENT) for option in given)
@@ -75,19 +75,19 @@ def test_what_the_environment_can_give_is_marked() -> None:
 
 @pytest.mark.parametrize("typed", [["--broker-list", "h"], ["--broker-list=h"]])
 def test_kafkas_names_are_accepted_though_not_shown(typed: list[str]) -> None:
-    """They stand for the options that are shown."""
+    """They are aliases of the options that are shown."""
     program = generated.program()
     with pytest.raises(UsageError, match="use HOST:PORT"):
         program(["produce", *typed, "--topic", "t"], standalone_mode=False)
 
 
 def test_an_alias_of_one_command_is_no_option_of_another() -> None:
-    """`--group` is `--consumer-group` of consume alone."""
+    """`--group` is an alias of `--consumer-group` only in consume."""
     with pytest.raises(Exception, match="No such option"):
         generated.program()(["doctor", "--group", "g"], standalone_mode=False)
 
 
 def test_a_paragraph_fills_its_lines() -> None:
-    """The terminal's width breaks it, not the line's end in the source; examples keep theirs."""
+    """Line ends in the source do not break a paragraph; examples keep theirs."""
     text = "a\nb\n\nExamples:\n\n  c:\n\n    d\n    e"
     assert _joined(text) == ["a b", "", "Examples:", "", "  c:", "", "    d", "    e"]

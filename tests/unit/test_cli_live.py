@@ -1,4 +1,4 @@
-"""Progress on a terminal and elsewhere: nothing runs into it, and nothing of it stays."""
+"""Progress on a terminal and elsewhere: no output mixes with it, and nothing of it remains."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ with ProgressDisplay(console.err, Progress()) as display:
     run_application(main)
 console.out.print("run nightly, consumer c1: passed")
 """
-"""A program that shows progress as `consume` does, logs meanwhile, and ends by an interrupt."""
+"""A program that shows progress as `consume` does, logs meanwhile, and drains on an interrupt."""
 
 _TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
 
 
 @dataclass
 class Screen:
-    """What a terminal shows of what it was sent: as much of one as the display needs."""
+    """A terminal's screen, emulated as far as the display needs it."""
 
     lines: list[str] = field(default_factory=lambda: [""])
     row: int = 0
@@ -128,7 +128,7 @@ class Terminal:
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def until(self, condition: Callable[[str], object], what: str) -> None:
-        """Read until the condition holds of all that was written."""
+        """Read until the condition is true of all output so far."""
         deadline = time.monotonic() + 60
         while not condition(self.text):
             assert time.monotonic() < deadline, f"not in time: {what}\n{self.text!r}"
@@ -142,7 +142,7 @@ class Terminal:
         os.write(self._ours, b"\x03")
 
     def end(self) -> None:
-        """Wait for the end; the terminal is as before."""
+        """Wait for the program's end; the terminal's settings are as before."""
         self.until(lambda text: "consumer c1: passed" in text, "the result")
         assert self.process.wait(30) == 0
         assert termios.tcgetattr(self._ours) == self._settings
@@ -157,7 +157,7 @@ class Terminal:
 
 
 def test_an_interrupt_leaves_log_and_result() -> None:
-    """Nothing of the screen is left; the log stands above, each entry in a line of its own."""
+    """Nothing of the screen remains; each log entry is on its own line above the result."""
     with Terminal() as terminal:
         terminal.until(
             lambda text: text.count("a line of the log") >= 3 and "elapsed" in text,
@@ -178,7 +178,7 @@ def test_an_interrupt_leaves_log_and_result() -> None:
 
 
 def test_a_process_that_is_killed_leaves_the_cursor_on_a_line_of_its_own() -> None:
-    """So that the shell's prompt is readable; the cursor is visible at all times."""
+    """The shell's prompt stays readable; the cursor is visible at all times."""
     with Terminal() as terminal:
         terminal.until(lambda text: text.count("newest sent") >= 2, "some screens")
         terminal.process.kill()
@@ -212,7 +212,7 @@ def test_the_terminals_limits_are_respected(
 
 
 def test_a_terminal_that_becomes_narrower_has_folded_what_was_there() -> None:
-    """The display goes up by as many lines as these are now."""
+    """The display moves up by the number of lines after folding."""
     with Terminal(columns=80) as terminal:
         terminal.until(lambda text: text.count("newest sent") >= 2, "two screens")
         terminal.resize(40, 24)
@@ -228,7 +228,7 @@ def test_a_terminal_that_becomes_narrower_has_folded_what_was_there() -> None:
 
 
 def live_screen(width: int) -> str:
-    """The screen of the program, as one writes it."""
+    """One screen of the program, as written to a terminal."""
     stream = io.StringIO()
     console = SafeConsole(file=stream, width=width, height=24, soft_wrap=True, highlight=False)
     console.print(consuming().view(), end="")
@@ -236,7 +236,7 @@ def live_screen(width: int) -> str:
 
 
 def test_a_print_waits_until_the_display_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However its height changes meanwhile, in the thread that renews it."""
+    """Prints stay intact, however the display's height changes in the thread that refreshes it."""
     monkeypatch.setenv("TERM", "xterm")
     stream, heights = io.StringIO(), itertools.cycle(range(1, 9))
     console = SafeConsole(
@@ -262,7 +262,7 @@ def test_a_print_waits_until_the_display_is_written(monkeypatch: pytest.MonkeyPa
 def test_a_screen_that_cannot_be_rendered_once_is_rendered_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is renewed by a thread, which an error would end; one line says so."""
+    """An error would end the thread that refreshes it; it is caught, and one line reports it."""
     monkeypatch.setenv("TERM", "xterm")
     warned: list[str] = []
     monkeypatch.setattr("mirrortest.cli.live.warn", warned.extend)
@@ -290,7 +290,7 @@ def _lines(mode: ProgressMode | None, seconds: float = 5.0) -> tuple[ProgressDis
 
 
 def test_elsewhere_there_is_a_line_at_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first at once; statuses in between are passed over."""
+    """The first comes at once; statuses between two lines are skipped."""
     now = [100.0]
     monkeypatch.setattr("mirrortest.cli.live.time.monotonic", lambda: now[0])
     display, stream = _lines(None, 3.0)
@@ -302,7 +302,7 @@ def test_elsewhere_there_is_a_line_at_each_interval(monkeypatch: pytest.MonkeyPa
 
 
 def test_none_shows_nothing_and_renders_nothing() -> None:
-    """Whoever reads the JSON only need not pay for words."""
+    """A user who reads only the JSON does not pay for rendering."""
 
     class NotViewed:
         def view(self) -> None:
@@ -315,13 +315,13 @@ def test_none_shows_nothing_and_renders_nothing() -> None:
 
 
 def test_a_screen_needs_a_terminal() -> None:
-    """Who asks for one gets no lines instead, but a word about it."""
+    """`--progress screen` without a terminal is an error, and does not fall back to lines."""
     with pytest.raises(UsageError, match="--progress screen needs a terminal"):
         _lines(ProgressMode.SCREEN)
 
 
 def test_the_status_file_is_always_whole_and_of_the_newest_status(tmp_path: Path) -> None:
-    """For programs, whatever people are shown; with the percentiles of Kafka's Trogdor."""
+    """It is written whatever `--progress` shows, and has the percentiles of Kafka's Trogdor."""
     place = tmp_path / "status.json"
     display = ProgressDisplay(
         SafeConsole(file=io.StringIO()), Progress(progress=ProgressMode.NONE, status_file=place)
@@ -341,7 +341,7 @@ def test_the_status_file_is_always_whole_and_of_the_newest_status(tmp_path: Path
 def test_a_status_file_that_cannot_be_written_ends_no_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is said once."""
+    """One warning reports it."""
     display = ProgressDisplay(
         SafeConsole(file=io.StringIO()),
         Progress(progress=ProgressMode.NONE, status_file=tmp_path / "gone" / "status.json"),
@@ -353,7 +353,7 @@ def test_a_status_file_that_cannot_be_written_ends_no_run(
 
 
 def test_a_board_on_a_dumb_terminal_is_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for each change; figures, which follow each other, only now and then."""
+    """It prints each change, but figures, which change all the time, only now and then."""
     monkeypatch.setenv("TERM", "dumb")
     stream = io.StringIO()
     with BoardDisplay(SafeConsole(file=stream, force_terminal=True)) as display:
@@ -366,7 +366,7 @@ def test_a_board_on_a_dumb_terminal_is_lines(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_board_on_a_terminal_leaves_nothing_and_the_cursor_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also while it shows: a second Ctrl-C ends the process without a word more."""
+    """The cursor is visible meanwhile, too: a second Ctrl-C ends the process without clean-up."""
     monkeypatch.setenv("TERM", "xterm-256color")
     stream = io.StringIO()
     console = SafeConsole(file=stream, force_terminal=True, width=40, color_system=None)

@@ -1,4 +1,4 @@
-"""What users do wrong is told at once, in one line that names it, with exit code 2."""
+"""A user's mistake is reported at once, in one line that names it, with exit code 2."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SYNTH = "synth --log-dir logs --run r2 --messages 100"
 
 @functools.cache
 def program(verb: str) -> typer.Typer:
-    """A program that has this verb alone, below itself: others would be built for each call."""
+    """A program with this verb alone: other verbs would be built for each call, too."""
     made = typer.Typer()
     made.callback()(lambda: None)
     main.add_verb(made, verb)
@@ -48,7 +48,7 @@ def program(verb: str) -> typer.Typer:
 
 
 def invoke(line: str, **options: Any) -> Result:
-    """Run a command line in this process; an error of ours is raised."""
+    """Run a command line in this process; mirrortest's own errors are raised."""
     words = shlex.split(line)
     return CliRunner().invoke(program(words[0]), words, catch_exceptions=False, **options)
 
@@ -141,7 +141,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_mistake_is_told_before_anything_begins(here: Path, line: str, told: str) -> None:
-    """Neither a broker nor a Java process is asked, and nothing is written."""
+    """The command contacts no broker, starts no Java, and writes nothing."""
     if line.startswith("reconcile"):
         logs = "synth --log-dir logs --run r1 --messages 10 --lanes 1"
         assert invoke(logs).exit_code == 0
@@ -162,7 +162,7 @@ def test_a_mistake_is_told_before_anything_begins(here: Path, line: str, told: s
     ],
 )
 def test_a_mistake_that_the_parser_finds(here: Path, line: str) -> None:
-    """It says which option; nothing begins."""
+    """Its error names the option; nothing begins."""
     result = invoke(line)
     assert result.exit_code == 2
     assert next(word for word in line.split() if word.startswith("--")) in result.output
@@ -171,7 +171,7 @@ def test_a_mistake_that_the_parser_finds(here: Path, line: str) -> None:
 def test_logs_that_cannot_be_written_are_an_error_in_one_line(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the operating system says, where no look beforehand could know it."""
+    """It has the operating system's reason, which no check beforehand could predict."""
 
     def refused(_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -182,7 +182,7 @@ def test_logs_that_cannot_be_written_are_an_error_in_one_line(
 
 
 def test_the_ledgers_topic_is_the_same_variable_on_both_sides() -> None:
-    """One environment for producers and consumers must not part them."""
+    """One environment must not give producers and consumers different ledgers."""
     for line in (PRODUCE, CONSUME):
         with pytest.raises(UsageError, match="--ledger-topic 'no topic'"):
             invoke(line, env={"MIRRORTEST_LEDGER_TOPIC": "no topic"})
@@ -198,14 +198,14 @@ def test_the_ledgers_topic_is_the_same_variable_on_both_sides() -> None:
     ],
 )
 def test_what_the_environment_says_contradicts_nothing(line: str) -> None:
-    """It was said for other calls as well; the next mistake is told."""
+    """It is set for other calls as well, so it is no conflict; the next mistake is reported."""
     said = {"MIRRORTEST_KAFKA_IMAGE": "x", "MIRRORTEST_FORM": "body"}
     with pytest.raises(UsageError, match=r"--heap 'much'|--throughput '-3': cannot be"):
         invoke(line, env=said)
 
 
 def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that will do are let through: new ones, and old ones that are replaced."""
+    """Usable ones pass, new or to be replaced; unwritable ones are refused."""
     (tmp_path / "old").touch()
     check_writable(tmp_path / "old", "--report")
     check_writable(tmp_path / "new", "--report")
@@ -221,7 +221,7 @@ def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.Mon
 def test_who_interrupts_a_librarys_call_gets_no_trace(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Py4J logs its own interrupt as an error, with a traceback; other errors are told."""
+    """Py4J logs its own interrupt as an error, with a traceback: only other errors are shown."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logging.getLogger("aiokafka"), "level", logging.NOTSET)
     configure_logging()
@@ -240,7 +240,7 @@ def test_who_interrupts_a_librarys_call_gets_no_trace(
 
 
 def test_an_interrupt_puts_spark_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a library has taken the signal meanwhile; a second one waits for nothing."""
+    """It does so even if a library replaced the handler; a second one ends the process."""
     before = signal.getsignal(signal.SIGINT)
     put_away = []
 
@@ -260,7 +260,7 @@ def test_an_interrupt_puts_spark_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P1: a worker's traceback is not the user's; other errors are left as they are."""
+    """P1: a user does not see a Spark worker's traceback; other errors are left as they are."""
 
     class PythonException(Exception):  # noqa: N818  # PySpark's name for it
         __module__ = "pyspark.errors.exceptions.captured"
@@ -280,7 +280,7 @@ def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_error_of_spark_is_asked_for_its_text_while_java_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """PySpark's errors take their text from Java: afterwards that would be a traceback."""
+    """PySpark's errors get their text from Java: without Java that would end in a traceback."""
     runs = []
 
     @contextlib.contextmanager
@@ -305,7 +305,7 @@ def test_an_error_of_spark_is_asked_for_its_text_while_java_runs(
 
 
 def test_what_numbers_and_names_may_be() -> None:
-    """The bounds themselves are allowed."""
+    """Values at the bounds are allowed, those beyond are refused."""
     assert parse_duration(f"{(1 << 63) - 1}ns", option="--x") == (1 << 63) - 1
     assert integer()(str(JAVA_INT)) == JAVA_INT
     assert integer(0, JAVA_LONG)("999999999999") == 999_999_999_999

@@ -55,7 +55,7 @@ def _invoke(*arguments: str, **environment: str) -> Any:
 
 
 def test_a_model_is_built_from_its_options() -> None:
-    """Defaults are the model's own; what is typed is parsed; the environment may give it."""
+    """Defaults are the model's own; typed values are parsed; the environment may give them."""
     assert _invoke("--the-word", "a") == Model(word="A", given_by_the_command="0")
     more = ("--the-word", "a", "--pause", "1m", "--count", "5", "--quiet", "--extra", "7")
     assert _invoke(*more) == Model(
@@ -65,7 +65,7 @@ def test_a_model_is_built_from_its_options() -> None:
 
 
 def test_mistakes_name_the_option() -> None:
-    """Those of a parser of ours are errors of ours; the others are the parser's."""
+    """Our value parsers raise our errors; the others are the command line parser's."""
     with pytest.raises(UsageError, match="--the-word '1': letters only"):
         _invoke("--the-word", "1")
     assert _invoke().exit_code == 2
@@ -88,7 +88,7 @@ def test_the_help_has_defaults_as_they_are_typed() -> None:
     ],
 )
 def test_every_default_reads_back_as_the_models(verb: str, model: type[Any]) -> None:
-    """What the help shows as a default is what the model has."""
+    """A default as the help shows it parses to the model's default."""
     app = typer.Typer()
     app.command()(getattr(importlib.import_module(f"mirrortest.cli.{verb}"), verb))
     parameters = {each.name: each for each in get_command(app).params}

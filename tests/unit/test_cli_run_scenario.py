@@ -1,4 +1,4 @@
-"""`mirrortest run` on the command line: where results go, and what they are compared with."""
+"""`mirrortest run` on the command line: where results go, and how nights are compared."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
     options: dict[str, object],
     words: list[str],
 ) -> None:
-    """With all options: other values would be another scenario, other output breaks a script.
+    """It has all options: other values are another scenario, other output breaks a script.
 
-    The exit code is the signal's, as of every command that a signal ended.
+    The exit code is the signal's, as for every command that a signal ends.
     """
 
     def interrupted(*_: object) -> None:
@@ -104,7 +104,7 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
 def test_nights_are_kept_and_what_got_worse_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A line for each scenario; the worst exit code of all; old nights are removed."""
+    """Each scenario prints a line; the worst exit code counts; old nights are removed."""
     for name in ("one", "two"):
         (tmp_path / f"{name}.toml").write_text(PRODUCER)
     history, slow, hour = tmp_path / "nights", {"one": 1.0, "two": 1.0}, 0
@@ -145,7 +145,7 @@ def test_nights_are_kept_and_what_got_worse_is_said(
 def test_a_night_that_cannot_be_read_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """However its points ended: what got worse in it is not known."""
+    """It is one even if its points passed: whether it got worse is unknown."""
     (tmp_path / "one.toml").write_text(PRODUCER)
 
     def play(point: Point, directory: Path, *_: object) -> PointOutcome:
@@ -163,7 +163,7 @@ def test_nights_as_documented(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A scenario that comes with it and a file, with points that are played."""
+    """The documented command runs a built-in scenario and a file; their points are faked."""
 
     def play(point: Point, directory: Path, *_: object) -> PointOutcome:
         return _outcome(point, produced(f"r{point.number}"), directory)
@@ -185,7 +185,7 @@ def test_nights_as_documented(
 def test_a_night_that_was_interrupted_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the same command; the next one begins another night."""
+    """The same command goes on at the point that was interrupted, in the same night."""
     (tmp_path / "one.toml").write_text(PRODUCER)
     begun: list[Path] = []
 
@@ -216,7 +216,7 @@ def test_a_night_that_was_interrupted_is_gone_on_with(
 def test_mistakes_are_said_before_anything_is_run(
     options: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one line."""
+    """Contradicting options and repeated scenario names are refused."""
     monkeypatch.setattr(Series, "run", lambda *_: pytest.fail("it was run"))
     with pytest.raises(UsageError, match=why):
         run(**{"scenario": ["demo"], **options})  # type: ignore[arg-type]

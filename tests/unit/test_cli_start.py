@@ -50,7 +50,7 @@ PROGRAM = """
 
 
 def _run(way: str, *signals: Signals) -> tuple[int, str, str]:
-    """The exit code and both streams of a program that got these signals, one at each word."""
+    """The exit code and both streams of a program that gets a signal after each line it prints."""
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(PROGRAM.format(way=way))],
         stdout=subprocess.PIPE,
@@ -67,7 +67,7 @@ def _run(way: str, *signals: Signals) -> tuple[int, str, str]:
 
 
 def test_one_signal_drains() -> None:
-    """The run returns what it has."""
+    """The run returns its result."""
     code, out, err = _run("quick", signal.SIGTERM)
     assert (code, out.splitlines()[-1]) == (0, "drained")
     assert "SIGTERM: draining" in err
@@ -75,14 +75,14 @@ def test_one_signal_drains() -> None:
 
 @pytest.mark.parametrize("way", ["slow", "stubborn"])
 def test_a_second_signal_ends_the_run_at_once(way: str) -> None:
-    """Also where the client library swallows a cancellation."""
+    """It does so even if the client library swallows the cancellation."""
     code, _, err = _run(way, signal.SIGINT, signal.SIGINT)
     assert code == 128 + signal.SIGINT
     assert "a second signal ended the run at once" in err
 
 
 def test_a_command_that_writes_nothing_ends_at_the_first_signal() -> None:
-    """There is nothing to drain: it waits for no cluster that does not answer."""
+    """It has nothing to drain, so it does not wait for a cluster that does not answer."""
     code, _, err = _run("looks", signal.SIGINT)
     assert code == 128 + signal.SIGINT
     assert err.splitlines() == ["error: interrupted: nothing was written"]
@@ -101,7 +101,7 @@ def test_a_place_that_cannot_be_written_gives_a_line(
     problem: OSError,
     said: str,
 ) -> None:
-    """Also one that no option names. An error that is ours stays one."""
+    """So does a place that no option names. Another OSError is a bug, and is raised unchanged."""
 
     def fails(**_: object) -> None:
         raise problem
@@ -118,12 +118,12 @@ def test_a_place_that_cannot_be_written_gives_a_line(
 
 
 def test_the_error_tells_which_signal_it_was() -> None:
-    """A shell sees what it is used to."""
+    """The exit code is 128 plus the signal, as shells expect."""
     assert InterruptedRunError("x", signal.SIGTERM).exit_code == 143
 
 
 def test_an_interrupt_outside_a_run_ends_without_a_traceback() -> None:
-    """While the program is imported, or prints its answer."""
+    """It may come while the program imports, or prints its answer."""
     program = "import os, signal; from mirrortest.cli import main, start; main.run = lambda: "
     program += "os.kill(os.getpid(), signal.SIGINT); start.run()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
@@ -152,7 +152,7 @@ finally:
 
 @pytest.mark.parametrize("option", ["--version", "--help", "-h"])
 def test_help_and_version_import_no_verb(option: str) -> None:
-    """They answer at once: what clients, logs and reports need is not imported."""
+    """They answer at once: no library of clients, logs or reports is imported."""
     imported, shown = _imported([option])
     assert "mirrortest.cli.main" in imported
     assert not imported & (_HEAVY | {f"mirrortest.cli.{verb}" for verb in main._VERBS})
@@ -161,14 +161,14 @@ def test_help_and_version_import_no_verb(option: str) -> None:
 
 @pytest.mark.parametrize("verb", sorted(main._VERBS))
 def test_help_of_a_verb_imports_only_its_options(verb: str) -> None:
-    """Not the application, and none of its libraries."""
+    """None of the application's heavy libraries is imported."""
     imported, shown = _imported([verb, "--help"])
     assert f"mirrortest {verb}" in shown
     assert not imported & _HEAVY
 
 
 def test_the_list_of_verbs_has_each_ones_own_words() -> None:
-    """The list is kept beside the verbs, so that it needs none of them."""
+    """The list repeats the verbs' help, so that it does not import them."""
     for verb, command in generated.program().commands.items():
         first = " ".join(Text.from_markup(command.help).plain.split("\n\n")[0].split())
         assert first.startswith(main._VERBS[verb])

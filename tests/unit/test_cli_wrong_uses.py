@@ -1,4 +1,4 @@
-"""What a user mistypes: one line that says what to do, an exit code, and no wait."""
+"""What a user mistypes gives one line that says what to do, an exit code, and no wait."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PRODUCE = "produce --bootstrap-server localhost:1 --topics t"
 CONSUME = "consume --bootstrap-server localhost:1 --run r1 --topics t"
 REFUSED = "no Kafka broker answers at localhost:1: connection refused"
-"""What a use that is right ends with: nothing listens there."""
+"""How a correct use ends: nothing listens at that address."""
 
 USES = [
     # (command line, exit code, the line that it prints)
@@ -115,7 +115,7 @@ def test_a_wrong_use_gets_one_line_and_an_exit_code(
     code: int,
     printed: str,
 ) -> None:
-    """The line comes last; no traceback, no box, and no library's wording."""
+    """The line is the last one; there is no traceback, no box and no library's wording."""
     (tmp_path / "afile").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["mirrortest", *shlex.split(line)])
@@ -129,7 +129,7 @@ def test_a_wrong_use_gets_one_line_and_an_exit_code(
 
 
 def test_java_home_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another Java that happens to be installed is not what the user asked for."""
+    """Another installed Java is not used, as the user did not ask for it."""
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     with pytest.raises(JavaMissingError, match=r"JAVA_HOME=/nonexistent: .* or unset it"):
         find_java("Spark", "x")
@@ -151,7 +151,7 @@ def test_messages_too_small_for_their_proof_are_reported_before_the_first(
     options: str,
     noticed: bool,  # a column of the table
 ) -> None:
-    """The size that has room for it is named, and messages of that size have it."""
+    """The warning names the least size with room for it, and messages of that size have it."""
     monkeypatch.chdir(tmp_path)
     line = f"mirrortest {PRODUCE} --id p --run r {options}"
     monkeypatch.setattr(sys, "argv", shlex.split(line))

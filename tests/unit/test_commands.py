@@ -1,6 +1,6 @@
-"""Commands in the documents and in the help: the real command line reads each of them.
+"""Commands in the documents and in the help: the real command line parses each of them.
 
-And each is run by a test, or marked with the system that it needs: see `tests.documented`.
+Each is also run by a test, or marked with the system that it needs: see `tests.documented`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COMMAND = re.compile(
 
 
 def check(command: Any, words: list[str]) -> None:
-    """Read the words as the program does; AssertionError says what it refuses."""
+    """Parse the words as the program does; an AssertionError says what it refuses."""
     path = ["mirrortest"]
     while words and words[0] in getattr(command, "commands", {}):
         path.append(words.pop(0))
@@ -51,13 +51,13 @@ def check(command: Any, words: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def program() -> Any:
-    """The whole command line."""
+    """The complete command line."""
     return generated.program()
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A directory with the files that commands name; the environment adds no option."""
+    """A directory with the files that commands name; the environment sets no option."""
     for name in [name for name in os.environ if name.startswith("MIRRORTEST_")]:
         monkeypatch.delenv(name)
     page = (ROOT / "docs/reference/faulty-mirror.md").read_text()
@@ -95,7 +95,7 @@ def test_each_command_is_read_by_its_program_or_marked(document: Path, program: 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_commands_in_a_sentence_are_there_with_their_options(document: Path, program: Any) -> None:
-    """Between backticks, where values are left out or are placeholders."""
+    """Commands between backticks exist with their options; values are missing or placeholders."""
     text = BLOCK.sub("", (ROOT / document).read_text())
     for found in re.findall(r"`mirrortest ([a-z][^`\n]*)`", text):
         command, (*words,) = program, found.split()
@@ -108,7 +108,7 @@ def test_commands_in_a_sentence_are_there_with_their_options(document: Path, pro
 
 
 def test_each_command_is_run_by_a_test_or_marked() -> None:
-    """Tests take the commands that they run from the documents: one that none takes is named."""
+    """Tests take the commands that they run from the documents; one that none takes is named."""
     run = {each.kind for each in documented.taken()}
     left = [f"{each.document}: {each}" for each in documented.shown() if each.kind not in run]
     assert not left, "no test runs it: take it by documented.commands, or mark its block"
@@ -117,7 +117,7 @@ def test_each_command_is_run_by_a_test_or_marked() -> None:
 def test_each_target_that_is_named_is_made_by_the_checks_or_runs_a_command_that_a_test_runs() -> (
     None
 ):
-    """`.ci/` makes it, or another target that has its recipe; or it is a command of ours."""
+    """`.ci/` makes it, or it is a part of `make test`, or a test runs its recipe's command."""
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     recipes = dict(re.findall(r"^([a-z0-9-]+):.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
     checks = "".join((ROOT / ".ci" / each).read_text() for each in ("run", "containers"))
@@ -139,7 +139,7 @@ def test_each_target_that_is_named_is_made_by_the_checks_or_runs_a_command_that_
 
 
 def test_extras_that_are_installed_are_there() -> None:
-    """Of each `pip install`, also in a marked block."""
+    """Each `pip install` names existing extras, also in a marked block."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     known = set(extras["optional-dependencies"])
     for document in DOCUMENTS:
@@ -150,7 +150,7 @@ def test_extras_that_are_installed_are_there() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=str)
 def test_commands_are_in_blocks_of_their_language(document: Path) -> None:
-    """Else the test above would pass them over."""
+    """Otherwise the tests above would skip them."""
     for block in BLOCK.finditer((ROOT / document).read_text()):
         if not block["language"]:
             assert not _COMMAND.search(block["text"]), block["text"]
@@ -169,7 +169,7 @@ def test_commands_are_in_blocks_of_their_language(document: Path) -> None:
     ],
 )
 def test_a_wrong_command_would_be_found(wrong: str, program: Any) -> None:
-    """An option, a value, a verb or something required."""
+    """A wrong option, value or verb is found, and so is a missing required option."""
     found = list(sentences(wrong))
     with pytest.raises(AssertionError):
         check(program, found[-1][1:])

@@ -1,4 +1,4 @@
-"""What a comparison says, and when it fails."""
+"""What a comparison reports, and when it fails."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ def change(name: str, base: Sequence[float], new: Sequence[float]) -> Change:
     ],
 )
 def test_each_figure_has_its_direction(name: str, worse: Change, better: Change) -> None:
-    """Latencies get worse upwards and rates downwards; batches only differ."""
+    """Higher latencies and lower rates are worse; batches only differ."""
     assert change(name, LOW, HIGH) is worse
     assert change(name, HIGH, LOW) is better
     assert change(name, LOW, LOW) is Change.NONE
 
 
 def test_less_than_a_measures_resolution_is_no_difference() -> None:
-    """However sure its sign is; it is not called a difference that may be chance."""
+    """Its change is none, however certain its sign is, and not unknown."""
     assert change("p(99)", (1.0, 1.0, 1.001), (1.003, 1.003, 1.003)) is Change.NONE
 
 
 @pytest.mark.parametrize("few", [LOW[:1], LOW[:2]])
 def test_one_run_or_two_cannot_be_told(few: tuple[float, ...]) -> None:
-    """On either side; that is inconclusive, and never no difference."""
+    """With so few on either side, the change is unknown, not none; the verdict is inconclusive."""
     assert change("p(99)", few, HIGH) is change("p(99)", HIGH, few) is Change.UNKNOWN
     passed = [Verdict.PASSED]
     found = compare(
@@ -67,7 +67,7 @@ def test_one_run_or_two_cannot_be_told(few: tuple[float, ...]) -> None:
 
 
 def test_what_only_one_side_measured_cannot_be_told() -> None:
-    """And it says which side lacks it."""
+    """The reason names the side that lacks it."""
     found = compare(side(*of("p(99)", *LOW)), [side(*of("lag", *LOW))]).pairs[0].figures
     assert {each.name: each.why for each in found} == {
         "p(99)": "not measured in the new runs",
@@ -76,7 +76,7 @@ def test_what_only_one_side_measured_cannot_be_told() -> None:
 
 
 def test_one_difference_of_many_that_chance_explains_is_not_claimed() -> None:
-    """Its own interval excludes 0, among thirty figures that happens: it cannot be told."""
+    """Alone, its interval excludes 0; among many figures that happens, so its change is unknown."""
     draws = np.random.default_rng(3)
     sides = [
         Side(
@@ -98,7 +98,7 @@ def test_one_difference_of_many_that_chance_explains_is_not_claimed() -> None:
 
 
 def test_no_difference_means_that_the_interval_contains_none() -> None:
-    """Of real runs, whose far latencies differ by a multiple among themselves."""
+    """It does so for recorded runs, whose far latencies differ among themselves by a multiple."""
     sides = recorded()
     (pair,) = compare(Side("", sides["base"]), [Side("", sides["slow"])]).pairs
     equal = [each for each in pair.figures if each.change is Change.NONE]
@@ -131,7 +131,7 @@ def test_no_difference_means_that_the_interval_contains_none() -> None:
 def test_only_what_is_never_right_needs_no_repeats(
     name: str, base: list[int], new: list[int], expected: Change
 ) -> None:
-    """One loss where none was is a loss; a restart duplicates some messages in one run or none."""
+    """One new loss is worse; duplicates may be chance: a restart causes them in some runs only."""
     sides = [side({}, counts=[{name: each} for each in of]) for of in (base, new)]
     found = compare(sides[0], sides[1:])
     (count,) = found.pairs[0].counts
@@ -140,7 +140,7 @@ def test_only_what_is_never_right_needs_no_repeats(
 
 
 def test_messages_that_could_not_be_judged_make_it_inconclusive() -> None:
-    """They may have been lost, or not."""
+    """Such messages may have been lost."""
     sides = [side(*of("p(99)", *LOW), counts=[{"inconclusive": each}] * 4) for each in (0, 7)]
     found = compare(sides[0], sides[1:])
     assert found.verdict is Verdict.INCONCLUSIVE
@@ -148,7 +148,7 @@ def test_messages_that_could_not_be_judged_make_it_inconclusive() -> None:
 
 
 def test_counts_that_every_run_may_have_are_no_findings() -> None:
-    """As messages of other runs in the same topic."""
+    """Foreign records in the topic, for example, are not compared."""
     found = compare(side(counts=[{"foreign": 0}]), [side(counts=[{"foreign": 9, "acked": 5}])])
     assert found.pairs[0].counts == []
 
@@ -174,7 +174,7 @@ def test_counts_that_every_run_may_have_are_no_findings() -> None:
 def test_a_verdict_is_worse_if_it_fails_more_often(
     base: str, new: str, expected: Change, verdict: Verdict
 ) -> None:
-    """Of an inconclusive one nothing is known, so that it is never worse."""
+    """An inconclusive one proves nothing, so it is never worse."""
     verdicts = {each.value[0]: each for each in Verdict}
     sides = [side({}, verdicts=[verdicts[each] for each in letters]) for letters in (base, new)]
     found = compare(sides[0], sides[1:])
@@ -196,14 +196,14 @@ def test_a_verdict_is_worse_if_it_fails_more_often(
 def test_a_repeat_without_a_verdict_is_never_left_out(
     base: str, new: str, verdict: Verdict, reasons: list[str]
 ) -> None:
-    """A consumer that crashed may have missed what the others did not; runs are named."""
+    """A crashed consumer may have missed a finding; the runs without a verdict are named."""
     found = compare(judged_side(base), [judged_side(new)])
     assert found.verdict is verdict
     assert found.inconclusive == reasons
 
 
 def test_one_of_two_judges_that_is_missing_is_named() -> None:
-    """What a reconciliation of the repeat would have found, its consumer need not have seen."""
+    """The missing reconciliation might have found what the repeat's consumer did not see."""
     passed = Verdict.PASSED
     both, one = (
         Repeat(run=f"r{len(by)}", started_ns=0, figures={}, verdicts=dict.fromkeys(by, passed))
@@ -215,7 +215,7 @@ def test_one_of_two_judges_that_is_missing_is_named() -> None:
 
 @pytest.mark.parametrize("case", COUNTS)
 def test_equal_runs_seldom_fail(case: str) -> None:
-    """By findings that restarts leave behind, or a verdict that fails now and then."""
+    """Findings after restarts, or a verdict that fails now and then, seldom make them fail."""
     counts, failing = COUNTS[case]
     failed = failed_comparisons(3, comparisons=100, seed=8, counts=counts, failing=failing)
     assert failed <= 3
@@ -233,13 +233,13 @@ def test_equal_runs_seldom_fail(case: str) -> None:
 def test_a_brokers_quota_is_never_by_chance(
     base: list[float], new: list[float], expected: Change
 ) -> None:
-    """Without a quota nothing is held back, so that a single repeat shows one."""
+    """Without a quota nothing is throttled, so a single repeat proves one."""
     sides = [side(*of("produce_throttle", *values)) for values in (base, new)]
     assert compare(sides[0], sides[1:]).pairs[0].figures[0].change is expected
 
 
 def test_a_figure_that_was_0_is_shown_where_it_got_worse() -> None:
-    """It has no difference in per cent."""
+    """It is shown although it has no difference in per cent."""
     sides = [side(*of("produce_behind", *values)) for values in ([0.0] * 4, [4.0, 4.1, 4.2, 4.3])]
     found = compare(sides[0], sides[1:])
     assert found.pairs[0].figures[0].change is Change.WORSE
@@ -250,7 +250,7 @@ def test_a_figure_that_was_0_is_shown_where_it_got_worse() -> None:
 
 
 def test_settings_that_differ_are_listed() -> None:
-    """Those that are equal are not."""
+    """Equal settings are not listed."""
     base = side({}, settings={"producer: linger": "5 ms", "producer: acks": "all"})
     new = side({}, settings={"producer: linger": "250 ms", "producer: acks": "all"})
     (found,) = compare(base, [new]).pairs[0].settings
@@ -258,7 +258,7 @@ def test_settings_that_differ_are_listed() -> None:
 
 
 def test_damaged_logs_make_it_inconclusive() -> None:
-    """What they had is not in the figures."""
+    """The figures lack what was in the damaged parts."""
     damaged = Side("there", side(*of("p(99)", *LOW)).repeats, ["a file is short"])
     found = compare(side(*of("p(99)", *LOW)), [damaged])
     assert found.verdict is Verdict.INCONCLUSIVE
@@ -266,7 +266,7 @@ def test_damaged_logs_make_it_inconclusive() -> None:
 
 
 def test_several_sides_share_the_false_alarms() -> None:
-    """The more is compared, the less chance each difference may have."""
+    """The more sides are compared, the higher is the adjusted chance of each difference."""
     draws = np.random.default_rng(5)
     base, one = (Side("", [drawn(draws) for _ in range(4)]) for _ in range(2))
     single = compare(base, [one]).pairs[0].figures
@@ -296,7 +296,7 @@ def test_it_fits_a_terminal_of_80_columns() -> None:
 
 
 def test_the_document_is_read_again() -> None:
-    """Also where a difference has no size: JSON has no infinity."""
+    """So is one with an infinite difference, which JSON lacks."""
     found = compare(side(*of("lag", 0, 0, 0)), [side(*of("lag", 5, 6, 7))])
     (figure,) = found.pairs[0].figures
     assert figure.change is Change.WORSE
@@ -307,7 +307,7 @@ def test_the_document_is_read_again() -> None:
 def test_the_command_compares_and_exits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Twice as slow fails a threshold, and prints the document."""
+    """A latency twice as high fails a threshold: the command prints the document, and exits 99."""
     for number in range(4):
         for name, slow in (("before", 1), ("after", 2)):
             document = produced(f"{name}{number}", p99=slow * (0.1 + number / 1000))
@@ -323,7 +323,7 @@ def test_the_command_compares_and_exits(
 
 
 def _points(shown: str, **values: float) -> Side:
-    """Four repeats of each point, in turns as a scenario runs them."""
+    """Four repeats of each point, interleaved as a scenario runs them."""
     return Side(
         shown,
         [
@@ -340,7 +340,7 @@ def _points(shown: str, **values: float) -> Side:
 
 
 def test_the_points_of_a_scenario_are_compared_each_with_its_own() -> None:
-    """What differs between points is no difference between sides; a point without one is named."""
+    """Points that differ are no difference between sides; a point of one side only is named."""
     found = compare(
         _points("before", slow=9.0, fast=1.0, left=1.0), [_points("after", fast=2.0, slow=9.0)]
     )
@@ -353,6 +353,6 @@ def test_the_points_of_a_scenario_are_compared_each_with_its_own() -> None:
 
 
 def test_sides_of_one_point_each_are_compared_whatever_it_is() -> None:
-    """So that a value of what varies may be compared with another."""
+    """So two values of a varied setting can be compared."""
     (pair,) = compare(_points("before", one=1.0), [_points("after", two=2.0)]).pairs
     assert (pair.point, pair.change) == ("", Change.WORSE)

@@ -1,4 +1,4 @@
-"""What is said of a night, compared with those before it."""
+"""What is reported of a night, compared with those before it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def _night(
     history: Path, day: int, *seconds: float, lost: int = 0, of_points: bool = False
 ) -> Path:
-    """A night's results, with a repeat for each of these latencies; or a scenario's point."""
+    """A night's results, with a repeat for each of these latencies, or a scenario's point each."""
     night = history / f"202601{day:02}T020000Z"
     for number, value in enumerate(seconds):
         run = f"d{day:02}r{number}"
@@ -44,7 +44,7 @@ def test_the_first_night_has_nothing_to_be_compared_with(tmp_path: Path) -> None
 
 
 def test_a_night_is_compared_with_the_one_before(tmp_path: Path) -> None:
-    """By its repeats; equal nights are not worse, and a figure that is worse is named."""
+    """Equal nights are not worse, and a figure that is worse is named."""
     _night(tmp_path, 1, 9.0, 9.1, 8.9, 9.05)
     _night(tmp_path, 2, 1.0, 1.01, 0.99, 1.02)
     same = _night(tmp_path, 3, 1.01, 1.0, 0.99, 1.02)
@@ -57,21 +57,21 @@ def test_a_night_is_compared_with_the_one_before(tmp_path: Path) -> None:
 
 
 def test_one_lost_message_is_worse_without_repeats(tmp_path: Path) -> None:
-    """Findings are exact."""
+    """Counts of findings are exact, so they need none."""
     _night(tmp_path, 1, 1.0)
     worse, _ = judge(_night(tmp_path, 2, 1.0, lost=1))
     assert worse == ["lost: 0 -> 1 messages"]
 
 
 def test_few_repeats_are_inconclusive(tmp_path: Path) -> None:
-    """Which is not the same as no difference."""
+    """That is not the same as no difference."""
     _night(tmp_path, 1, 1.0)
     text = "comparison with 20260101T020000Z is inconclusive"
     assert judge(_night(tmp_path, 2, 2.0)) == ([], text)
 
 
 def test_a_new_level_is_said_once(tmp_path: Path) -> None:
-    """In the night in which the trend is first sure of it, though no two nights can be told."""
+    """The first night whose trend shows it reports it, though two nights cannot be compared."""
     draws = np.random.default_rng(3)
     said = [
         day
@@ -85,7 +85,7 @@ def test_a_new_level_is_said_once(tmp_path: Path) -> None:
 def test_a_known_level_is_not_new_where_the_oldest_runs_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every old change was reported again each night once a history had more than 2,000 runs."""
+    """In a history of more than 2,000 runs, every old change was reported again each night."""
     monkeypatch.setattr(trend_module, "MOST_RUNS", 30)
     for day in range(1, 12):
         level = 1.0 if day < 7 else 1.5
@@ -94,7 +94,7 @@ def test_a_known_level_is_not_new_where_the_oldest_runs_are_left_out(
 
 
 def test_a_known_level_may_begin_a_run_later_whatever_the_number_of_points(tmp_path: Path) -> None:
-    """It was reported again: runs of one point that follow each other are three runs apart."""
+    """It was reported again, as consecutive runs of one of three points are three runs apart."""
     values = [1.0, 1.01, 0.99, 1.005] * 3 + [1.225] + [1.5, 1.51, 1.49, 1.505] * 2 + [1.5, 1.51]
     for day, value in enumerate(values, start=1):
         night = _night(tmp_path, day, value, 1.0, 1.0, of_points=True)
@@ -102,7 +102,7 @@ def test_a_known_level_may_begin_a_run_later_whatever_the_number_of_points(tmp_p
 
 
 def test_an_earlier_night_without_figures_is_passed_over(tmp_path: Path) -> None:
-    """So is what else is in the directory."""
+    """So are other files and directories."""
     _night(tmp_path, 1, 1.0, 1.01, 0.99, 1.02)
     (tmp_path / "20260102T020000Z").mkdir()
     (tmp_path / "notes").mkdir()
@@ -116,7 +116,7 @@ def test_an_earlier_night_without_figures_is_passed_over(tmp_path: Path) -> None
 def test_a_night_whose_results_cannot_be_read_is_an_error(
     tmp_path: Path, left: dict[str, None], why: str
 ) -> None:
-    """It has not passed: nothing was compared."""
+    """Nothing was compared, so the night must not pass."""
     _night(tmp_path, 1, 1.0)
     tonight = tmp_path / "20260102T020000Z"
     tonight.mkdir()
@@ -127,7 +127,7 @@ def test_a_night_whose_results_cannot_be_read_is_an_error(
 
 
 def test_a_night_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
-    """The error is for the user, whatever the reason is."""
+    """Whatever the reason is, the error is one for the user."""
     for day in range(1, 4):
         _night(tmp_path, day, 1.0)
     elsewhere = (tmp_path / "20260101T020000Z").rename(tmp_path / "elsewhere")
@@ -139,7 +139,7 @@ def test_a_night_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
 def test_the_two_nights_that_are_compared_are_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where a night without figures lies between them; of older nights no log is kept."""
+    """A night without figures between them does not matter; logs of older nights are not kept."""
     drawn = []
 
     def noting(where: str, *, with_logs: bool) -> Side:
@@ -157,7 +157,7 @@ def test_the_two_nights_that_are_compared_are_drawn(
 
 @pytest.mark.parametrize(("keep", "left"), [(2, [3, 4]), (9, [1, 2, 3, 4])])
 def test_only_the_newest_nights_are_kept(keep: int, left: list[int], tmp_path: Path) -> None:
-    """And whatever is no night."""
+    """Files that are not nights are kept, too."""
     for day in range(1, 5):
         _night(tmp_path, day, 1.0)
     (tmp_path / TREND_PAGE).touch()

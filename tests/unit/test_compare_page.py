@@ -39,7 +39,7 @@ def _charts(page: str) -> dict[str, Any]:
 
 
 def test_it_draws_each_repeat_and_the_interval() -> None:
-    """As shares of the base's mean, and percentiles as they are."""
+    """They are shares of the base's mean; percentiles are drawn as measured."""
     base, new = _sides(4)
     page = render(compare(base, [new]))
     (pair,) = _charts(page)["pairs"]
@@ -57,7 +57,7 @@ def test_it_draws_each_repeat_and_the_interval() -> None:
 
 
 def test_a_line_has_the_percentiles_of_one_repeat() -> None:
-    """Where a repeat lacked a percentile, lines had values of several repeats."""
+    """If a repeat lacked a percentile, lines mixed the values of several repeats."""
     values = [{"p(50)": at, "p(95)": 10 * at, "max": 100 * at} for at in (1.0, 2.0, 3.0)]
     del values[0]["p(95)"]
     sides = side_of(*values), side_of(*values[::-1])
@@ -69,7 +69,7 @@ def test_a_line_has_the_percentiles_of_one_repeat() -> None:
 
 
 def test_what_cannot_be_told_is_not_drawn_with_an_interval() -> None:
-    """Of single runs there are only the percentiles and the table."""
+    """For single runs the page has only the percentiles and the table."""
     base, new = _sides(1, verdicts={"consume": Verdict.INCONCLUSIVE})
     page = render(compare(base, [new]))
     (pair,) = _charts(page)["pairs"]
@@ -81,13 +81,13 @@ def test_what_cannot_be_told_is_not_drawn_with_an_interval() -> None:
 
 
 def test_names_from_outside_are_escaped() -> None:
-    """A directory may be called anything."""
+    """A directory may have any name."""
     base, new = _sides(3)
     assert "<after>" not in render(compare(base, [new]))
 
 
 def _log(run: str, acked: int, lag: int | None = None) -> ProcessLog:
-    """A process's intervals of 5 s, some time after those of other repeats."""
+    """A process's intervals of 5 s, which start at another time than those of other runs."""
     began = 10**15 * (1 + sum(map(ord, run)))
     role = Role.PRODUCER if lag is None else Role.CONSUMER
     rows = [
@@ -102,7 +102,7 @@ def _log(run: str, acked: int, lag: int | None = None) -> ProcessLog:
 
 
 def test_the_repeats_are_drawn_over_each_other_from_their_starts() -> None:
-    """Figures that both sides have; where a scenario has points, each point's own."""
+    """The charts have the figures of both sides; each point of a scenario has its own."""
     sides = [
         Side(
             name,

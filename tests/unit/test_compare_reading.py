@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def test_a_producers_figures_are_those_of_its_steady_state() -> None:
-    """Latencies are those to the acknowledgement; a warm-up is left out."""
+    """Latencies end at the acknowledgement; a warm-up is left out."""
     found = repeat("run7", [produced(records_per_second=7.0, p99=0.25)])
     assert found.figures["produce_rate"] == 7.0
     assert found.figures["ack_latency.p(99)"] == 0.25
@@ -39,7 +39,7 @@ def test_a_producers_figures_are_those_of_its_steady_state() -> None:
 
 
 def test_rates_of_several_processes_are_added_and_the_slowest_ones_latency_counts() -> None:
-    """Percentiles of several processes cannot be added up."""
+    """Percentiles of several processes cannot be added."""
     of_two = [
         produced(producer="a", records_per_second=7.0, p99=0.25),
         produced(producer="b", records_per_second=5.0, p99=0.5),
@@ -50,7 +50,7 @@ def test_rates_of_several_processes_are_added_and_the_slowest_ones_latency_count
 
 
 def test_a_reconciliation_replaces_the_consumers_latencies_and_counts() -> None:
-    """It is exact for all consumers together; how they read only they say."""
+    """It is exact for all consumers together; only they report how fast they read."""
     online = consumed(counts={"acked": 20, "lost": 7})
     assert repeat("run7", [online]).counts["lost"] == 7
     found = repeat("run7", [online, reconciled(counts={"acked": 20, "lost": 1})])
@@ -60,7 +60,7 @@ def test_a_reconciliation_replaces_the_consumers_latencies_and_counts() -> None:
 
 
 def test_all_topics_together_are_taken_where_a_reconciliation_has_them() -> None:
-    """With several topics it sums them up itself."""
+    """A reconciliation of several topics has a latency of them all."""
     latency = {
         topic: {"count": 1, "negative": 0, "mean": seconds, "quantiles": {"p99": seconds}}
         for topic, seconds in (("all", 2.0), ("orders", 9.0))
@@ -70,7 +70,7 @@ def test_all_topics_together_are_taken_where_a_reconciliation_has_them() -> None
 
 
 def test_a_topic_called_all_is_one_of_a_consumers_topics() -> None:
-    """It alone counted, as if it were all topics together: a slower one did not show."""
+    """It was taken for all topics together, which hid a slower topic."""
     of = {"from_intended": {"p99": 2.0}, "from_sent": {"p99": 2.0}}
     slow = {"from_intended": {"p99": 9.0}, "from_sent": {"p99": 9.0}}
     found = repeat("run7", [consumed(latency_seconds={"all": of, "orders": slow})])
@@ -78,7 +78,7 @@ def test_a_topic_called_all_is_one_of_a_consumers_topics() -> None:
 
 
 def test_an_observer_of_the_source_says_nothing_of_the_mirror() -> None:
-    """Only its verdict is compared, as one of its own."""
+    """Only its verdict is compared, as a verdict of its own kind."""
     found = repeat("run7", [consumed(role="source")])
     assert found.verdicts == {"source observer": Verdict.FAILED}
     assert not found.figures
@@ -163,7 +163,7 @@ def test_intervals_give_cpu_memory_batches_and_lag() -> None:
 def test_what_belongs_to_one_run_in_one_directory_is_one_repeat(
     tmp_path: Path, places: list[str], repeats: int
 ) -> None:
-    """Whatever else of the run lies there."""
+    """Several files of one run in one directory are not several repeats."""
     for number, place in enumerate(places):
         run = f"r{number}" if "/" not in place or place.startswith("run=") else "r"
         document = reconciled(run) if place.endswith("summary.json") else produced(run)
@@ -172,7 +172,7 @@ def test_what_belongs_to_one_run_in_one_directory_is_one_repeat(
 
 
 def test_a_runs_directory_is_read_with_its_logs(tmp_path: Path) -> None:
-    """As a reconciliation leaves it: result, sessions, settings."""
+    """It has the result, sessions and settings, as after a reconciliation."""
     place = Made(minutes=1).write(tmp_path)
     for named in (place, place.parent, tmp_path):
         (found,) = read_side(str(named)).repeats
@@ -193,7 +193,7 @@ def _log_with_summary(logs: Path, producer: str, rate: float) -> None:
 def test_a_producers_summary_in_its_log_counts_unless_the_command_wrote_one(
     tmp_path: Path,
 ) -> None:
-    """With --workers the command's own is of all workers together."""
+    """With --workers, the command's summary covers all workers."""
     for name in ("a.1", "a.2"):
         _log_with_summary(tmp_path, name, 3.0)
     (found,) = read_side(str(tmp_path)).repeats
@@ -206,7 +206,7 @@ def test_a_producers_summary_in_its_log_counts_unless_the_command_wrote_one(
 
 
 def test_a_producer_counts_by_its_log_next_to_anothers_own_summary(tmp_path: Path) -> None:
-    """A rate was halved: one of two producers was started with --report, the other without."""
+    """If only one of two producers had --report, the other was ignored, and the rate was halved."""
     for name in ("a", "b"):
         _log_with_summary(tmp_path, name, 3.0)
     write(tmp_path / "a.json", produced(producer="a", records_per_second=3.0))
@@ -215,7 +215,7 @@ def test_a_producer_counts_by_its_log_next_to_anothers_own_summary(tmp_path: Pat
 
 
 def test_copies_of_a_summary_count_once(tmp_path: Path) -> None:
-    """As where --report wrote next to the result."""
+    """There are two, for example, if --report wrote next to the result."""
     for name in ("a.json", "b.json"):
         write(tmp_path / name, produced(records_per_second=3.0))
     (found,) = read_side(str(tmp_path)).repeats
@@ -223,7 +223,7 @@ def test_copies_of_a_summary_count_once(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:
-    """In one line each, that says what to do."""
+    """Each gives an error that says what to do."""
     with pytest.raises(UsageError, match="nowhere: there is no such file or directory"):
         read_side(str(tmp_path / "nowhere"))
     with pytest.raises(UsageError, match=r"no summary of a run; produce, consume and reconcile"):
@@ -247,7 +247,7 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
 
 
 def test_a_scenario_s_runs_are_of_its_points(tmp_path: Path) -> None:
-    """One that is given by itself is of none: it may be compared with any other."""
+    """A point's directory alone has no point, so it can be compared with any other."""
     for number, run in enumerate(("r1", "r2"), 1):
         write(tmp_path / f"point-00{number}/clients/p1.json", produced(run))
     points = [{"run": "r1", "label": "acks 1"}, {"run": "r2", "label": "acks all"}]
@@ -259,7 +259,7 @@ def test_a_scenario_s_runs_are_of_its_points(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("points", [{}, {"points": [{"run": "r1"}]}, {"points": 7}])
 def test_a_damaged_scenario_is_named(tmp_path: Path, points: dict[str, object]) -> None:
-    """A deeply nested document of another program is passed over."""
+    """A deeply nested document of another program is skipped."""
     write(tmp_path / "p1.json", produced())
     (tmp_path / "other.json").write_text("[" * 100_000)
     assert len(read_side(str(tmp_path)).repeats) == 1
@@ -269,7 +269,7 @@ def test_a_damaged_scenario_is_named(tmp_path: Path, points: dict[str, object]) 
 
 
 def test_a_point_that_left_nothing_is_a_repeat_without_verdicts(tmp_path: Path) -> None:
-    """It was run, so that a comparison must not pass by the others alone."""
+    """It was run, so a comparison must not pass with the others alone."""
     write(tmp_path / "point-001/clients/p1.json", produced("r1"))
     points = [{"run": run, "label": "acks 1"} for run in ("r1", "r2")]
     write(tmp_path / "scenario.json", {"kind": "scenario", "version": 1, "points": points})
@@ -294,7 +294,7 @@ BROKER = {"clusters": {"a:1": {"cluster_id": "X", "brokers": {"1": {"num.io.thre
 
 @pytest.mark.parametrize("named", [True, False])
 def test_what_an_observer_recorded_belongs_to_the_run(tmp_path: Path, named: bool) -> None:
-    """To the one that it names, or without a name to those that went on meanwhile."""
+    """It belongs to the run that it names, or without a name to the runs of the same time."""
     place = Made(minutes=1).write(tmp_path)
     run = place.parent.name.removeprefix("run=")
     observation = write_observation(tmp_path / "observations", {}, run=run if named else None)
@@ -305,7 +305,7 @@ def test_what_an_observer_recorded_belongs_to_the_run(tmp_path: Path, named: boo
 
 
 def test_what_an_observer_recorded_of_another_run_is_not_taken(tmp_path: Path) -> None:
-    """Runs one after the other may lie in one directory."""
+    """One directory may contain several runs, one after the other."""
     Made(minutes=1).write(tmp_path)
     observation = write_observation(tmp_path / "observations", {}, run="another")
     write(observation / "profile.json", BROKER)
@@ -314,7 +314,7 @@ def test_what_an_observer_recorded_of_another_run_is_not_taken(tmp_path: Path) -
 
 
 def test_damaged_configurations_are_reported(tmp_path: Path) -> None:
-    """A difference could be in them."""
+    """They could contain a difference."""
     Made(minutes=1).write(tmp_path)
     observation = write_observation(tmp_path / "observations", {})
     (observation / "profile.json").write_text("{")
@@ -330,7 +330,7 @@ def _request(begin: float, endpoint: str, request: str, rate: float, throttle: f
 
 
 def test_what_quotas_held_back_is_a_figure(tmp_path: Path) -> None:
-    """On average of a broker's requests, of the broker that held back most; while the run was."""
+    """It is the average over the requests of the most throttled broker, during the run."""
     place = Made(minutes=1).write(tmp_path)
     requests = [
         _request(1, "A1", "Produce", 10, 0.0),
@@ -349,7 +349,7 @@ def test_what_quotas_held_back_is_a_figure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [1.5, -3, float("nan"), True, "7", 10**30])
 def test_a_count_that_cannot_be_is_reported(count: object, tmp_path: Path) -> None:
-    """Of any of several consumers; in one line that names it."""
+    """The error names the count, whichever of several consumers has it."""
     for name, lost in (("a", 7), ("b", count), ("c", 7)):
         document = consumed(counts={"acked": 20, "lost": lost}, consumer=name)
         write(tmp_path / f"{name}.json", document)
@@ -359,14 +359,14 @@ def test_a_count_that_cannot_be_is_reported(count: object, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 10**400])
 def test_a_figure_that_is_no_number_is_reported(number: float, tmp_path: Path) -> None:
-    """A comparison with it would write what is not JSON."""
+    """A comparison with it could not be written as JSON."""
     place = write(tmp_path / "summary.json", produced(p99=number))
     with pytest.raises(UsageError, match="a summary of run run7 is damaged or incomplete"):
         read_side(str(place))
 
 
 def test_only_times_may_be_below_zero() -> None:
-    """Clocks that disagree give such latencies."""
+    """Clocks that disagree cause such latencies."""
     assert repeat("run7", [produced(p99=-0.5)]).figures["ack_latency.p(99)"] == -0.5
     with pytest.raises(ValueError, match="produce_rate is -1"):
         repeat("run7", [produced(records_per_second=-1.0)])

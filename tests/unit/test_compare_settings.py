@@ -1,4 +1,4 @@
-"""Which settings of two sides differ: options, and Kafka's properties wherever they are set."""
+"""Which settings of two sides differ: options, and all of Kafka's properties."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _changed(base: Settings, new: Settings) -> dict[str, tuple[list[str], list[s
 
 
 def test_client_properties_that_differ_are_named_as_kafka_names_them() -> None:
-    """A default is compared, too, and the option of the same meaning is not listed again."""
+    """Defaults are compared, too; an option of the same meaning is not listed again."""
     base = _session(client=_client(), settings={"linger": "5 ms", "form": "body"})
     new = _session(
         client=_client("linger.ms=200", "sasl.jaas.config=password"),
@@ -42,7 +42,7 @@ def test_client_properties_that_differ_are_named_as_kafka_names_them() -> None:
 
 
 def test_logs_of_older_versions_have_only_options() -> None:
-    """Their properties are unknown: that is no difference."""
+    """Unknown properties are no difference."""
     older = _session(settings={"linger": "5 ms"})
     newer = _session(settings={"linger": "200 ms"}, client=_client("linger.ms=200"))
     assert _changed(settings_of([older], [], []), settings_of([newer], [], [])) == {
@@ -51,7 +51,7 @@ def test_logs_of_older_versions_have_only_options() -> None:
 
 
 def test_what_a_workload_has_besides_is_compared() -> None:
-    """As topics, and how they were created; the rest is listed as options."""
+    """These are its topics and how they are created; the rest is listed as options."""
     base = _session(workload={"topics": "load", "throughput": 5, "partitions": 4})
     new = _session(workload={"topics": "load[1-4]", "throughput": 6})
     assert _changed(settings_of([base], [], []), settings_of([new], [], [])) == {
@@ -63,7 +63,7 @@ def test_what_a_workload_has_besides_is_compared() -> None:
 def _recorded(
     port: int, lab: str, broker: Mapping[str, str], **topics: Mapping[str, str]
 ) -> Settings:
-    """A lab with one cluster and a mirror, as an observer found it."""
+    """A lab with one cluster and a mirror, as an observer records it."""
     here = {
         "node.id": str(port),
         "listeners": f"PLAINTEXT://127.0.0.1:{port}",
@@ -85,7 +85,7 @@ def _recorded(
 
 
 def test_what_brokers_topics_and_mirrors_are_configured_with_is_compared() -> None:
-    """Under the cluster's side; ports, ids and directories of a lab are other ones each time."""
+    """It is listed by the cluster's side; a lab's ports, ids and directories are not compared."""
     base = _recorded(17, "1-ab", {"num.io.threads": "4"}, load={"retention.ms": "1"})
     new = _recorded(
         19, "2-cd", {"num.io.threads": "8"}, load={"retention.ms": "2"}, more={"a": "b"}
@@ -98,13 +98,13 @@ def test_what_brokers_topics_and_mirrors_are_configured_with_is_compared() -> No
 
 
 def test_a_run_that_nobody_observed_has_no_configurations_to_differ_in() -> None:
-    """Nothing is known of its brokers."""
+    """The configurations of its brokers are unknown."""
     observed = _recorded(17, "1-ab", {"num.io.threads": "4"})
     assert not _changed(settings_of([_session()], [], []), observed)
 
 
 def test_without_logs_a_producers_summary_says_what_was_asked_for() -> None:
-    """Ports of this machine are no setting: a lab has others each time."""
+    """Ports of this machine are not compared: each lab has other ones."""
     sides = [
         settings_of([], [{"bootstrap servers": text, "worker": text}], [])
         for text in ("127.0.0.1:20041,localhost:9092,dc1:9092", "127.0.0.1:7,localhost:7,dc1:7")

@@ -27,19 +27,19 @@ PAIRS = 100
 def test_students_distribution_is_that_of_the_tables(
     t: float, freedom: float, chance: float
 ) -> None:
-    """In both directions."""
+    """The chance of a t and the t of a chance both match."""
     assert two_sided(t, freedom) == pytest.approx(chance, rel=1e-3)
     assert student(chance, freedom) == pytest.approx(t, rel=1e-3)
 
 
 def test_far_tails_are_not_zero() -> None:
-    """They decide among many figures: for two degrees of freedom there is a closed form."""
+    """They decide among many figures; two degrees of freedom have a closed form to compare with."""
     t = 1e4
     assert two_sided(t, 2) == pytest.approx(1 - t / (2 + t * t) ** 0.5, rel=1e-3)
 
 
 def test_students_t_is_as_published() -> None:
-    """Of two samples, worked out by hand: together they tell the spread."""
+    """It matches two examples worked out by hand; both samples together give the variance."""
     # Means 2 and 6, variances 1 and 4 of three values each: pooled 2.5, t = 4/sqrt(2.5 * 2/3).
     assert t_test([1, 2, 3], [4, 6, 8]) == pytest.approx(two_sided(4 / (5 / 3) ** 0.5, 4))
     # Of two values against four: pooled (0.5 + 3 * 5/3) / 4, t = 3/sqrt(1.375 * 3/4).
@@ -47,7 +47,7 @@ def test_students_t_is_as_published() -> None:
 
 
 def test_chances_are_adjusted_for_their_number() -> None:
-    """By rank, the greatest by nothing; none above that of the next greater one."""
+    """The factor depends on the rank; no chance exceeds that of the next greater one."""
     assert adjusted([0.01, 0.04, 0.03, 0.5]) == pytest.approx(
         [0.04, 0.04 * 4 / 3, 0.04 * 4 / 3, 0.5]
     )
@@ -56,20 +56,20 @@ def test_chances_are_adjusted_for_their_number() -> None:
 
 
 def test_a_difference_is_a_share_of_the_base() -> None:
-    """Of a base of 0 it is infinite, or none where nothing came."""
+    """For a base of 0 it is infinite, or 0 if both are 0."""
     assert relative([1, 3], [3, 3]) == 0.5
     assert relative([0, 0], [1, 0]) == float("inf")
     assert relative([0, 0], [0, 0]) == 0.0
 
 
 def test_the_same_values_give_the_same_interval() -> None:
-    """Its draws have a seed."""
+    """Its draws are seeded."""
     values = ([1.0, 1.2, 0.9, 1.1], [1.3, 1.5, 1.2, 1.6])
     assert difference(*values) == difference(*values)
 
 
 def test_less_than_a_measures_resolution_is_no_difference() -> None:
-    """Percentiles are within 0.4 %: values of one bucket each have no spread at all."""
+    """Percentiles are exact to 0.4 %: if each side is in one bucket, it has no spread at all."""
     found = difference([1.0, 1.0, 1.0], [1.003, 1.003, 1.003])
     assert found.chance == 1.0
     assert found.low == 0
@@ -79,7 +79,7 @@ def test_less_than_a_measures_resolution_is_no_difference() -> None:
 
 @pytest.mark.parametrize("repeats", range(3, 7))
 def test_equal_means_of_values_that_spread_have_an_interval(repeats: int) -> None:
-    """A threshold on such a figure is undecided; it passed with an interval of [0, 0]."""
+    """It leaves a threshold undecided; an interval of [0, 0] let it pass."""
     values = [12.0, 4.0, *range(repeats - 2)]
     found = difference(values, values[::-1])
     assert found.estimate == 0
@@ -88,7 +88,7 @@ def test_equal_means_of_values_that_spread_have_an_interval(repeats: int) -> Non
 
 
 def test_something_where_there_was_nothing_is_a_difference() -> None:
-    """The base's mean is 0, so the difference has no size, but a sign."""
+    """For a base of 0, the difference has a sign, but no size."""
     found = difference([0.0] * 5, [9.0, 11.0, 10.0, 9.5, 10.5])
     assert found.low == found.high == float("inf")
     assert found.chance < 1e-4
@@ -96,7 +96,7 @@ def test_something_where_there_was_nothing_is_a_difference() -> None:
 
 @pytest.mark.parametrize(("repeats", "least"), [(3, 0.85), (5, 0.91), (10, 0.92)])
 def test_intervals_contain_the_true_difference(repeats: int, least: float) -> None:
-    """As often as they promise; of three repeats no interval goes beyond the values' range."""
+    """They do as often as promised, less for three repeats: they stay in the values' range."""
     draws = np.random.default_rng(20)
     inside = 0
     for _ in range(300):
@@ -120,7 +120,7 @@ def test_equal_runs_do_not_differ(repeats: int) -> None:
 
 @pytest.mark.parametrize("repeats", [4, 6])
 def test_a_slow_down_is_found_and_named(repeats: int) -> None:
-    """Acknowledgements that take twice as long, and nothing else, in nearly all pairs."""
+    """Nearly all pairs show that acknowledgements take twice as long, and hardly anything else."""
     draws = np.random.default_rng(repeats)
     found, named = 0, list[str]()
     for _ in range(20):
@@ -136,7 +136,7 @@ def test_a_slow_down_is_found_and_named(repeats: int) -> None:
 
 @pytest.mark.parametrize("repeats", [3, 5])
 def test_equal_real_runs_do_not_differ(repeats: int) -> None:
-    """Of 100 pairs that are drawn from one run's real repeats, at least 95."""
+    """At least 95 of 100 pairs drawn from one run's recorded repeats have no difference."""
     draws = np.random.default_rng(repeats)
     base = recorded()["base"]
     equal = 0
@@ -149,7 +149,7 @@ def test_equal_real_runs_do_not_differ(repeats: int) -> None:
 
 
 def test_three_repeats_find_a_real_slow_down_more_often_than_not() -> None:
-    """Where what gets slower also spreads more: with Welch's test one time in four."""
+    """Slower figures also spread more: Welch's test found only one slow-down in four."""
     draws = np.random.default_rng(4)
     found = 0
     for _ in range(20):
@@ -163,7 +163,7 @@ def test_three_repeats_find_a_real_slow_down_more_often_than_not() -> None:
 
 
 def test_a_real_slow_down_is_found_and_named() -> None:
-    """Batches that wait longer: the lag behind the schedule, the batches' size, and the CPU."""
+    """Batches that wait longer change the schedule lag, the batches' size and the CPU."""
     sides = recorded()
     (pair,) = compare(Side("", sides["base"]), [Side("", sides["slow"])]).pairs
     changed = {each.name: each.change for each in pair.figures}

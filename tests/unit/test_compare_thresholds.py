@@ -1,4 +1,4 @@
-"""By how much a comparison may differ, and when nothing can be told of that."""
+"""Thresholds of a comparison: when they are met, fail or are undecided."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 def test_a_threshold_is_met_only_by_repeats_that_are_all_known(
     new: str, threshold: str, verdict: Verdict, reason: str
 ) -> None:
-    """What a crashed or an inconclusive consumer would have counted may break it."""
+    """What a crashed or inconclusive consumer did not count might break it."""
     sides = judged_side("ppp", delivered=10), judged_side(new, delivered=9)
     found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
     assert found.verdict is verdict
@@ -64,7 +64,7 @@ def test_a_threshold_is_met_only_by_repeats_that_are_all_known(
 def test_what_the_base_may_have_counted_yet_decides_nothing(
     base: str, threshold: str, verdict: Verdict
 ) -> None:
-    """It was stopped, or its consumer crashed, before it had found what NEW found: 3 lost."""
+    """A run of the base that was stopped or crashed may have missed losses; NEW has 3."""
     new = judged_side("pppp", lost=3)
     found = compare(judged_side(base), [new], [DifferenceThreshold.parse(threshold)])
     assert found.verdict is verdict
@@ -89,7 +89,7 @@ def _arrived(topics: Sequence[dict[str, Any]], *, online: bool) -> Side:
 def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
     wrong: dict[str, Any], times: int, *, online: bool
 ) -> None:
-    """A condition would pass for a slower mirror, or fail for a prompt one."""
+    """A threshold could pass for a slower mirror, or fail for a prompt one."""
     latency = {"count": 5, "negative": 0, "mean": 0.01, "quantiles": {"p99": 0.01}}
     right = _arrived([latency] * 4, online=online)
     spoilt = _arrived([latency] * (4 - times) + [latency | wrong] * times, online=online)
@@ -104,7 +104,7 @@ def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
     [("ppp", "fff", True), ("ppp", "ppf", True), ("ppp", "pp ", True), ("fff", "fff", False)],
 )
 def test_thresholds_that_pass_what_got_worse_say_so(base: str, new: str, *, alone: bool) -> None:
-    """They alone decide, which a reader of the last line is to know."""
+    """The last line then says that only thresholds decide."""
     met = [DifferenceThreshold.parse("produce_rate>-5%")]
     found = compare(judged_side(base), [judged_side(new)], met)
     assert found.verdict is Verdict.PASSED
@@ -113,7 +113,7 @@ def test_thresholds_that_pass_what_got_worse_say_so(base: str, new: str, *, alon
 
 @pytest.mark.parametrize(("threshold", "alone"), [("lost<=+5", False), ("duplicated<=+5", True)])
 def test_a_finding_that_a_threshold_bounds_is_no_remark(threshold: str, *, alone: bool) -> None:
-    """The last line said that no threshold bounds what got worse, though one did."""
+    """The last line said that it has no threshold, although it has one."""
     sides = [
         side(counts=[{"lost": lost, "duplicated": 0}] * 4, verdicts=[Verdict.PASSED] * 4)
         for lost in (0, 3)
@@ -137,7 +137,7 @@ def test_a_finding_that_a_threshold_bounds_is_no_remark(threshold: str, *, alone
     ],
 )
 def test_a_threshold_needs_the_whole_interval(threshold: str, verdict: Verdict) -> None:
-    """If only a part of it, or nothing was measured, it decides nothing."""
+    """It is undecided if only a part of the interval meets it, or nothing was measured."""
     counts = [{"lost": 1}] * 4
     sides = [side(*of("p(99)", *each), counts=counts) for each in (LOW, HIGH)]
     found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
@@ -145,7 +145,7 @@ def test_a_threshold_needs_the_whole_interval(threshold: str, verdict: Verdict) 
 
 
 def test_thresholds_alone_decide_where_there_are_some() -> None:
-    """A finding that got worse then needs one of its own."""
+    """A finding that got worse then needs a threshold of its own."""
     sides = [
         side(*of("p(99)", *LOW), counts=[{"lost": lost}] * 4, verdicts=[Verdict.PASSED] * 4)
         for lost in (0, 3)
@@ -171,6 +171,6 @@ def test_thresholds_alone_decide_where_there_are_some() -> None:
     ],
 )
 def test_mistakes_in_a_threshold_are_told(text: str, why: str) -> None:
-    """With the text as typed, and what to write."""
+    """The error says what to write."""
     with pytest.raises(UsageError, match=why):
         DifferenceThreshold.parse(text)

@@ -1,4 +1,4 @@
-"""Where the levels of many runs change."""
+"""Where the level of a figure changes over many runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _side(values: list[float], name: str = "p(99)") -> Side:
 
 
 def test_each_new_level_is_found_where_it_begins() -> None:
-    """Up and down again, within five runs: single ones next to a change may look like either."""
+    """A rise and a fall are placed within five runs: runs next to a change fit either level."""
     draws = np.random.default_rng(1)
     found = [
         [each.at for each in changepoints(_levels(draws, (1, 40), (1.5, 30), (1, 30)), series=30)]
@@ -52,7 +52,7 @@ def test_each_new_level_is_found_where_it_begins() -> None:
 
 @pytest.mark.parametrize(("before", "after"), [(15, 5), (26, 4), (20, 20)])
 def test_a_few_nights_of_a_new_level_are_found_among_many_figures(before: int, after: int) -> None:
-    """Where they are half as slow again."""
+    """They are found if they are slower by half."""
     draws = np.random.default_rng(2)
     values = [_levels(draws, (1, before), (1.5, after)) for _ in range(20)]
     assert sum(bool(changepoints(each, series=FIGURES)) for each in values) >= 17
@@ -60,24 +60,24 @@ def test_a_few_nights_of_a_new_level_are_found_among_many_figures(before: int, a
 
 @pytest.mark.parametrize("case", ["10 % spread", "one run in ten takes five times as long"])
 def test_histories_without_a_change_have_no_changepoints(case: str) -> None:
-    """Of 25 directories of 40 nights at most two: Welch's test found changes in eight, and more."""
+    """At most 2 of 25 directories of 40 nights have one; with Welch's test, eight or more had."""
     assert changed_histories(DISTRIBUTIONS[case], 40, directories=25, seed=3) <= 2
 
 
 def test_a_single_slow_run_is_no_new_level() -> None:
-    """Nor are two."""
+    """Nor are two consecutive ones."""
     values = _levels(np.random.default_rng(3), (1, 30))
     values[17] = values[18] = 9.0
     assert changepoints(values) == []
 
 
 def test_few_or_equal_values_do_not_change() -> None:
-    """There is nothing to tell a level by."""
+    """Too few values, or equal ones, show no level."""
     assert changepoints([]) == changepoints([1, 1, 9, 9, 9]) == changepoints([0.0] * 20) == []
 
 
 def test_a_change_has_a_direction_and_a_run() -> None:
-    """A rate that falls got worse; runs that lack the figure are passed over."""
+    """A rate that falls got worse; runs that lack the figure are skipped."""
     side = _side(_levels(np.random.default_rng(4), (2, 20), (1, 20)), "produce_rate")
     lacking = Repeat(run="lacking", started_ns=-1, figures={"lag": 0.0})
     found = trend(Side("nightly", [*side.repeats, lacking]))
@@ -93,7 +93,7 @@ def test_a_change_has_a_direction_and_a_run() -> None:
 def test_more_runs_than_can_be_searched_are_said_to_be_left_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The newest stay."""
+    """The newest runs are searched."""
     monkeypatch.setattr(trend_module, "MOST_RUNS", 5)
     found = trend(_side(_levels(np.random.default_rng(5), (1, 9))))
     assert [each.run for each in found.runs] == ["n4", "n5", "n6", "n7", "n8"]
@@ -104,7 +104,7 @@ def test_more_runs_than_can_be_searched_are_said_to_be_left_out(
 
 
 def test_the_page_draws_runs_and_levels() -> None:
-    """Those that changed first."""
+    """Figures that changed come first."""
     values = _levels(np.random.default_rng(6), (1, 10), (2, 10))
     side = Side(
         "nightly",
@@ -126,7 +126,7 @@ def test_the_page_draws_runs_and_levels() -> None:
 def test_the_command_orders_runs_by_their_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Not by their names or the times of their files."""
+    """The names and times of their files do not matter."""
     for hour in reversed(range(20)):
         document = produced(f"r{hour:02}", p99=(1.0 if hour < 12 else 2.0) + hour / 100)
         document["session"] = f"20260101T{hour:02}0000Z-1"
@@ -154,7 +154,7 @@ def test_the_command_orders_runs_by_their_start(
 def test_mistakes_are_told(
     words: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In one line."""
+    """Each exits with 2, and says what to write instead."""
     monkeypatch.setattr("sys.argv", ["mirrortest", "compare", *words.split()])
     with pytest.raises(SystemExit) as ended:
         main()

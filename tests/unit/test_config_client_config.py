@@ -1,4 +1,4 @@
-"""Client properties: merged, typed, checked, and silent about secrets."""
+"""Client properties: merged, typed and checked; no text shows a secret."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ JAAS = (
 
 
 def config(**properties: str) -> ClientConfig:
-    """Make a config; underscores stand for dots."""
+    """Create a config; underscores are replaced by dots."""
     dotted = {key.replace("_", "."): value for key, value in properties.items()}
     return ClientConfig.from_properties({**SERVER, **dotted})
 
@@ -38,7 +38,7 @@ def test_defaults_are_javas() -> None:
 
 
 def test_option_over_property_over_file_over_default() -> None:
-    """Each source of values gives way to the next."""
+    """Each of these sources overrides those after it."""
     file = {"bootstrap.servers": "file:1", "linger.ms": "2", "client.id": "file", "batch.size": "3"}
     merged = ClientConfig.load(
         bootstrap_server="flag:1",
@@ -52,7 +52,7 @@ def test_option_over_property_over_file_over_default() -> None:
 
 
 def test_types() -> None:
-    """Values are typed as Kafka means them."""
+    """Values have the types that they have in Kafka."""
     typed = config(
         acks="1",
         compression_type="ZSTD",
@@ -91,7 +91,7 @@ def test_scram_by_jaas_says_no_secret() -> None:
 
 
 def test_pem_stores() -> None:
-    """PEM files and inline PEM are taken as they are; host names are checked unless told not to."""
+    """PEM files and inline PEM are accepted; an empty algorithm disables the host name check."""
     tls = ClientConfig.from_properties(
         {
             **SERVER,
@@ -154,7 +154,7 @@ def test_pem_stores() -> None:
     ],
 )
 def test_contradictions_and_nonsense_are_refused(properties: dict[str, str], says: str) -> None:
-    """One clear line that names the property."""
+    """The error names the property or says what to write."""
     with pytest.raises(UsageError, match=says):
         ClientConfig.from_properties({**SERVER, **properties})
 
@@ -166,7 +166,7 @@ def test_no_address_is_refused() -> None:
 
 
 def test_properties_without_effect_are_warned_of() -> None:
-    """Unknown, ours to set, and Java's own: each gets its line, and no value is repeated."""
+    """An unknown one, mirrortest's own and Java's each get a line, which never has the value."""
     lines = ClientConfig.from_properties(
         {
             **SERVER,
@@ -191,7 +191,7 @@ def test_defaults_of_the_application_are_not_warned_of() -> None:
 
 
 def test_what_is_recorded_of_a_client_has_defaults_and_no_secret() -> None:
-    """As its sequence log keeps it, under Kafka's names."""
+    """The sequence log has it under Kafka's names."""
     found = config(
         security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=JAAS,
         ssl_truststore_certificates="-----BEGIN CERTIFICATE-----" + 1000 * "A", linger_ms="9",

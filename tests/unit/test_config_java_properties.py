@@ -1,4 +1,4 @@
-"""Properties files, JAAS texts, units: read as the field writes them."""
+"""Properties files, JAAS texts and units, as Kafka's users write them."""
 
 from __future__ import annotations
 
@@ -78,28 +78,28 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 def test_a_malformed_escape_is_told_by_its_line_and_not_its_content() -> None:
-    """The error names file and line; the line may hold a secret."""
+    """The error names file and line; the line may contain a secret."""
     with pytest.raises(UsageError, match=r"f\.properties, line 2") as caught:
         parse_properties("a=1\npassword=hush\\u00", origin="f.properties")
     assert "hush" not in str(caught.value)
 
 
 def test_assignments_stand_as_they_are() -> None:
-    """An argument's value is literal and may hold '='."""
+    """An argument's value is literal and may contain '='."""
     found = parse_assignments(["a=b=c\\", "x="], option="--command-property")
     assert found == {"a": "b=c\\", "x": ""}
 
 
 @pytest.mark.parametrize("item", ["hush", "=hush"])
 def test_an_assignment_without_key_or_sign_is_refused_unrepeated(item: str) -> None:
-    """What has no '=' may be a secret alone."""
+    """An argument without '=' may be just a secret."""
     with pytest.raises(UsageError, match="KEY=VALUE") as caught:
         parse_assignments([item], option="--command-property")
     assert "hush" not in str(caught.value)
 
 
 def test_jaas_options() -> None:
-    """Quoted in either way, bare, escaped, with comments."""
+    """Values may be quoted in either way, bare or escaped; comments are skipped."""
     options = jaas_options(
         'a.b.PlainLoginModule required /* c */ username="u\\"1" password=\'p;=\'\n  x=y.z ; // end'
     )
@@ -128,7 +128,7 @@ def test_any_password_survives_quoting(password: str) -> None:
     ],
 )
 def test_malformed_jaas_is_refused_unrepeated(text: str) -> None:
-    """The error never repeats the text, which holds a password."""
+    """The error never repeats the text, which contains a password."""
     with pytest.raises(UsageError, match="malformed") as caught:
         jaas_options(text)
     assert "hush" not in str(caught.value)
@@ -140,7 +140,7 @@ def test_malformed_jaas_is_refused_unrepeated(text: str) -> None:
      ("2d", 172_800 * 10**9)],
 )  # fmt: skip
 def test_durations(text: str, expected: int) -> None:
-    """Units may be joined and decimal; the sum is whole nanoseconds."""
+    """Units can be joined, values can have decimals; the sum is whole nanoseconds."""
     assert parse_duration(text, option="--x") == expected
 
 
@@ -155,7 +155,7 @@ def test_a_duration_without_a_sound_unit_is_refused(text: str) -> None:
     ("text", "expected"), [("900", 900), ("1kB", 1000), ("64KiB", 65536), ("1.5 MiB", 1_572_864)]
 )
 def test_sizes(text: str, expected: int) -> None:
-    """Powers of 1000 and of 1024 by their own units."""
+    """Powers of 1000 and of 1024 have their own units."""
     assert parse_size(text, option="--x") == expected
 
 
@@ -172,5 +172,5 @@ def test_an_unsound_size_is_refused(text: str) -> None:
      (-2_000_000_000, "-2.00 s"), (14_400 * 10**9, "14400 s")],
 )  # fmt: skip
 def test_durations_for_people(nanoseconds: int, expected: str) -> None:
-    """Three significant digits and the unit that fits."""
+    """A duration has three significant digits and the unit that fits."""
     assert format_duration(nanoseconds) == expected

@@ -1,4 +1,4 @@
-"""The grammar of shapes: what is read, and what each mistake is answered with."""
+"""The grammar of shapes: valid ones, and the error for each mistake."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def read(text: str) -> Shape:
     ],
 )
 def test_shapes_are_read(text: str, expected: Shape) -> None:
-    """By place or by key, in the units of all options; the text is kept for reports."""
+    """Arguments are given by position or name, in the usual units; the text is kept for reports."""
     found = read(text)
     assert found == expected
     assert str(found) == " ".join(text.split())
@@ -72,7 +72,7 @@ def test_shapes_are_read(text: str, expected: Shape) -> None:
 
 
 def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
-    """A number, a name; the name of a shape alone is one without its arguments."""
+    """Such texts are numbers and words; a shape's name alone lacks its arguments."""
     assert parse_shape("500", RATE_FORMS, option="--throughput") is None
     assert parse_shape("fast", RATE_FORMS, option="--throughput") is None
     with pytest.raises(UsageError, match=r"'ramp' needs arguments: ramp\(FROM, TO, DURATION\)"):
@@ -94,7 +94,7 @@ def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
     ],
 )
 def test_sizes_are_read(text: str, expected: Shape) -> None:
-    """In the units of sizes; what has no share is left out."""
+    """They have the units of sizes; a choice with a share of 0 is left out."""
     assert parse_shape(text, SIZE_FORMS, option="--message-size") == expected
 
 
@@ -112,7 +112,7 @@ def test_sizes_are_read(text: str, expected: Shape) -> None:
     ],
 )
 def test_mistakes_in_sizes_are_answered(text: str, answer: str) -> None:
-    """As those in rates."""
+    """They are answered like those in rates."""
     with pytest.raises(UsageError) as error:
         parse_shape(text, SIZE_FORMS, option="--message-size")
     assert answer in str(error.value)
@@ -145,7 +145,7 @@ def test_mistakes_in_sizes_are_answered(text: str, answer: str) -> None:
     ],
 )
 def test_mistakes_are_answered_with_what_to_write(text: str, answer: str) -> None:
-    """In one line, with the option and the text as typed."""
+    """The answer is one line, which begins with the option."""
     with pytest.raises(UsageError) as error:
         read(text)
     assert answer in str(error.value)

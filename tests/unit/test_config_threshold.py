@@ -1,4 +1,4 @@
-"""Thresholds: read, refused, and held to what was measured."""
+"""Thresholds: parsed, refused, and compared with what was measured."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def held(
 
 @given(st.sampled_from(COUNTS), st.sampled_from(sorted(OPERATORS)), *[st.integers(0, 20)] * 2)
 def test_counts_compare_as_integers(metric: str, comparison: str, bound: int, count: int) -> None:
-    """Every metric, every operator, with or without white space."""
+    """Every count can be compared by every operator; white space is ignored."""
     result = held(f" {metric} {comparison} {bound}", {metric: count})
     assert result.passed is OPERATORS[comparison](count, bound)
     assert result.value == count
@@ -82,7 +82,7 @@ def test_latencies(text: str, passed: bool) -> None:
 
 
 def test_what_cannot_be_told_from_the_bound_meets_it() -> None:
-    """The exact value is in the bucket of the bound: so both sides of the mirror's test agree."""
+    """A value in the bound's bucket meets it, so the online and the offline judgement agree."""
     exact = seconds(0.189009919, 0.5, 0.739009919)
     for of_logs in (exact, Histogram.of(exact.sparse())):
         for text in (
@@ -107,7 +107,7 @@ _LATENCIES = st.lists(st.integers(-(10**4), 10**11) | st.integers(-(10**11), 10*
 def test_both_sides_say_the_same(
     values: list[int], statistic: str, comparison: str, bound: int, data: st.DataObject
 ) -> None:
-    """Logs have buckets, and how far below zero the lowest latency is; also one at the bound."""
+    """Logs have only buckets, and the minimum if below zero; the bound may equal a latency."""
     bound = data.draw(st.sampled_from([bound, *map(abs, values)]))
     online = Histogram()
     online.add(values)
@@ -120,7 +120,7 @@ def test_both_sides_say_the_same(
 
 @pytest.mark.parametrize("text", ["p(99)<2s", "p(50)<2s", "min<2s", "max<2s", "mean<2s"])
 def test_a_latency_below_zero_proves_nothing(text: str) -> None:
-    """The consumer's clock is behind by more than the mirror took, however long that was."""
+    """The consumer's clock is behind by more than the mirror took, which is unknown."""
     result = held(text, latency=seconds(-3570, -3569))
     assert (result.value, result.passed) == (None, True)
     (reason,) = undecided([result])
@@ -129,13 +129,13 @@ def test_a_latency_below_zero_proves_nothing(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["p(50)<2s", "p(99)<2s", "max<2s", "mean<1000s"])
 def test_one_producer_whose_clock_is_ahead_leaves_conditions_undecided(text: str) -> None:
-    """Its latencies may be longer than all others by as much as the clocks are apart."""
+    """Its true latencies may be the longest, by as much as the clocks differ."""
     assert held(text, latency=seconds(-3570, *[0.1] * 9)).undecided
 
 
 @pytest.mark.parametrize("text", ["p(50)<2s", "p(99)<2s", "max<2s", "mean<2s", "max>1ms"])
 def test_clocks_that_are_milliseconds_apart_decide(text: str) -> None:
-    """Some messages of a fast mirror arrive before they were sent: by less than matters."""
+    """A fast mirror's messages may seem to arrive before their send, by too little to matter."""
     result = held(text, latency=seconds(-0.003, -0.001, *[0.02] * 98))
     assert not result.undecided
     assert result.passed
@@ -150,7 +150,7 @@ def test_what_fails_though_clocks_disagree_has_failed(text: str) -> None:
 
 
 def test_every_finding_can_be_spoken_of() -> None:
-    """By the name it has everywhere."""
+    """Its name in a threshold is its usual label."""
     assert {finding.label for finding in Finding} <= set(COUNTS)
 
 
@@ -163,7 +163,7 @@ def test_every_finding_can_be_spoken_of() -> None:
 def test_what_producers_may_have_repeated_decides_nothing(
     comparison: str, bound: str, count: int, own: int
 ) -> None:
-    """A threshold is decided only where it ends alike whichever of them are the mirror's."""
+    """A threshold is decided only if it ends alike however many of them the mirror caused."""
     own = min(own, count)
     condition = Threshold.parse(f"duplicated{comparison}{bound}")
 
@@ -190,7 +190,7 @@ def test_what_producers_may_have_repeated_decides_nothing(
 def test_what_open_messages_may_meet_has_not_failed(
     metric: str, comparison: str, bound: str, count: int, others: int, outstanding: int | None
 ) -> None:
-    """Against every end that such a run may have: what is open arrives or not, or more is sent."""
+    """It fails only if no possible end meets it: open messages arrive or not, more are sent."""
     total = max(count + others, 1)
     left = total if outstanding is None else outstanding
     if metric == "delivered":
@@ -213,14 +213,14 @@ def test_what_open_messages_may_meet_has_not_failed(
     possible = [ended(*end) for end in ends if metric != "delivered" or end[0] <= end[1]]
     if result.undecided:
         assert not ended(count, total).passed
-        # A share between two whole numbers of messages is thought possible.
+        # The code also allows for shares between two whole numbers of messages.
         assert comparison == "==" or any(each.passed for each in possible)
     elif not result.passed:
         assert not any(each.passed for each in possible)
 
 
 def test_a_threshold_says_what_may_meet_it() -> None:
-    """How far it is from it, and what is open; what counts the open is as it is at the end."""
+    """The reason has its value so far and the open messages; a count of these is decided."""
     conditions = [Threshold.parse(text) for text in ("delivered>=99%", "acked>9", "in_flight==0")]
     counts = {"delivered": 500, "acked": 4, "in_flight": 500}
     unknown = evaluate(conditions, counts, total=1000, latencies={}, outstanding=None)
@@ -236,7 +236,7 @@ def test_a_threshold_says_what_may_meet_it() -> None:
 
 
 def test_what_was_not_measured_decides_nothing() -> None:
-    """Neither passed nor failed: a reason for an inconclusive run."""
+    """Such a threshold makes a run inconclusive, neither passed nor failed."""
     conditions = [Threshold.parse(text) for text in ("lost==0", "late<1%", "p(99)<2s", "max<1s")]
     results = evaluate(conditions, {"late": 0}, total=0, latencies={"latency": Histogram()})
     assert [result.undecided for result in results] == [True] * 4
@@ -262,7 +262,7 @@ def test_what_was_not_measured_decides_nothing() -> None:
     ],
 )
 def test_nonsense_is_refused(text: str, says: str) -> None:
-    """One clear line that repeats the threshold."""
+    """The error repeats the threshold."""
     with pytest.raises(UsageError, match="--threshold") as caught:
         Threshold.parse(text)
     assert says in str(caught.value)
@@ -270,7 +270,7 @@ def test_nonsense_is_refused(text: str, says: str) -> None:
 
 
 def test_defaults() -> None:
-    """Nothing lost, corrupted, misrouted, phantom or altered; exactly once adds two."""
+    """Nothing may be lost, corrupted, misrouted, phantom or altered; exactly once adds two."""
     never = [
         "lost==0", "corrupted==0", "misrouted==0", "phantom==0",
         "altered_key==0", "altered_headers==0", "altered_timestamp==0",

@@ -1,4 +1,4 @@
-"""P5: what strangers wrote is shown, and does nothing; each way out of the program."""
+"""P5: untrusted text is shown, and has no effect, in every output of the program."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from mirrortest.timing.histogram import Histogram
 HOSTILE = (
     "p\n2026-01-01T00:00:00Z [error] forged\r\x1b[2J\x1b]0;t\x07\x9b31m\u202egnp\u2066\u2028\x00"
 )
-"""A producer's name that clears the screen, forges a line, and turns what follows around."""
+"""A producer's name that clears the screen, forges a line, and reverses the text after it."""
 SHOWN = visible(HOSTILE)
 _OBEYED = re.compile("[^\n -~\xa0-\uffff]|[\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
 
 
 def harmless(text: str) -> bool:
-    """Whether a terminal obeys nothing in it, and no line is the stranger's."""
+    """Whether a terminal obeys no character of it, and no line of it is forged."""
     lines = text.splitlines()
     return not _OBEYED.search(text) and not any(line.startswith("2026-01-01") for line in lines)
 
 
 def summary(**more: object) -> Summary:
-    """A summary full of a stranger's words."""
+    """A summary full of untrusted text."""
     told = {
         "run": "r1", "verdict": "inconclusive", "exit_code": 3, "counts": {"acked": 1, "lost": 1},
         "inconclusive": [f"no log of {HOSTILE}"], "notes": [HOSTILE], "tables": HOSTILE,
@@ -56,7 +56,7 @@ def summary(**more: object) -> Summary:
 
 @given(st.text(st.characters(exclude_categories=[])))
 def test_a_text_is_one_line_that_says_what_it_was(text: str) -> None:
-    """Nothing is left that is not shown, and what was harmless stays."""
+    """Every character of it is printable, and harmless characters stay."""
     shown = visible(text)
     allowed = {"\xa0", "\u202f"}
     assert all(each.isprintable() or each in allowed for each in shown)
@@ -69,14 +69,14 @@ def test_a_text_is_one_line_that_says_what_it_was(text: str) -> None:
 
 @given(st.recursive(st.text(st.characters(exclude_categories=[])), st.lists, max_leaves=4))
 def test_a_document_says_the_same(value: object) -> None:
-    """JSON has escapes of its own, also for what it lets pass."""
+    """Unprintable characters have JSON's own escapes, even those that JSON allows unescaped."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
     assert json.loads(visible_json(text)) == value
     assert not _OBEYED.search(visible_json(text)) or not text.isascii()
 
 
 def test_a_console_shows_what_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: print, tables, texts, warnings: nothing that a terminal would obey."""
+    """P5: prints, tables, texts and live lines have nothing that a terminal would obey."""
     shown = console.SafeConsole(file=sys.stdout, soft_wrap=True, highlight=False)
     table = Table("name", title=HOSTILE.replace("\n", ""))
     table.add_row(HOSTILE.replace("\n", ""))
@@ -89,7 +89,7 @@ def test_a_console_shows_what_it_is_given(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("colours", [False, True])
 def test_a_coloured_console_keeps_its_own_colours(colours: bool) -> None:
-    """P5: escape sequences of ours are no text."""
+    """P5: it has its own escape sequences; those in texts are escaped."""
     shown = console.SafeConsole(
         force_terminal=colours, color_system="standard" if colours else None, highlight=False
     )
@@ -118,7 +118,7 @@ console.warn([hostile])
 
 
 def test_logs_have_no_forged_line() -> None:
-    """P5: events, values, what libraries log, and the texts of tracebacks."""
+    """P5: events, values, what libraries log, tracebacks and warnings cannot forge one."""
     run = subprocess.run([sys.executable, "-c", _LOGS], capture_output=True, text=True, check=True)
     assert harmless(run.stderr)
     assert run.stderr.count("forged") >= 7
@@ -127,7 +127,7 @@ def test_logs_have_no_forged_line() -> None:
 
 
 def test_an_error_is_one_line() -> None:
-    """P5: whatever a broker gave as its reason."""
+    """P5: it is one, whatever reason a broker gave."""
     code = f"""
 import sys
 sys.argv = ["mirrortest", "synth"]
@@ -145,7 +145,7 @@ main.run()
 
 
 def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: on the terminal and as JSON, which says the same all the same."""
+    """P5: neither the terminal nor the JSON has one, and the JSON decodes to the same summary."""
     told = summary()
     console.SafeConsole(file=sys.stdout, width=300).print(run_result(told).view(details=True))
     assert harmless(capsys.readouterr().out)
@@ -154,7 +154,7 @@ def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: topics, reasons and notes in the table that ends a run."""
+    """P5: topics, reasons and notes cannot forge one in the result of a run."""
     latency = Histogram()
     latency.add([1_000_000])
     report = ConsumeReport(
@@ -169,7 +169,7 @@ def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[st
 
 
 def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: a broker's reason, a topic, a note."""
+    """P5: a broker's reason, a topic and a note cannot break them."""
     numbers = TopicNumbers(1, 100)
     numbers.steady.outcomes[Outcome.ACKED] = 1
     numbers.steady.span(1, 10)
@@ -186,7 +186,7 @@ def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str])
 
 
 def test_reports_show_what_strangers_wrote() -> None:
-    """P5: JUnit XML and HTML; a document's own line ends are no one else's."""
+    """P5: JUnit XML and HTML show it escaped; their own line ends are allowed."""
     document = junit(summary())
     assert harmless(document)
     root = ET.fromstring(document.encode())

@@ -1,4 +1,4 @@
-"""One partition in a consumer's care: what growth, resumption and a topic made anew do to it."""
+"""A partition that a consumer owns: growth of its topic, resumption, a recreated topic."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ STREAM = StreamId("t", "r1", "p", 1, LANE)
 
 
 def _records(seq: int, count: int, *, at: int) -> RecordArrays:
-    """Messages of one lane as they stand from offset `at` on."""
+    """Messages of one lane, stored from offset `at` on."""
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), LANE, 0, 3, Form.BODY, 200)
     buffer = encoder.encode(seq, np.full(count, START), START).buffer
     struct.pack_into(">q", buffer, 0, at)
@@ -42,7 +42,7 @@ def _about(
 
 
 def _again(held: AssignedPartition, **about: Any) -> AssignedPartition:
-    """The same partition after its consumer was started again."""
+    """The same partition after its consumer restarted."""
     state = json.loads(json.dumps(held.to_state()))
     return AssignedPartition.restored(held.at, held.generation + 1, state, **_about(**about))
 
@@ -54,7 +54,7 @@ def _misrouted(held: AssignedPartition) -> int:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
-    """Where any count that was in force puts a message, there it belongs."""
+    """A message belongs where any of the partition counts so far puts it."""
     counts = [3]
     about = _about(policy=ExpectPartition.MURMUR2) | {"counts": counts}
     held = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
@@ -68,7 +68,7 @@ def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(number: int) -> None:
-    """F9: each message tells for how many partitions its producer had planned."""
+    """F9: each message has the partition count that its producer planned for."""
     about = _about(policy=ExpectPartition.MURMUR2, counts=(5,))
     held = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
     held.watched_from = 4
@@ -81,7 +81,7 @@ def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(numbe
     [(b"%d" % LANE, None), (b"%d" % LANE, b"whoever wrote this"), (b"other", None), (None, b"x")],
 )
 def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes | None) -> None:
-    """F13: other runs' messages, foreign ones and tombstones supersede ours of their key."""
+    """F13: other runs' messages, foreign ones and tombstones supersede ours with the same key."""
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(decode_records(write_records([(3, 1, key, value, ())])), START)
     assert held.checker.key_seen(LANE).place == (3 if key == b"%d" % LANE else -1)
@@ -92,7 +92,7 @@ def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes
 
 
 def test_the_state_remembers_the_counts_that_were_in_force() -> None:
-    """What was mirrored before the growth may be read after a restart."""
+    """Messages that were mirrored before the growth may be read after a restart."""
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about(counts=(3, 5)))
     assert held.to_state()["counts"] == [3, 5]
 
@@ -110,7 +110,7 @@ def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once() -> No
 
 
 def test_records_behind_the_last_one_judged_prove_no_other_topic() -> None:
-    """They were fetched before the consumer sought back: it would have read all of it again."""
+    """They were fetched before the consumer sought back; as a proof they made it read all again."""
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(_records(0, 4, at=0), START)
     for fetched_from, is_another in ((4, False), (3, True)):
@@ -120,10 +120,10 @@ def test_records_behind_the_last_one_judged_prove_no_other_topic() -> None:
 
 
 def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
-    """A mirror goes on where it stood: its new topic holds only what came since.
+    """A mirror continues at its position: the new topic has only the later messages.
 
-    What was seen must not be claimed lost; what may have stood unread in the old topic is in
-    doubt, and what is missing within the new one is missing.
+    What was seen must not be claimed lost. All missing seqs are in doubt: they may have been
+    unread in the old topic.
     """
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(_records(0, 4, at=0), START)
@@ -140,7 +140,7 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
 
 
 def test_latencies_are_from_each_messages_own_arrival() -> None:
-    """Batches of several responses are judged together; what was judged before is passed over."""
+    """Batches of several responses are judged together; messages judged before are skipped."""
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(_records(0, 2, at=0), START)
     taken = held.take(_records(0, 4, at=0), START + np.array([1, 2, 30, 40]))

@@ -1,6 +1,6 @@
-"""What is assigned: topics that come and go, rebalances, outages, states that cannot be read.
+"""Assignment: topics that come and go, rebalances, outages, states that cannot be read.
 
-Reader, admin and store are played; what is held here is the order of things.
+Reader, admin and store are played; the tests check the order of the steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_topic_that_is_gone_for_now_stays_assigned() -> None:
-    """Else it would not be read when it is made again, since it is held all the time."""
+    """Otherwise it would not be read once recreated: to the consumer it is not new."""
     played = Played({"a": 1, "b": 1})
     consumer, topics = consumer_of(played)
     for counts in ({"a": 1, "b": 1}, {"b": 2}):
@@ -37,7 +37,7 @@ async def test_a_topic_that_is_gone_for_now_stays_assigned() -> None:
 async def test_partitions_assigned_in_an_outage_are_taken_once_it_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A rebalance is told once: who fails then would never read what was assigned."""
+    """A rebalance is announced once: without retries, the consumer would never read them."""
     monkeypatch.setattr(outage, "_RETRY_SECONDS", 0)
     played = Played({"a": 2})
     consumer, topics = consumer_of(played, ("a",))
@@ -59,7 +59,7 @@ async def test_partitions_assigned_in_an_outage_are_taken_once_it_is_over(
 async def test_a_rebalance_is_under_way_until_what_is_ours_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """From the revocation on, while the claim waits, and where nothing is left to us, too."""
+    """It lasts from the revocation until the claims are done, even if nothing is assigned."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",))
     await topics.discover()
@@ -107,7 +107,7 @@ async def test_a_rebalance_is_under_way_until_what_is_ours_is_taken(
 async def test_what_is_assigned_without_a_revocation_is_moving_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A member's first consumer takes nothing from it before."""
+    """No revocation precedes the first assignment of a member."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",))
     await topics.discover()
@@ -123,7 +123,7 @@ async def test_what_is_assigned_without_a_revocation_is_moving_too(
 
 
 async def test_what_was_read_of_a_revoked_partition_is_logged_whoever_ends_the_wait() -> None:
-    """A stop amid a rebalance cancels it while a save holds the lock."""
+    """A stop during a rebalance cancels the wait for a save, which has the lock."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -154,10 +154,9 @@ async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(
 ) -> None:
     """P2: a damaged state, or one of another version, ended every consumer of the run.
 
-    What was seen of an earlier incarnation of the topic is not known any more, so that numbers
-    that are missing at the head of a stream are in doubt, and never lost. Records that are in logs
-    already are logged again under the same incarnation, where its number can be read: another one
-    would make copies of them.
+    What was seen of earlier incarnations of the topic is unknown, so seqs that are missing at the
+    head of a stream are in doubt, never lost. Records that are already in logs are logged again
+    under the same incarnation, if its number can be read: under another one they would be copies.
     """
     played = Played({"a": 1})
     played.state = state

@@ -1,4 +1,4 @@
-"""What stood in a partition before it was read: it has no latency, or is not read at all."""
+"""Backlogs: their messages have no latency, or are not read at all."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 
 async def _taken_from(played: Played, consumer: Consumer, seq: int, count: int) -> JudgedBatch:
-    """What is judged of messages that are read now."""
+    """Read messages now, and return what is judged of them."""
     await read(played, consumer, fetched(seq, count, arrived_ns=9_000))
     await consumer.batches.judge_all()
     return played.judged[-1]
 
 
 async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> None:
-    """F17: a consumer that starts late says nothing of the mirror by reading late what was there.
+    """F17: it is read late because the consumer started late, not because of the mirror.
 
-    It is judged all the same, and counted apart; what comes then is measured.
+    It is still judged, and counted separately; later messages are measured.
     """
     played = Played({"a": 1})
     played.end = 3
@@ -43,7 +43,7 @@ async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> Non
 
 
 async def test_each_time_a_partition_is_taken_what_is_in_it_has_no_latency() -> None:
-    """After a rebalance or a restart what waited for a reader waited for us, not for the mirror."""
+    """During a rebalance or restart, messages wait for a consumer, not for the mirror."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -57,7 +57,7 @@ async def test_each_time_a_partition_is_taken_what_is_in_it_has_no_latency() -> 
 
 
 async def test_what_comes_late_by_an_outage_has_its_latency() -> None:
-    """The partition is ours all the while: nobody could have read it earlier."""
+    """The consumer owns the partition all the time: no other could have read it earlier."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -70,7 +70,7 @@ async def test_what_comes_late_by_an_outage_has_its_latency() -> None:
 
 
 async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
-    """`--include-backlog`: how old it was when this consumer took it."""
+    """`--include-backlog` measures how old it was when this consumer read it."""
     played = Played({"a": 1})
     played.end = 3
     consumer, topics = consumer_of(played, include_backlog=True)
@@ -81,7 +81,7 @@ async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
 
 
 async def test_from_latest_what_is_there_before_is_an_unread_range() -> None:
-    """It is in the log and in the judgement, so that what is missing in it is not called lost."""
+    """Log and checker have the range, so that messages in it are not claimed lost."""
     played = Played({"a": 1})
     played.end = 3
     consumer, topics = consumer_of(played, from_latest=True)
@@ -94,7 +94,7 @@ async def test_from_latest_what_is_there_before_is_an_unread_range() -> None:
 
 
 async def test_from_latest_reads_all_of_a_partition_that_came_later() -> None:
-    """What is in it was written while this consumer ran."""
+    """Its messages were written while this consumer ran."""
     played = Played({"a": 1})
     played.end = 3
     consumer, topics = consumer_of(played, from_latest=True)
@@ -108,7 +108,7 @@ async def test_from_latest_reads_all_of_a_partition_that_came_later() -> None:
 
 
 async def test_what_is_in_a_partition_that_was_added_came_after_the_look_before() -> None:
-    """Its reader was there first: what was sent by then is late at least from then on."""
+    """Messages sent before that look were late at least until then, for every consumer."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -127,7 +127,7 @@ async def test_what_is_in_a_partition_that_was_added_came_after_the_look_before(
 
 
 async def test_after_a_standstill_a_topic_that_came_late_is_still_late() -> None:
-    """The rest of its backlog was not measured: `p(99)<2s` passed, although the mirror was late."""
+    """The rest of its backlog was not measured: `p(99)<2s` passed although the mirror was late."""
     played = Played({})
     played.end = 4
     consumer, topics = consumer_of(played, ("a",))
@@ -148,7 +148,7 @@ async def test_after_a_standstill_a_topic_that_came_late_is_still_late() -> None
 
 
 async def test_a_broker_that_lists_a_topic_no_more_for_once_makes_no_backlog_late() -> None:
-    """What had been in it for hours had latencies of hours, and failed conditions."""
+    """Messages that had been in it for hours had latencies of hours, and failed thresholds."""
     played = Played({"a": 2, "b": 1})
     consumer, topics = consumer_of(played)
     for counts in ({"a": 2, "b": 1}, {"a": 1}, {"a": 2, "b": 1}):
@@ -159,7 +159,7 @@ async def test_a_broker_that_lists_a_topic_no_more_for_once_makes_no_backlog_lat
 
 
 async def test_one_answer_without_a_topic_does_not_prove_that_it_came_later() -> None:
-    """The broker that a consumer asks first may have just started, and list nothing yet."""
+    """The broker that a consumer asks first may have just started, and list no topics yet."""
     played = Played({})
     consumer, topics = consumer_of(played, ("a",))
     await topics.discover()

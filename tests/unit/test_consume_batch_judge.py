@@ -1,4 +1,4 @@
-"""What was fetched is judged: in portions, each by its own arrival, and by what is known then."""
+"""Fetched batches are judged in portions, each message by its own arrival time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ from tests.unit.played_cluster import Played, consumer_of
 async def test_what_is_mirrored_since_partitions_were_added_is_judged_by_their_count(
     grown: bool,
 ) -> None:
-    """F9: though the topics were not looked at since. What stands astray anyhow is misrouted."""
+    """F9: a misplaced message makes the consumer count the partitions again.
+
+    It is misrouted unless partitions were added.
+    """
     played = Played({"a": 2})
     consumer, topics = consumer_of(played, expect_partition=ExpectPartition.MURMUR2)
     await topics.discover()
@@ -32,7 +35,7 @@ async def test_what_is_mirrored_since_partitions_were_added_is_judged_by_their_c
     lane = next(n for n in range(99) if partition_of(lane_key(n), 2) == 1
                 and partition_of(lane_key(n), 3) == 0)  # fmt: skip
     played.counts = {"a": 3 if grown else 2}
-    # Planned for one partition, they may stand in that one.
+    # Planned for one partition, they may be in that one.
     await read(played, consumer, fetched(0, 2, arrived_ns=time.time_ns()))
     await consumer.batches.judge_all()
     astray = fetched(2, 3, arrived_ns=time.time_ns(), lane=lane, planned=2)
@@ -45,11 +48,11 @@ async def test_what_is_mirrored_since_partitions_were_added_is_judged_by_their_c
     asked = played.asked
     await read(played, consumer, fetched(5, 1, arrived_ns=1, lane=lane, planned=2))
     await consumer.batches.judge_all()
-    assert played.asked == asked  # what arrived before is judged by what was told since
+    assert played.asked == asked  # what arrived before the last count is judged by it
 
 
 async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() -> None:
-    """A few messages wait for more; what is told and saved of a partition is what was judged."""
+    """Small batches wait for more; the partition's next offset counts only what was judged."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -67,7 +70,7 @@ async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() 
 async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P7: its offsets and the reason are named, and what may have stood there is in doubt."""
+    """P7: a note names its offsets and the reason, and the checker counts them as unread."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -96,7 +99,7 @@ async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
 async def test_what_came_with_a_lost_position_is_judged_whoever_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its reader has moved past it. The position comes again, until it is sought."""
+    """The reader returns these batches only once, but the lost position until the next seek."""
     played = Played({"a": 1, "b": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -113,7 +116,7 @@ async def test_what_came_with_a_lost_position_is_judged_whoever_does_not_answer(
 
 
 async def test_what_waits_is_forgotten_with_its_partition() -> None:
-    """Whoever takes it next reads it again, so that it is judged once."""
+    """The partition's next owner reads these batches again, so they are judged once."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -129,9 +132,10 @@ async def test_what_waits_is_forgotten_with_its_partition() -> None:
 
 
 async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_again() -> None:
-    """After an outage, or where it was gone: it may have grown beyond what was read of it.
+    """After an outage, or once a missing topic is back, the last judged record is read again.
 
-    What waited to be judged is read again, and nothing is judged twice.
+    The new topic may be longer than what was read of the old one. Batches that waited to be judged
+    are read again, and no message is judged twice.
     """
     played = Played({"a": 1, "b": 1})
     consumer, topics = consumer_of(played)
@@ -161,7 +165,7 @@ async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_agai
 
 
 async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
-    """What was judged waits for it in memory, and there is only so much of that."""
+    """Judged rows wait in memory until they are on disk, and memory is limited."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -179,7 +183,7 @@ async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
 
 
 async def test_what_arrives_amid_a_round_waits_and_keeps_its_own_arrival() -> None:
-    """A round must find what it began with; behind it, all is judged as it came."""
+    """Checkers must not change during a round; after it, the batches are judged in their order."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -195,7 +199,7 @@ async def test_what_arrives_amid_a_round_waits_and_keeps_its_own_arrival() -> No
 
 
 async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory stays bounded however long a round is: what is fetched then stays with the broker."""
+    """Memory stays bounded in a long round: if the buffer is full, batches stay in the reader."""
     monkeypatch.setattr("mirrortest.consume.fetch_buffer.ENOUGH_BYTES", 1)
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
@@ -214,9 +218,9 @@ async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.Monkey
 async def test_markers_are_no_holes_where_they_can_be_told_apart(
     sees_markers: bool, policy: str | None, holes: int
 ) -> None:
-    """By public calls alone only where nothing may be compacted: there all are taken for markers.
+    """If markers are not visible, all empty offsets count as such, unless compaction is possible.
 
-    Two offsets that compaction emptied, a marker, messages, and one more that is empty.
+    Two offsets that compaction emptied, a marker, messages, and one more empty offset.
     """
     played = Played({"a": 1})
     played.sees_markers = sees_markers
@@ -245,9 +249,9 @@ async def test_markers_are_no_holes_where_they_can_be_told_apart(
 async def test_messages_in_transactions_that_are_read_uncommitted_are_in_doubt(
     level: str, run: str, doubted: bool
 ) -> None:
-    """F8: they may have been aborted, and nobody can tell. Others' transactions do not matter.
+    """F8: the transactions may have been aborted. Those of other runs do not matter.
 
-    The partition's state carries it on, and the log has it before the state moves.
+    Both the partition's state and the log record the doubt.
     """
     played = Played({"a": 1})
     client = ClientConfig.load(

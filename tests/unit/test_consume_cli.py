@@ -1,4 +1,4 @@
-"""A user's mistake gives an exit code and words, never a traceback."""
+"""A user's mistake ends with an exit code and a message, never a traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _cli() -> Typer:
 
 
 def test_an_unknown_log_detail_is_a_usage_error() -> None:
-    """It is refused before anything is connected."""
+    """It is refused before the consumer connects."""
     with pytest.raises(UsageError, match="--log-detail 'all': use intervals or messages"):
         CliRunner().invoke(_cli(), [*ARGUMENTS, "--log-detail", "all"], catch_exceptions=False)
 
@@ -45,18 +45,18 @@ def test_an_unknown_log_detail_is_a_usage_error() -> None:
             ("--report", "no/such/place.json"),
             "--report no/such/place.json: there is no directory",
         ),
-        # The user's own words in brackets are no markup, closed or not.
+        # Brackets in the user's input are not markup, closed or not.
         (("--command-property", "[/x]=1"), "no Kafka broker answers"),
     ],
 )
 def test_what_is_told_before_a_run(more: tuple[str, str], told: str) -> None:
-    """In one line: a report without a place at once, not when the run is over."""
+    """A missing report directory is an error before the run, not after it."""
     with pytest.raises(MirrortestError, match=told):
         CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
 
 
 def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F8: a message of an aborted transaction was not delivered; who asks for both is told."""
+    """F8: messages of aborted transactions are not delivered; conflicting options are refused."""
     asked: list[ConsumeOptions] = []
 
     async def consumed(options: ConsumeOptions, **_: object) -> None:
@@ -64,7 +64,7 @@ def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ClusterError("enough")
 
     monkeypatch.setattr("mirrortest.consume.consumer.run", consumed)
-    kept = ("--source-alias", "")  # no cluster is asked for it
+    kept = ("--source-alias", "")  # so that no cluster is asked for it
     for more in (kept, (*kept, "--exactly-once")):
         with pytest.raises(ClusterError, match="enough"):
             CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
@@ -78,7 +78,7 @@ def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_more_workers_than_any_machine_has_cores_are_a_usage_error() -> None:
-    """They are refused before the first of them is made."""
+    """They are refused before the first worker starts."""
     too_many = [*ARGUMENTS, "--workers", str(10**18)]
     with pytest.raises(UsageError, match=r"--workers '10*': must be at most 1,024"):
         CliRunner().invoke(_cli(), too_many, catch_exceptions=False)
@@ -87,7 +87,7 @@ def test_more_workers_than_any_machine_has_cores_are_a_usage_error() -> None:
 def test_a_report_that_cannot_be_written_is_an_error_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The verdict was printed before; the exit code says that the file is not there."""
+    """The result is printed first; the error then reports that the file was not written."""
     with pytest.raises(MirrortestError, match=r"--report .*nowhere"):
         console.show({"a": 1}, None, as_json=True, report=tmp_path / "nowhere" / "report.json")
     assert capsys.readouterr().out == '{"a": 1}\n'
@@ -96,7 +96,7 @@ def test_a_report_that_cannot_be_written_is_an_error_in_one_line(
 
 
 def test_an_interrupt_while_nobody_answers_ends_in_one_line() -> None:
-    """The broker's port takes connections and says nothing; there is no report to drain to."""
+    """The broker's port accepts connections but never answers, so there is nothing to report."""
     with socket.socket() as frozen:
         frozen.bind(("127.0.0.1", 0))
         frozen.listen()
@@ -104,7 +104,7 @@ def test_an_interrupt_while_nobody_answers_ends_in_one_line() -> None:
         address = f"127.0.0.1:{frozen.getsockname()[1]}"
         program = "from mirrortest.cli.start import run; run()"
         arguments = ["--bootstrap-server", address, *ARGUMENTS[2:]]
-        # Long enough for the interrupt to come while it waits.
+        # Long enough for the interrupt to arrive during the wait.
         patience = ["--command-property", "request.timeout.ms=3000"]
         with subprocess.Popen(
             [sys.executable, "-c", program, "consume", *arguments, *patience],

@@ -1,4 +1,4 @@
-"""Wall clocks that are set: what is said of it, and what is not taken for it."""
+"""Wall clocks that are set: what is reported, and what is not a clock step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _row(
 
 
 def test_our_own_clock_set_is_told_with_its_size() -> None:
-    """By both clocks: an hour that passes on both is no step."""
+    """Wall and monotonic clock are compared: an hour that passes on both is no step."""
     now = {"wall": 5 * HOUR, "monotonic": 0}
     clocks = Clocks(lambda: now["monotonic"], lambda: now["wall"])
     for wall, monotonic in ((HOUR, HOUR), (-HOUR + SECOND, SECOND)):
@@ -32,7 +32,7 @@ def test_our_own_clock_set_is_told_with_its_size() -> None:
 
 
 def test_a_clock_that_was_set_forwards_makes_nothing_overdue() -> None:
-    """What it showed before goes on, and one that is set back goes back at once."""
+    """The earliest time ignores a step forwards, and follows a step back at once."""
     now = {"wall": 5 * HOUR, "monotonic": 0}
     clocks = Clocks(lambda: now["monotonic"], lambda: now["wall"])
     for wall, earliest in ((2 * HOUR, 6 * HOUR), (-3 * HOUR, 4 * HOUR), (HOUR, 5 * HOUR)):
@@ -42,7 +42,7 @@ def test_a_clock_that_was_set_forwards_makes_nothing_overdue() -> None:
 
 
 def test_a_clock_that_was_set_back_lets_nothing_seem_to_be_sent_later() -> None:
-    """F10: what it showed before goes on: by it, offsets that nobody read were found gone."""
+    """F10: the latest time ignores a step back; it dates when unread offsets were found deleted."""
     now = {"wall": 5 * HOUR, "monotonic": 0}
     clocks = Clocks(lambda: now["monotonic"], lambda: now["wall"])
     for wall, latest in ((-2 * HOUR, 6 * HOUR), (HOUR, 7 * HOUR), (9 * HOUR, 13 * HOUR)):
@@ -52,7 +52,7 @@ def test_a_clock_that_was_set_back_lets_nothing_seem_to_be_sent_later() -> None:
 
 
 def test_a_producer_whose_clock_was_set_back_is_told_once() -> None:
-    """Its lanes all show it; the note names the incarnation."""
+    """All its lanes show the step; one note names the incarnation."""
     clocks = Clocks()
     other = STREAM._replace(lane=3)
     clocks.follow([_row(0, 5, 2 * HOUR), _row(0, 5, 2 * HOUR, stream=other)])
@@ -63,7 +63,7 @@ def test_a_producer_whose_clock_was_set_back_is_told_once() -> None:
 
 
 def test_a_replay_and_a_restamped_message_set_no_clock_back() -> None:
-    """Copies carry the times of the first; times that the mirror changed are no clock's."""
+    """Copies carry the original's times; times that the mirror changed come from no clock."""
     clocks = Clocks()
     clocks.follow([_row(0, 50, 2 * HOUR), _row(0, 20, HOUR), _row(50, 51, SECOND, findings=64)])
     clocks.follow([_row(51, 60, 2 * HOUR), _row(60, 70, 9 * HOUR)])
@@ -71,7 +71,7 @@ def test_a_replay_and_a_restamped_message_set_no_clock_back() -> None:
 
 
 def test_small_steps_are_the_noise_of_a_schedule() -> None:
-    """What slewing explains is not told."""
+    """A step that slewing explains gives no note."""
     clocks = Clocks()
     clocks.follow([_row(0, 5, HOUR), _row(5, 9, HOUR - 10**6)])
     assert clocks.notes == []

@@ -1,4 +1,4 @@
-"""What compaction may have removed is not claimed lost, and what it cannot have is."""
+"""Messages that compaction may have removed are not claimed lost; those it cannot have are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DEADLINE = 1000
 
 
 def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
-    """A hole in its place explains what is missing, and nothing else does."""
+    """Only a hole at its place explains a missing message."""
     judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of()}
     checkers[0].apply(row_of(1, 1, 1))
     checkers[0].apply(row_of(3, 3, 1))
@@ -42,7 +42,7 @@ def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_l
 
 
 def test_what_compaction_could_explain_is_inconclusive_where_nobody_saw_it() -> None:
-    """Without DescribeConfigs, or with another policy by now: neither lost nor compacted."""
+    """Without DescribeConfigs, or if the policy has changed: neither lost nor compacted."""
     judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of()}
     checkers[0].apply(row_of(1, 1, 1))
     checkers[0].apply(row_of(3, 3, 1))
@@ -55,7 +55,7 @@ def test_what_compaction_could_explain_is_inconclusive_where_nobody_saw_it() -> 
 
 
 def test_what_may_have_been_in_a_hole_elsewhere_is_in_flight_until_its_deadline() -> None:
-    """Then it is inconclusive: a consumer must not end while it may still come."""
+    """Then it is inconclusive: a consumer must not end while the message may still arrive."""
     judge, ledger, checkers = topic_judge(), ledger_of([(0, 5)], end=5), {0: checker_of(0, 1, 2)}
     checkers[0].advance(5)
     judge.compact = True
@@ -69,7 +69,7 @@ def test_what_may_have_been_in_a_hole_elsewhere_is_in_flight_until_its_deadline(
 
 
 def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
-    """What compaction takes leaves a hole in the offsets."""
+    """A message that compaction removes leaves a hole in the offsets."""
     judge, ledger, checkers = topic_judge(), ledger_of([(0, 4)], end=4), {0: checker_of(1, 3)}
     judge.compact = True
     note_lanes(judge, ledger, 0)
@@ -93,7 +93,7 @@ def test_another_runs_message_of_the_key_explains_a_tail() -> None:
 
 
 def test_what_a_compacted_source_lacks_is_not_the_mirrors_loss() -> None:
-    """Its producer tells that it is; the last message of a key stays there, too."""
+    """The ledger shows it; compaction keeps the last message of a key there, too."""
     judge, checkers = topic_judge(), {0: checker_of(1, 3)}
     ledger = Ledger()
     acked = IntervalSet([(0, 5)])
@@ -107,7 +107,7 @@ def test_what_a_compacted_source_lacks_is_not_the_mirrors_loss() -> None:
 
 
 def test_a_later_incarnation_elsewhere_does_not_explain_a_tail() -> None:
-    """It must stand where the tail may have stood, or a lost tail would be told compacted."""
+    """It must be in the partition of the tail, or a lost tail would count as compacted."""
     judge, ledger = topic_judge(), ledger_of([(0, 5)], end=5)
     judge.compact = True
     later = STREAM._replace(incarnation=2)
@@ -119,7 +119,7 @@ def test_a_later_incarnation_elsewhere_does_not_explain_a_tail() -> None:
 
 
 def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
-    """The same producer writes the same keys: its last message supersedes the first one's."""
+    """Both incarnations write the same keys: later messages supersede the earlier ones."""
     judge, ledger = topic_judge(), ledger_of([(0, 5)], end=5)
     judge.compact = True
     later = STREAM._replace(incarnation=2)
@@ -133,7 +133,7 @@ def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
 
 
 def test_under_compaction_other_streams_renew_a_verdict() -> None:
-    """A later message of the key is another stream's."""
+    """Another stream's later message with the same key changes it."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
     judge.compact = True
     note_lanes(judge, ledger, 0)
@@ -144,7 +144,7 @@ def test_under_compaction_other_streams_renew_a_verdict() -> None:
 
 
 def test_what_compaction_explained_is_forgotten_with_the_holes_that_it_rested_on() -> None:
-    """A partition that is given away is known by its last state, which may be an older one."""
+    """Of a partition that was given up, only the last state is visible, which may be older."""
     judge, ledger, older = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
     newer = PartitionChecker.from_state(older.to_state())
     newer.advance(5)

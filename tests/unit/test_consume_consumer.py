@@ -1,4 +1,4 @@
-"""A consumer that ends takes everything with it, whatever holds on."""
+"""When a consumer ends, its tasks end, too, even if one resists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _stubborn() -> None:
 
 
 async def test_a_follower_that_swallows_a_cancellation_does_not_hang_the_end() -> None:
-    """It is cancelled again."""
+    """The follower is cancelled again."""
     report = cast("ConsumeReport", "report")
 
     async def work() -> ConsumeReport:
@@ -35,7 +35,7 @@ async def test_a_follower_that_swallows_a_cancellation_does_not_hang_the_end() -
 
 
 async def test_what_fails_beside_the_work_ends_it_and_is_raised() -> None:
-    """The first failure is what the caller gets; the work is cancelled."""
+    """The caller gets the first failure; the work is cancelled."""
     cancelled = asyncio.Event()
 
     async def work() -> ConsumeReport:
@@ -62,7 +62,7 @@ async def _endless() -> None:
 async def test_a_reading_that_is_held_up_is_ended(
     monkeypatch: pytest.MonkeyPatch, signalled: bool
 ) -> None:
-    """By a signal, or once its time is over: a dead broker may take minutes to be given up."""
+    """By a signal or after its duration: the client may retry a dead broker for minutes."""
     monkeypatch.setattr(consumer, "_GRACE_SECONDS", 0.01)
     stop, enough = asyncio.Event(), asyncio.Event()
     if signalled:
@@ -73,7 +73,7 @@ async def test_a_reading_that_is_held_up_is_ended(
 
 
 async def test_a_reading_ends_by_itself_where_it_can() -> None:
-    """It is told, and what it is doing comes to its end."""
+    """It is asked to end, and may finish its work."""
     stop, enough = asyncio.Event(), asyncio.Event()
     ended = []
 
@@ -87,7 +87,7 @@ async def test_a_reading_ends_by_itself_where_it_can() -> None:
 
 
 async def test_what_a_reading_meets_is_raised() -> None:
-    """A refusal is no outage."""
+    """A refusal is not an outage."""
 
     async def fails() -> None:
         raise ClusterError("not authorized")
@@ -98,5 +98,5 @@ async def test_what_a_reading_meets_is_raised() -> None:
 
 @pytest.mark.parametrize(("took", "pause"), [(0.0, 1.0), (0.1, 1.0), (1.0, 5.0), (60.0, 10.0)])
 def test_judging_very_many_streams_leaves_time_to_read(took: float, pause: float) -> None:
-    """From the begin of one round to the next; a state is still saved now and then."""
+    """Rounds begin further apart the longer they take, but often enough to save states."""
     assert _pause(took) == pytest.approx(pause)

@@ -1,4 +1,4 @@
-"""What the last look at partitions' ends decides: what it covers, and when it counts no longer."""
+"""The end-offset snapshot: what it covers, what it decides, and when it no longer counts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ X, Y = (letter * 22 for letter in "XY")
 
 
 async def test_nobody_ends_of_itself_between_two_assignments() -> None:
-    """Who is told to end then tells the ends of what was taken: nobody else need have it yet."""
+    """A consumer that is stopped then logs the revoked partitions' ends: they may have no owner."""
     world = World(0, 1).vouch((0, 2), end=2)
     rounds = world.rounds()
     assert (await rounds.judge())[0]
-    # As a revocation leaves it: saved, given away, and what is ours from now on is not told yet.
+    # As after a revocation: saved and given up; the new assignment has not arrived yet.
     world.states = {world.held.at: (1, world.held.to_state())}
     world.partitions.clear()
     world.assignment.rebalancing, world.assignment.released = True, [world.held]
@@ -48,7 +48,7 @@ async def test_nobody_ends_of_itself_between_two_assignments() -> None:
 
 
 async def test_when_the_ends_were_asked_for_isreasons() -> None:
-    """What is sent from then on cannot stand below them, however long it takes to end."""
+    """Later messages cannot be below these ends, however long the consumer takes to end."""
     world = World(0, 1).vouch((0, 2), end=2)
     asked: list[int] = []
     world.while_asked = lambda: asked.append(time.time_ns())
@@ -59,7 +59,7 @@ async def test_when_the_ends_were_asked_for_isreasons() -> None:
 
 
 async def test_what_is_taken_while_the_ends_are_asked_for_has_its_endreasons() -> None:
-    """Its next owner may have nothing left to read, or be ending, too."""
+    """Its end is logged here: its next owner may have nothing left to read, or be ending, too."""
     world = World(0, 1).vouch((0, 2), end=2)
     world.states = {world.held.at: (1, world.held.to_state())}
     world.while_asked = world.partitions.clear
@@ -69,7 +69,7 @@ async def test_what_is_taken_while_the_ends_are_asked_for_has_its_endreasons() -
 
 
 def _others_write(world: World) -> Callable[[], None]:
-    """Somebody else's record comes to the partition whenever its end is asked for."""
+    """Append another writer's record to the partition whenever its end is asked for."""
 
     def more() -> None:
         assert isinstance(world.ends, dict)
@@ -79,13 +79,13 @@ def _others_write(world: World) -> Callable[[], None]:
 
 
 def _read(world: World, to: int) -> None:
-    """Others' records are read up to an offset: they are of no stream."""
+    """Read other writers' records, which belong to no stream, up to an offset."""
     at = world.held.checker.next_offset
     world.held.checker.apply(SeenRow(None, 0, 0, at, to, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2))
 
 
 async def test_a_run_is_over_though_others_go_on_writing() -> None:
-    """Read up to where the topic ended when all was judged: its end now is never reached."""
+    """It must be read to its end when every message had a verdict: later ends are never reached."""
     world = World(0, 1).vouch((0, 2), end=2)
     world.while_asked = _others_write(world)
     rounds = world.rounds()
@@ -102,7 +102,7 @@ async def test_a_run_is_over_though_others_go_on_writing() -> None:
 
 
 async def test_a_look_counts_no_longer_where_the_topic_was_made_again() -> None:
-    """Its end moved back below what was read: nothing is complete before that is noticed."""
+    """Its end moved back below what was read, so the run is not complete."""
     world = World(0, 1).vouch((0, 2), end=2)
     rounds = world.rounds()
     assert (await rounds.judge())[0]
@@ -115,21 +115,21 @@ async def test_a_look_counts_no_longer_where_the_topic_was_made_again() -> None:
 
 
 async def test_a_look_counts_no_longer_where_partitions_were_added() -> None:
-    """What stands in the new one must be read, too."""
+    """The new partition must be read, too."""
     world = World(0, 1).vouch((0, 2), end=2)
     rounds = world.rounds()
     assert (await rounds.judge())[0]
     world.ends = {("A.t", 0): 2, ("A.t", 1): 1}
     assert not (await rounds.judge())[0]
-    assert rounds._context.topics.in_force("A.t") == [2]  # one broker had not heard of it
+    assert rounds._context.topics.in_force("A.t") == [2]  # one broker did not list it yet
     report = await rounds.conclude()
     assert "not read to the end: partition 1" in reasons(report)
 
 
 async def test_the_ends_of_others_partitions_are_told_too() -> None:
-    """Who is given a partition while it ends, or had it and was killed, tells nothing of it.
+    """A consumer that gets a partition while it ends, or that was killed, does not log its end.
 
-    How far it was found clean is not told: that is for its own judge to say.
+    How far the partition was judged is not logged: only its own consumer can do that.
     """
     world = World(0, 1).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
@@ -146,7 +146,7 @@ async def test_the_ends_of_others_partitions_are_told_too() -> None:
 
 
 async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complete() -> None:
-    """F1: a topic that was created again may end where the one before ended, with other numbers."""
+    """F1: a recreated topic may end at the same offset as the earlier one, with other seqs."""
     world = World(0, 1, 2, 3, 4, ends={("A.t", 0): 5})
     world.vouch((0, 10), end=10)
     world.held.resumed, world.held.last_record = True, (4, 1234)
@@ -168,7 +168,7 @@ async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complet
     ],
 )
 async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, doubt: str) -> None:
-    """F2, F12: it ends exactly where reading stands, before the reader has noticed."""
+    """F2, F12: it ends exactly at the next offset, before the reader has noticed."""
     world = World(0, 1).vouch((0, 3), end=3)
     world.held.topic_id = X
     rounds = world.rounds()
@@ -181,7 +181,7 @@ async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, do
 
 
 async def test_what_stands_behind_an_open_transaction_is_not_lost() -> None:
-    """A reader of committed records comes no further than the last stable offset."""
+    """With `read_committed`, nothing above the last stable offset is returned."""
     world = World(0, 1, ends={("A.t", 0): 4}).vouch((0, 3), end=3)
     world.logs = {("A.t", 0): End(4, 2)}
     report = await world.report()
@@ -191,7 +191,7 @@ async def test_what_stands_behind_an_open_transaction_is_not_lost() -> None:
 
 
 def test_a_transaction_behind_which_nothing_stands_holds_nothing_back() -> None:
-    """Only where reading has come as far as it may is it the reason."""
+    """It is the reason only if all up to the last stable offset has been read, but not the end."""
     checker = PartitionChecker("t", 0, next_offset=3)
     found = {("A.t", 0): End(9, 5)}
     look = EndOffsetSnapshot.of(1, 0, ["A.t"], {("A.t", 0): ReadPosition(3)}, found)

@@ -1,4 +1,4 @@
-"""What waits to be judged together: for how long, and what ends the waiting."""
+"""How long fetched batches wait to be judged together, and what ends the wait."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _batch(
 
 
 def _portions(*batches: FetchedBatches) -> list[int]:
-    """How many batches of a partition are judged at once, each time."""
+    """How many batches of a partition each portion has."""
     gathering = FetchBuffer()
     for batch in batches:
         gathering.add(ONE, batch, 5.0)
@@ -40,7 +40,7 @@ def _portions(*batches: FetchedBatches) -> list[int]:
 
 
 def test_the_first_to_wait_says_when() -> None:
-    """What comes later does not put it off."""
+    """Later batches do not postpone it."""
     gathering = FetchBuffer()
     assert gathering.due_in(5.0) == float("inf")
     gathering.add(ONE, _batch(0), 0.0)
@@ -50,7 +50,7 @@ def test_the_first_to_wait_says_when() -> None:
 
 
 def test_each_partition_waits_for_itself() -> None:
-    """So that a consumer of many fetches between one and the next."""
+    """So a consumer of many partitions fetches between judging two of them."""
     gathering = FetchBuffer()
     gathering.add(ONE, _batch(0), 0.0)
     gathering.add(TWO, _batch(0), WAIT_SECONDS / 2)
@@ -64,7 +64,7 @@ def test_each_partition_waits_for_itself() -> None:
 
 
 def test_many_partitions_wait_longer() -> None:
-    """Judging them takes a fifth of the time, however many they are; none waits for seconds."""
+    """They wait five times as long as judging them takes, but no longer than a second."""
     gathering = FetchBuffer()
     for count in range(1, 1000):
         gathering.add(TopicPartition("t", count), _batch(0), 0.0)
@@ -72,7 +72,7 @@ def test_many_partitions_wait_longer() -> None:
 
 
 def test_enough_waits_for_nothing() -> None:
-    """At full speed each response is judged at once."""
+    """From `ENOUGH_BYTES` on, nothing waits: at full speed each response is judged at once."""
     gathering = FetchBuffer()
     gathering.add(ONE, _batch(0, ENOUGH_BYTES - 1), 5.0)
     assert gathering.due_in(5.0) > 0
@@ -81,7 +81,7 @@ def test_enough_waits_for_nothing() -> None:
 
 
 def test_what_is_taken_is_in_order_and_waits_no_more() -> None:
-    """By partition; batches that hold nothing to read stay in their place."""
+    """It is of one partition; batches without records keep their places."""
     gathering = FetchBuffer()
     empty = FetchedBatches("t", 0, 1, 2, 0, None, 0)
     batches = [_batch(0), empty, _batch(2)]
@@ -95,7 +95,7 @@ def test_what_is_taken_is_in_order_and_waits_no_more() -> None:
 
 
 def test_many_messages_are_judged_in_portions() -> None:
-    """So that their columns stay in the cache; one batch is never cut."""
+    """So their columns stay in the cache; a single batch is never split."""
     half = MOST_MESSAGES // 2
     halves = [_batch(number * half, count=half) for number in range(5)]
     assert _portions(*halves) == [2, 2, 1]
@@ -103,7 +103,7 @@ def test_many_messages_are_judged_in_portions() -> None:
 
 
 def test_large_memories_are_judged_one_by_one() -> None:
-    """Batches of one response together, however large; small ones of several are copied."""
+    """Batches of one response are judged together, however large; small ones are copied."""
     one, two = bytes(2 * LARGE_BYTES), bytes(2 * LARGE_BYTES)
     large = [
         _batch(0, LARGE_BYTES, memory=one),
@@ -118,7 +118,7 @@ def test_large_memories_are_judged_one_by_one() -> None:
 
 
 def test_what_comes_too_fast_keeps_no_other_waiting() -> None:
-    """A partition of which something is always left takes turns with the others."""
+    """A partition that always has batches left takes turns with the others."""
     gathering = FetchBuffer()
     gathering.add(ONE, _batch(0, count=MOST_MESSAGES), 5.0)
     gathering.add(ONE, _batch(1, count=MOST_MESSAGES), 5.0)

@@ -1,4 +1,4 @@
-"""A topic re-created, or a log truncated, behind a consumer: what it judges, logs and saves."""
+"""What a consumer judges, logs and saves when a topic is recreated or a log truncated."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ STREAM = StreamId("a", "r1", "p", 1, 0)
 def fetched(
     seq: int, count: int, offset: int, *, epoch: int = 0, topic_id: str | None = X
 ) -> FetchedBatches:
-    """Messages from `seq` on as they stand from `offset` on."""
+    """Messages from `seq` on, at the offsets from `offset` on."""
     encoder = LaneEncoder("a", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)
     buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer
     struct.pack_into(">q", buffer, 0, offset)
@@ -53,7 +53,7 @@ def fetched(
 
 
 class Ordered(Played):
-    """Tells in which order things became durable, and what state there is."""
+    """Records the order in which log and states became durable, and the newest state."""
 
     def __init__(self, topic_id: str | None = X) -> None:
         super().__init__({"a": 1})
@@ -135,14 +135,14 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
 
 
 async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> None:
-    """F3: whoever takes over after a kill counts as the killed one did."""
+    """F3: the successor of a killed consumer counts incarnations as that one did."""
     played = Ordered()
     consumer, _ = await reading(played)
     await read(played, consumer, fetched(0, 3, 0))
     played.order.clear()
     await read(played, consumer, Recreated("a", 0, 3, Y))
     assert played.order == ["left 0", "log", f"state 1 {Y}", "seek 0"]
-    # Killed here, whatever it had read; the topic is created once more.
+    # The consumer is killed here, whatever it had read; the topic is recreated again.
     played.topic_ids = {"a": Z}
     successor, held = await reading(played)
     assert (held.identity, held.topic_id) == (1, Y)
@@ -152,7 +152,7 @@ async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> N
 
 
 async def test_the_first_incarnation_is_named_by_a_state_too() -> None:
-    """F3: a consumer that was killed before its first save read of that topic, and of no other."""
+    """F3: a consumer killed before its first save has read that topic, and no other."""
     played = Ordered()
     await reading(played)
     assert [(state["identity"], state["topic_id"]) for state in played.states] == [(0, X)]
@@ -166,7 +166,7 @@ async def test_the_first_incarnation_is_named_by_a_state_too() -> None:
 async def test_a_topic_created_again_before_its_last_partition_is_claimed_is_told_there_too() -> (
     None
 ):
-    """What stood in the topic that was assigned nobody has read: it is in doubt, and not lost."""
+    """No consumer has read the topic that was assigned: its messages are in doubt, not lost."""
     played = Ordered()
     played.counts = {"a": 2}
 
@@ -185,7 +185,7 @@ async def test_a_topic_created_again_before_its_last_partition_is_claimed_is_tol
 
 @pytest.mark.parametrize("damage", [{"topic_id": "x"}, {"left_ids": ["\xe9" * 22]}])
 async def test_what_is_no_topics_id_is_not_asked_for(damage: dict[str, Any]) -> None:
-    """P2: a fetch with an id that cannot be encoded ended the consumer, at each later start too."""
+    """P2: a fetch with an id that cannot be encoded ended the consumer, and each later one."""
     played = Ordered()
     _, held = await reading(played)
     with pytest.raises(RecordError, match="is no topic's id"):
@@ -193,7 +193,7 @@ async def test_what_is_no_topics_id_is_not_asked_for(damage: dict[str, Any]) -> 
 
 
 async def test_what_a_new_leader_wrote_and_nobody_can_read_is_of_its_epoch() -> None:
-    """Else the broker is asked where the epoch before ended, and says: before what was read."""
+    """Otherwise the broker is asked for the end of the epoch before, below what was read."""
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 3, 0, epoch=3))
@@ -221,7 +221,7 @@ async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
 
 
 async def test_who_was_replaced_reads_nothing_of_the_next_incarnation() -> None:
-    """The new judge of the partition finds the same, and counts it the same."""
+    """The partition's new owner finds the same incarnation, and gives it the same number."""
     played = Ordered()
     consumer, _ = await reading(played)
     played.fenced_from = len(played.states) + 1
@@ -231,7 +231,7 @@ async def test_who_was_replaced_reads_nothing_of_the_next_incarnation() -> None:
 
 
 async def test_a_topic_that_was_left_does_not_come_back() -> None:
-    """A broker that is cut off may still tell of it."""
+    """An isolated broker may still report the old topic."""
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, Recreated("a", 0, 0, Y))
@@ -240,9 +240,9 @@ async def test_a_topic_that_was_left_does_not_come_back() -> None:
 
 
 async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
-    """F2: what others wrote into the offsets that were read is read, and what stands behind it.
+    """F2: new records at offsets that had been read before are read, and all records after them.
 
-    Places go on: what was read and cut off stays seen, and stands before what comes now.
+    Messages that were read and then truncated stay seen, and come before the new ones in order.
     """
     played = Ordered()
     consumer, held = await reading(played)
@@ -262,7 +262,7 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
 
 
 async def test_a_log_agrees_no_further_than_the_epochs_that_were_read() -> None:
-    """The leader's log may hold more of an epoch than was read of it, written after the cut."""
+    """The leader's log may contain more records of an epoch than were read of it."""
     played = Ordered()
     consumer, held = await reading(played)
     for seq, count, epoch in ((0, 4, 1), (4, 2, 3), (6, 4, 5)):
@@ -276,7 +276,7 @@ async def test_a_log_agrees_no_further_than_the_epochs_that_were_read() -> None:
 
 
 async def test_who_takes_over_at_a_cut_logs_what_lies_before_it() -> None:
-    """The row that says so may not have been durable when the state was."""
+    """The row for these offsets may not have been durable when the state was."""
     played = Ordered()
     consumer, _ = await reading(played)
     await read(played, consumer, fetched(0, 10, 0, epoch=3))
@@ -287,7 +287,7 @@ async def test_who_takes_over_at_a_cut_logs_what_lies_before_it() -> None:
 
 
 async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt() -> None:
-    """Nobody can tell up to where it is what was read: what stands there now counts as unread."""
+    """How much of it was read before is unknown: all its present offsets count as unread."""
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 10, 0, epoch=-1))
@@ -296,7 +296,7 @@ async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt
     assert (held.identity, held.checker.next_offset) == (1, 7)
     assert played.order.index("unread 1 0 7") < played.order.index(f"state 1 {X}")
     assert held.checker.unread_offsets
-    # Killed here: its successor does not read again either what counts as unread.
+    # The consumer is killed here: its successor does not read the unread range either.
     _, successor = await reading(played)
     assert successor.read_position == held.read_position == ReadPosition(7, -1, X)
     assert successor.checker.unread_offsets
@@ -305,7 +305,7 @@ async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt
 async def test_retention_forgets_which_leader_wrote_what_is_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its epoch may have ended before the position: that is no cut."""
+    """The last known epoch may have ended before the new position: that is no truncation."""
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 3, 0, epoch=3))
@@ -320,7 +320,7 @@ async def test_retention_forgets_which_leader_wrote_what_is_gone(
 
 
 async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> None:
-    """It names no topic id: the last record proves that the topic is the same, or is not."""
+    """It has no topic id: the last record proves that the topic is the same, or is not."""
     played = Ordered(topic_id=None)
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 3, 0, epoch=-1, topic_id=None))
@@ -341,7 +341,7 @@ async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> 
 async def test_a_partition_that_is_claimed_while_its_topic_is_gone_stays_bound_to_that_topic() -> (
     None
 ):
-    """Else its state forgets the id, and of a topic that ends at its last record nothing comes."""
+    """Otherwise the id is forgotten, and a new topic that ends at the last record is not found."""
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 3, 0))
@@ -355,7 +355,7 @@ async def test_a_partition_that_is_claimed_while_its_topic_is_gone_stays_bound_t
 async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F12: the topic created again may end exactly where reading stands, so that nothing comes."""
+    """F12: a recreated topic may end exactly at the next offset, so that no message arrives."""
     played = Ordered(topic_id=None)
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 3, 0, topic_id=None))
@@ -373,9 +373,9 @@ async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
 async def test_without_topic_ids_a_log_that_lacks_the_record_that_was_judged_last_is_another_one(
     compacted: bool, readable: bool
 ) -> None:
-    """A marker has its offset: the new topic was read from there, and what is before was lost.
+    """A marker may be at its offset: the new topic was read from there, and all before was lost.
 
-    Compaction may have removed the record from the same log.
+    Compaction may have removed the record from the same log, which proves nothing.
     """
     played = Ordered(topic_id=None)
     consumer, held = await reading(played)
@@ -393,7 +393,7 @@ async def test_without_topic_ids_a_log_that_lacks_the_record_that_was_judged_las
 
 
 async def test_without_topic_ids_an_unreadable_record_does_not_prove_another_log() -> None:
-    """What was judged last may be damaged since: it cannot be compared."""
+    """The last judged record may have been damaged since: it cannot be compared."""
     played = Ordered(topic_id=None)
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 3, 0, topic_id=None))
@@ -405,7 +405,7 @@ async def test_without_topic_ids_an_unreadable_record_does_not_prove_another_log
 
 
 async def test_with_topic_ids_nothing_is_looked_at_again() -> None:
-    """Every fetch compares them, and to seek would forget which leader wrote the last batch."""
+    """Every fetch compares them, and a seek would forget which leader wrote the last batch."""
     played = Ordered()
     consumer, _ = await reading(played)
     await consumer.assignment.recheck()
@@ -413,7 +413,7 @@ async def test_with_topic_ids_nothing_is_looked_at_again() -> None:
 
 
 def test_a_place_survives_its_state() -> None:
-    """Others compare with it what they find of the partition's end."""
+    """Other consumers compare it with the partition's end."""
     held = AssignedPartition.fresh(
         AT, 1, source="a", run="r1", policy=ExpectPartition.ANY, counts=[1]
     )
@@ -429,7 +429,7 @@ def test_a_place_survives_its_state() -> None:
 
 
 def test_offline_what_lies_before_a_cut_is_covered() -> None:
-    """F2: the rest of the log that was cut is in doubt, and nothing of the new one."""
+    """F2: the rest of the truncated log is in doubt, and nothing of the new one."""
     observed = ReadOffsets(
         read=[Span("a", 0, 0, 0, 10, 1), Span("a", 0, 1, 0, 14, 1)],
         unread=[Span("a", 0, 0, 10, 1 << 62, 1)],

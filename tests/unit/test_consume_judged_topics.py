@@ -1,4 +1,4 @@
-"""Which topics a pattern takes in, and which it leaves out without ending the run."""
+"""Which topics a pattern includes, and which it leaves out without ending the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """An admin that knows these topics (name -> partitions)."""
+    """An admin of a cluster with these topics (name -> partitions)."""
 
     def __init__(self, **_: Any) -> None:
         self.counts: dict[str, int] = {}
@@ -70,21 +70,21 @@ INTERNAL = (
 
 
 async def test_a_pattern_leaves_out_what_brokers_mirrors_and_we_keep_for_ourselves() -> None:
-    """Their records are no messages of anybody: they would count as foreign."""
+    """Their records are no test messages: they would count as foreign."""
     topics, _ = _topics("A.orders", "A.orders.internal", *INTERNAL)
     await topics.discover()
     assert set(topics.judges) == {"A.orders", "A.orders.internal"}
 
 
 async def test_a_topic_that_is_named_is_judged_whatever_it_is_called() -> None:
-    """The exclusion is one of patterns alone."""
+    """Only patterns exclude topics."""
     topics, _ = _topics("A.heartbeats", topic_pattern=None, topics=("A.heartbeats",))
     await topics.discover()
     assert set(topics.judges) == {"A.heartbeats"}
 
 
 async def test_a_topic_that_fits_no_mapping_is_left_out_with_one_warning() -> None:
-    """It may be made by anybody in mid-run, and must not end the judgement of the others."""
+    """Anyone may create it during the run; it must not end the judging of the others."""
     topics, cluster = _topics("A.orders")
     await topics.discover()
     cluster.counts |= {"local": 3, "A.clicks": 2}
@@ -98,7 +98,7 @@ async def test_a_topic_that_fits_no_mapping_is_left_out_with_one_warning() -> No
 
 
 async def test_a_second_copy_of_a_source_topic_is_left_out() -> None:
-    """The one that was there first is judged on."""
+    """The copy that was found first is still judged."""
     topics, cluster = _topics("A.orders", topic_map=("backup=orders",))
     await topics.discover()
     cluster.counts["backup"] = 1
@@ -107,7 +107,7 @@ async def test_a_second_copy_of_a_source_topic_is_left_out() -> None:
 
 
 async def test_a_topic_of_which_only_the_ledger_tells_is_judged() -> None:
-    """The mirror has not made it: all of it is missing."""
+    """The mirror has not created it: all its messages are missing."""
     topics, _ = _topics("A.orders", lanes=(StreamId("never", "r1", "p", 1, 0),))
     await topics.discover()
     assert set(topics.judges) == {"A.orders", "A.never"}
@@ -115,14 +115,14 @@ async def test_a_topic_of_which_only_the_ledger_tells_is_judged() -> None:
 
 
 async def test_topics_that_are_named_and_fit_no_mapping_are_a_mistake() -> None:
-    """The user is told at once."""
+    """The user gets the error at once."""
     topics, _ = _topics(topic_pattern=None, topics=("local",))
     with pytest.raises(UsageError, match="is not a copy from 'A'"):
         await topics.discover()
 
 
 async def test_a_topic_that_was_seen_to_be_compacted_is_judged_so() -> None:
-    """What compaction took stays gone, whatever the policy says later."""
+    """Messages that compaction removed stay removed, whatever the policy is later."""
     topics, cluster = _topics("A.orders")
     cluster.policy = frozenset({"compact", "delete"})
     await topics.discover()
@@ -133,7 +133,7 @@ async def test_a_topic_that_was_seen_to_be_compacted_is_judged_so() -> None:
 
 
 async def test_a_policy_that_may_not_be_seen_ends_nothing() -> None:
-    """Describing a topic's configuration is a permission that a consumer need not have."""
+    """A consumer need not have permission to describe a topic's configuration."""
     topics, cluster = _topics("A.orders")
     cluster.policy = ClusterError("not authorized")
     with structlog.testing.capture_logs() as told:
@@ -148,7 +148,7 @@ async def test_a_policy_that_may_not_be_seen_ends_nothing() -> None:
 async def test_a_policy_that_can_be_seen_at_last_is_hidden_no_longer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is asked for from time to time."""
+    """The consumer asks for it from time to time."""
     monkeypatch.setattr("mirrortest.consume.judged_topics._POLICY_SECONDS", 0.0)
     topics, cluster = _topics("A.orders")
     cluster.policy = ClusterError("not authorized")
@@ -159,7 +159,7 @@ async def test_a_policy_that_can_be_seen_at_last_is_hidden_no_longer(
 
 
 async def test_a_topic_that_was_gone_and_is_back_is_told_once() -> None:
-    """It may be another one by now, under the same name."""
+    """It may be another topic of the same name by now."""
     topics, cluster = _topics("A.orders", "A.clicks")
     told = []
     for there in ("orders", "clicks"), ("orders",), ("orders",), ("orders", "clicks"), ("orders",):
@@ -172,7 +172,7 @@ async def test_a_topic_that_was_gone_and_is_back_is_told_once() -> None:
 async def test_a_clock_that_was_set_back_keeps_no_partition_from_being_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F9: else what was mirrored into new partitions would be misrouted for up to an hour."""
+    """F9: otherwise, messages in new partitions would count as misrouted for up to an hour."""
     played = Played({"a": 4})
     _, topics = consumer_of(played, ("a",))
     await topics.discover()
@@ -185,7 +185,7 @@ async def test_a_clock_that_was_set_back_keeps_no_partition_from_being_counted(
 
 
 async def test_a_pattern_that_matches_nothing_is_logged_once_with_what_there_is() -> None:
-    """The mirror may only be late, so that this ends no run; internal topics are not named."""
+    """The mirror may only be late, so the run goes on; internal topics are not listed."""
     topics, cluster = _topics("A.orders", "clicks", "__consumer_offsets", topic_pattern="orders")
     with structlog.testing.capture_logs() as logged:
         await topics.discover()

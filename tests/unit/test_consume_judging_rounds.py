@@ -1,6 +1,6 @@
-"""What the last round says: when a run passed, and when nothing was proven.
+"""What judging rounds report: when a run passed, and when nothing was proven.
 
-Kafka is played by objects that tell offsets; judge, ledger, holdings and states are the real ones.
+Objects that return offsets replace Kafka; judge, ledger, partitions and states are the real ones.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ OLD, NEW = "A" * 22, "B" * 22
 
 
 async def test_what_was_vouched_for_and_seen_passes() -> None:
-    """Read to the end, every acknowledged number seen, every lane ended: nothing is in doubt."""
+    """All is read, every acknowledged seq was seen, every lane has ended: nothing is in doubt."""
     report = await World(0, 1, 2).vouch((0, 3), end=3).report()
     assert (report.verdict, report.inconclusive) == ("passed", [])
 
 
 async def test_nothing_acknowledged_proves_nothing() -> None:
-    """With acks=0 all is unknown: a mirror that copies nothing must not pass."""
+    """With acks=0 every outcome is unknown: a mirror that copies nothing must not pass."""
     report = await World().vouch(unknown=[(0, 9)], end=9).report()
     assert report.verdict == "inconclusive"
     assert "the outcome of 9 is unknown" in reasons(report)
 
 
 async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over() -> None:
-    """A misspelt topic or alias is found here; otherwise nothing at all would be judged of it."""
+    """This shows a misspelt topic or alias; otherwise nothing of the topic would be judged."""
     ends = {("A.t", 0): 1, ("A.other", 0): 0}
     report = await World(0, ends=ends, topics=("A.t", "A.other")).vouch((0, 1), end=1).report()
     assert report.verdict == "inconclusive"
@@ -54,7 +54,7 @@ async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over
 
 
 async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> None:
-    """The ledger's copy may lag behind the topic's: within a deadline nobody is accused."""
+    """The ledger's copy may lag behind the topic's: within a deadline, nothing is a phantom."""
     world = World(0, stream=STREAM._replace(producer="q"), ends={("A.t", 0): 1})
     report = await world.vouch(end=0).report()
     assert report.counts["phantom"] == 0
@@ -63,7 +63,7 @@ async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> N
 
 
 async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
-    """P6: one forged part that tells of more than there is held a run up for ever."""
+    """P6: one forged part that claims more than there is kept a run from ever ending."""
     world = World(0, 1).vouch((0, 2), end=2)
     world.follower.ledger.merge(LaneRecord(STREAM, 9, end=9, outcomes=9))
     rounds = world.rounds()
@@ -80,7 +80,7 @@ async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
 async def test_what_may_be_of_an_aborted_transaction_fails_nothing_whoever_read_it(
     ours: bool, uncommitted: bool
 ) -> None:
-    """Neither while the run goes on nor at its end; why it is undecided is said once."""
+    """Neither during the run nor at its end; the report gives the reason once."""
     world = World(0, 0, 1).vouch((0, 2), end=2)
     world.options = replace(world.options, thresholds=thresholds(("duplicated==0",)))
     world.held.uncommitted = uncommitted
@@ -111,7 +111,7 @@ async def test_metrics_of_partitions_have_the_source_topic_as_all_others() -> No
 
 
 async def test_a_wrong_lane_leads_to_its_partition() -> None:
-    """Where nothing says where a lane belongs, the partition in which it was seen is published."""
+    """If it is unknown where a lane belongs, the partition where it was seen is published."""
     rounds = World(0, 0, 1).vouch((0, 2), end=2).rounds()
     await rounds.judge()
     found = {
@@ -124,7 +124,7 @@ async def test_a_wrong_lane_leads_to_its_partition() -> None:
 
 
 async def test_a_topic_that_is_gone_at_the_end_isreasons() -> None:
-    """Without its ends nothing is lost, nothing passes, and no tail is made up for the log."""
+    """Without its ends, nothing is claimed lost, the run does not pass, and no tail is logged."""
     world = World(0, ends={}).vouch((0, 2), end=2)
     report = await world.report()
     assert world.log.tails == []
@@ -134,14 +134,14 @@ async def test_a_topic_that_is_gone_at_the_end_isreasons() -> None:
 
 
 async def test_partitions_not_read_to_their_ends_are_told_in_their_order() -> None:
-    """However the brokers answered."""
+    """The order of the brokers' answers does not matter."""
     ends = {("A.t", number): 5 for number in (1, 0, 3, 2)}
     report = await World(0, ends=ends).vouch((0, 1), end=1).report()
     assert "A.t: not read to the end: partitions 0-3" in reasons(report)
 
 
 async def test_what_another_consumer_claimed_is_late_for_all() -> None:
-    """Claims travel in the states: whoever sees the message in the end calls it late."""
+    """States contain the claims: for every consumer, a message that arrives afterwards is late."""
     world = World(0, 1).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
         TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
@@ -155,9 +155,9 @@ async def test_what_another_consumer_claimed_is_late_for_all() -> None:
 
 
 async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
-    """P3: a state, of another consumer or forged, is taken at its word; that it is shows.
+    """P3: other consumers' states are believed, even forged ones; the report shows how far.
 
-    Where nothing at all was read here, the verdict rests on states alone.
+    If this consumer read nothing, the verdict rests on states alone.
     """
     world = World(0, 1).vouch((0, 5), end=5)
     other = AssignedPartition.fresh(
@@ -190,7 +190,7 @@ async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
 async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_inconclusive() -> (
     None
 ):
-    """Without DescribeConfigs a later message of the key may be why an earlier one is missing."""
+    """Without DescribeConfigs, compaction may be the reason why a message is missing."""
     world = World(0, 1).vouch((0, 2), end=2)
     world.policy_hidden = {"A.t"}
     report = await world.report()
@@ -220,7 +220,7 @@ async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_i
 async def test_a_partition_whose_log_was_replaced_after_its_consumer_had_ended_is_unread(
     end: End, *, unread: bool
 ) -> None:
-    """Another consumer takes it over and reads it anew: else nobody would, and all would wait."""
+    """So another consumer takes it over and reads it again; otherwise all would wait for ever."""
     world = World(0, ends={("A.t", 0): 1, ("A.t", 1): end.offset})
     checker = PartitionChecker("t", 1)
     checker.advance(3)
@@ -233,7 +233,7 @@ async def test_a_partition_whose_log_was_replaced_after_its_consumer_had_ended_i
 
 
 async def test_what_cannot_be_seen_without_topic_ids_is_noted() -> None:
-    """By public calls alone, or with old brokers, a topic made again may go unnoticed a while."""
+    """With the public API only, or old brokers, a recreated topic may go unnoticed for a while."""
     world = World(0).vouch((0, 1), end=1)
     world.sees_topic_ids = False
     report = await world.report()
@@ -242,7 +242,7 @@ async def test_what_cannot_be_seen_without_topic_ids_is_noted() -> None:
 
 
 async def test_junk_in_the_ledger_is_noted_and_counted() -> None:
-    """Somebody else writes to the topic: it decides nothing, and a user should know."""
+    """Another program writes to the topic: that changes no verdict, but users should know."""
     world = World(0).vouch((0, 1), end=1)
     world.follower.ledger.apply(b"junk", b"junk")
     report = await world.report()
@@ -251,7 +251,7 @@ async def test_junk_in_the_ledger_is_noted_and_counted() -> None:
 
 
 async def test_messages_from_the_future_flag_the_latencies() -> None:
-    """No verdict changes by a clock that was set; what is off is said to be off."""
+    """A clock that was set changes no verdict; a note says that latencies are off."""
     world = World(0, 1).vouch((0, 2), end=2)
     report = await world.report(latencies=[10**6, -3600 * 10**9])
     assert report.verdict == "passed"
@@ -259,7 +259,7 @@ async def test_messages_from_the_future_flag_the_latencies() -> None:
 
 
 async def test_a_destination_that_is_away_at_the_end_leaves_a_report() -> None:
-    """It says what was seen so far, claims nothing lost, and why it is inconclusive."""
+    """It has what was seen so far, claims nothing lost, and gives the reason for the doubt."""
     world = World(0, 1, ends=UnreachableError("no broker answers at b:1")).vouch((0, 3), end=3)
     report = await world.report()
     assert (report.verdict, report.counts["delivered"], report.counts["lost"]) == (
@@ -275,7 +275,7 @@ async def test_a_destination_that_is_away_at_the_end_leaves_a_report() -> None:
 
 
 async def test_what_befell_a_partition_is_told_by_whoever_reports_it() -> None:
-    """A topic made again in mid-run is told after a restart, and of others' partitions too."""
+    """A state keeps the note that a topic was recreated, so others report it, too."""
     world = World(0, 1).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
         TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
@@ -292,7 +292,7 @@ async def test_what_befell_a_partition_is_told_by_whoever_reports_it() -> None:
 
 @pytest.mark.parametrize("readable", [True, False])
 async def test_no_loss_is_claimed_while_a_state_of_the_topic_cannot_be_read(readable: bool) -> None:
-    """Whoever saved it may have seen anything, in a topic that does not exist now (long/94133)."""
+    """Its consumer may have seen any message, in a topic that no longer exists (long/94133)."""
     world = World(0).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
         TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
@@ -314,10 +314,10 @@ async def test_no_loss_is_claimed_while_a_state_of_the_topic_cannot_be_read(read
 async def test_what_a_lost_state_had_seen_is_not_claimed_lost(
     ids: tuple[str | None, str | None], continued: bool
 ) -> None:
-    """The state went with its topic, its consumer was killed, and the next one began anew.
+    """The state topic was deleted, the consumer was killed, and the next one had no state.
 
-    The judged topic was recreated meanwhile (final/121574). What the state had not read may have
-    been there, too.
+    The judged topic was recreated meanwhile (final/121574). Messages that the lost state had not
+    seen may have been there, too.
     """
     world = World().vouch((0, 4), end=4)
     other = AssignedPartition.fresh(
@@ -341,7 +341,7 @@ async def test_what_a_lost_state_had_seen_is_not_claimed_lost(
             source="t", run="r1", policy=ExpectPartition.ANY, counts=[2],
         )  # fmt: skip
         following.start_over(topic_id=ids[1])
-        following.identity = 0  # the world of these tests has no other
+        following.identity = 0  # `World`'s log accepts no other
     following.topic_id = ids[1]
     world.states = {other.at: (2, json.loads(json.dumps(following.to_state())))}
     world.ends[other.at] = 0
@@ -358,9 +358,9 @@ async def test_what_a_lost_state_had_seen_is_not_claimed_lost(
 async def test_nothing_is_claimed_lost_that_may_have_been_in_a_topic_of_before(
     left: list[str],
 ) -> None:
-    """Another consumer knows of it, and the partition's own, which began later, does not.
+    """Another consumer saw that topic; the partition's owner, which started later, did not.
 
-    One that had read it has noted itself what it had not read of it.
+    An owner that had read it has recorded itself what it did not read of it.
     """
     world = World(0).vouch((0, 2), end=2)
     world.held.topic_id, world.held.left_ids = NEW, left
@@ -375,7 +375,7 @@ async def test_nothing_is_claimed_lost_that_may_have_been_in_a_topic_of_before(
 
 @pytest.mark.parametrize("ours", [True, False])
 async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None:
-    """A message that arrives meanwhile is stamped as it arrives, whoever reads the partition."""
+    """Arriving messages get their times at once, even if another consumer owns the partition."""
     world = World(0).vouch((0, 1))
     streams = [STREAM._replace(lane=lane) for lane in range(1, 101)]
     for stream in streams:
@@ -391,12 +391,12 @@ async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None
     async with taking_turns() as arriving:
         _, status = await rounds.judge()
     assert status.counts["delivered"] == 101
-    assert arriving.had >= 3 * len(streams)  # its clock, its verdict, its share of the sums
+    assert arriving.had >= 3 * len(streams)  # its deadline, its verdict, its share of the totals
     assert world.taken_in >= 3 * len(streams)
 
 
 async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
-    """An assignment brings it while the ends are asked for; this round knows nothing of it."""
+    """An assignment adds it while the ends are requested; this round does not judge it."""
     world = World(0, 1).vouch((0, 2))
     rounds = world.rounds()
     topics, new = rounds._context.topics, TopicPartition("A.u", 0)
@@ -417,7 +417,7 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
 
 
 async def test_another_consumers_state_that_cannot_be_read_ends_nobody() -> None:
-    """P2: a consumer of a newer version, as while all are replaced one by one, ended the others."""
+    """P2: during a rolling upgrade, a consumer of a newer version ended the others."""
     world = World(0, 1, ends={("A.t", 0): 2, ("A.t", 1): 2}).vouch((0, 2), end=2)
     other = TopicPartition("A.t", 1)
     world.states = {other: (1, {"v": 99})}

@@ -1,4 +1,4 @@
-"""Waiting for the ledger's topic."""
+"""Waiting for the ledger topic, and for the parts of its records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ AWAY = UnreachableError("no Kafka broker answers")
 
 
 class OneRecord:
-    """A ledger's topic with one record; `read` is set once it was applied."""
+    """A ledger topic with one record; `read` is set once it was applied."""
 
     topic = "ledger"
 
@@ -66,7 +66,7 @@ async def test_an_outage_while_the_topic_is_awaited_is_sat_out(
 
 
 async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error() -> None:
-    """A wrong --ledger-bootstrap-server is told at once."""
+    """A wrong --ledger-bootstrap-server is reported at once."""
     with pytest.raises(UnreachableError):
         await _follower(AWAY).follow()
 
@@ -95,7 +95,7 @@ async def _never() -> bool:
 
 
 async def test_a_misspelt_run_is_answered_with_the_runs_of_the_ledger() -> None:
-    """Once the ledger is there and has records of another run only."""
+    """Once the ledger exists, and has only records of another run."""
     topic = OneRecord()
     follower = _follower(True, topic=topic)
     assert follower.other_runs("r11") == ""

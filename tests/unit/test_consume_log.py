@@ -1,4 +1,4 @@
-"""What a consumer writes into its session, beside the rows."""
+"""What a consumer writes into its log: session.json, and rows about partitions."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         topics.counts = {"A.t": 7}
         await log.update_topics(topics)
         found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
-        # F14: a lane may have stood where it belonged by any of them.
+        # F14: a lane may have been where it belonged by any of these counts.
         earlier = {topic: about["earlier_counts"] for topic, about in found.items()}
         assert earlier == {"t": [3, 5], "u": []}
         topics.counts = {"A.t": 5}
@@ -67,7 +67,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
 async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     tmp_path: Path,
 ) -> None:
-    """F8: offline it is in doubt, too; a session of the version before says nothing of it."""
+    """F8: it is in doubt offline, too; a session of the previous version lacks the entry."""
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
     )
@@ -88,7 +88,7 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
 async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_rows(
     tmp_path: Path,
 ) -> None:
-    """Once it is proven; a session of the version before says nothing of it."""
+    """Once it is proven; a session of the previous version lacks the entry."""
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t",), log_dir=str(tmp_path)
     )
@@ -127,7 +127,7 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
 
 
 def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
-    """Whoever takes a partition over with nothing left to read vouches for all of it."""
+    """An owner with nothing left to read still logs how far earlier owners judged."""
     written: list[Row] = []
     log = SimpleNamespace(append=written.extend)
     book = ConsumerLog(
@@ -150,9 +150,9 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
 
 
 def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
-    """What was left unread of the one has no end, findings are as of the other's offsets.
+    """The old topic's unread range has no end; findings are as of the new topic's offsets.
 
-    An end before what was judged is none of the topic's that was judged.
+    An end below what was judged does not belong to the judged topic.
     """
     written: list[Row] = []
     log = SimpleNamespace(append=written.extend)
@@ -178,7 +178,7 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
         ("found", "1", None, 4),
         ("tail", "1", 4, 4),
     ]
-    # F10: what was sent five minutes after cannot have stood there; no offset was without a record.
+    # F10: a message sent five minutes later cannot have been there; no offset lacked a record.
     assert written[1].intended_first == 10 * MINUTE_NS
     assert [row.findings for row in written if row.kind == "read"] == [0, 0]
     held.checker.expect_markers([(5, 6)])
@@ -199,7 +199,7 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
 
 
 async def test_a_log_in_an_object_store_keeps_its_journals_in_the_spool(tmp_path: Path) -> None:
-    """A consumer's log may lie at any URI, as a producer's."""
+    """A consumer's log may be at any URI, like a producer's."""
     options = consume_options(
         log_dir="mock:///bucket/logs",
         log_spool=str(tmp_path / "spool"),

@@ -1,4 +1,4 @@
-"""What a consumer publishes of itself."""
+"""The metrics that a consumer publishes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _measures() -> ConsumerMetrics:
 
 
 def test_clock_steps_log_rows_and_a_damaged_ledger_are_published() -> None:
-    """Each round takes them over: an alert on them is an alert on something."""
+    """Each round publishes them, so that an alert on them can fire."""
     measures = _measures()
     wall = iter([0, -3600 * 10**9, -3600 * 10**9])
     measures.clocks = Clocks(lambda: 0, lambda: next(wall))
@@ -52,7 +52,7 @@ def test_clock_steps_log_rows_and_a_damaged_ledger_are_published() -> None:
 
 
 def test_only_messages_of_the_run_break_the_silence_that_ends_it() -> None:
-    """Others may write to its topics for ever; corrupted ones are its own, whoever's they were."""
+    """Others may write to its topics for ever; corrupted messages count as its own."""
     measures = _measures()
     nothing = np.empty(0, np.int64)
     stream = StreamId("t", "r1", "p", 1, 0)
@@ -72,7 +72,7 @@ def test_only_messages_of_the_run_break_the_silence_that_ends_it() -> None:
 def _judged(
     measures: ConsumerMetrics, lanes: dict[int, tuple[int, int]]
 ) -> dict[tuple[str, str], float]:
-    """Publish verdicts on streams with so many lost and duplicated in each lane."""
+    """Publish verdicts on streams with (lost, duplicated) messages in each lane."""
     verdicts = [
         StreamVerdict(
             StreamId("t", "r1", "p", 1, lane),
@@ -99,7 +99,7 @@ def _judged(
 
 
 def test_the_lanes_that_are_wrong_are_published_and_no_others() -> None:
-    """What is lost in one lane and repeated in another is told of each; what heals is gone."""
+    """Each lane's findings are published by themselves; those that become 0 are removed."""
     measures = _measures()
     found = _judged(measures, {3: (2, 0), 7: (0, 5), 8: (0, 0)})
     assert found == {("3", "lost"): 2, ("7", "duplicated"): 5}
@@ -108,7 +108,7 @@ def test_the_lanes_that_are_wrong_are_published_and_no_others() -> None:
 
 
 def test_a_wrong_lane_is_published_with_its_partition() -> None:
-    """Dashboards lead to the partition; without exactly one the label is empty."""
+    """Dashboards link to the partition; the label is empty unless there is exactly one."""
     measures = _measures()
     lost = {(lane, Finding.LOST): 1 for lane in ("3", "4", "5")}
 
@@ -127,7 +127,7 @@ def test_a_wrong_lane_is_published_with_its_partition() -> None:
 
 
 def test_a_topic_whose_partitions_all_went_away_has_none_assigned() -> None:
-    """A rebalance that takes the last one is seen in the number of partitions."""
+    """The number of partitions shows a rebalance that takes the last one."""
     measures = _measures()
     lags = {TopicPartition("t", 0): 5, TopicPartition("u", 0): 6}
     measures.progressed(lags, {}, complete=False)
@@ -139,7 +139,7 @@ def test_a_topic_whose_partitions_all_went_away_has_none_assigned() -> None:
 
 
 def test_a_topic_s_counters_begin_at_0_before_its_first_message() -> None:
-    """A rate does not see what they begin with: a first burst would look like a standstill."""
+    """`rate()` ignores a counter's first value: a first burst would look like a standstill."""
     measures = _measures()
     measures.progressed({TopicPartition("t", 0): 0}, {}, complete=False)
     found = _published(measures)
@@ -154,7 +154,7 @@ def test_a_topic_s_counters_begin_at_0_before_its_first_message() -> None:
 
 
 def test_of_many_wrong_lanes_the_worst_are_published() -> None:
-    """A mirror that breaks everything does not break the scrape."""
+    """A mirror that breaks every lane does not break the scrape."""
     found = _judged(_measures(), {lane: (lane, 0) for lane in range(1, 1001)})
     assert sorted(int(lane) for lane, _ in found) == list(range(901, 1001))
 
@@ -179,11 +179,11 @@ def test_the_least_latency_is_published_negative_ones_too() -> None:
         if family.name == "mirrortest_consumer_least_latency_seconds"
         for sample in family.samples
     }
-    assert since == {"intended"}  # of no value there is no smallest
+    assert since == {"intended"}  # no values have no minimum
 
 
 def test_an_outage_is_published_while_it_lasts() -> None:
-    """Whoever watches sees when the cluster went away, and when it came back."""
+    """It shows when the cluster became unreachable, and when it answered again."""
     measures, outage = _measures(), Outage("destination")
     measures.follow_outage(outage)
     told = []
@@ -199,7 +199,7 @@ def test_an_outage_is_published_while_it_lasts() -> None:
 
 
 def test_the_kernels_bound_of_the_clock_is_published() -> None:
-    """As the kernel has it at the scrape; a bound is never below zero."""
+    """The kernel is asked at each scrape; a bound is never below zero."""
     bound = clock_error_bound()
     found = _published(_measures()).get(("mirrortest_clock_error_bound_seconds", None))
     assert (bound is None) is (found is None)

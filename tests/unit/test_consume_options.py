@@ -1,4 +1,4 @@
-"""What a consumer may be asked, and what is refused with words that help."""
+"""Which options a consumer accepts, and which it refuses with a helpful message."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_shards_part_the_partitions() -> None:
 
 @pytest.mark.parametrize("text", ["", "2", "0/5", "6/5", "a/b", "1/0", "-1/3", "1/2/3", "1 / 2"])
 def test_what_is_no_shard_is_refused(text: str) -> None:
-    """The message shows how to write one, or the range."""
+    """The message names the option."""
     with pytest.raises(UsageError, match="--shard"):
         Shard.parse(text)
 
@@ -36,7 +36,7 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
     ],
 )
 def test_it_is_told_which_shards_there_are(text: str, told: str) -> None:
-    """And no range from 1 to 1."""
+    """With a single shard, the message gives no range from 1 to 1."""
     with pytest.raises(UsageError, match=f"--shard '{text}': {told}"):
         Shard.parse(text)
 
@@ -60,7 +60,7 @@ def test_contradictions_are_refused(changed: dict[str, Any], words: str) -> None
 
 @pytest.mark.parametrize("text", ["(?i)a[.]ORDERS", "(?is)A[.]o.*", "A[.](?i:ORDERS)"])
 def test_a_pattern_may_begin_with_flags(text: str) -> None:
-    """It is a part of other expressions, where they may not."""
+    """It becomes part of other expressions, in which flags are not allowed."""
     pattern = checked_pattern(text, option="--topic-pattern")
     assert re.fullmatch(f"(?!x)(?:{pattern})", "A.orders")
     assert checked_pattern(pattern, option="--topic-pattern") == pattern
@@ -73,13 +73,13 @@ def test_a_pattern_may_begin_with_flags(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["(", "a(?i)b", "(?x)a # b"])
 def test_what_is_no_pattern_is_refused(text: str) -> None:
-    """In one line, with the option."""
+    """The message names the option."""
     with pytest.raises(UsageError, match="--topic-pattern"):
         checked_pattern(text, option="--topic-pattern")
 
 
 def test_all_shards_share_the_place_of_their_states() -> None:
-    """States are found again by another shard count; a group has its own."""
+    """States are found again after the shard count changes; a group has its own place."""
     assert (
         consume_options(shard=Shard(1, 2)).reader_name
         == consume_options(shard=Shard(2, 3)).reader_name

@@ -1,4 +1,4 @@
-"""An outage is told once, sat out, and told when it is over."""
+"""An outage is logged once, waited out, and logged when it is over."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT = 1_790_000_000 * 10**9
 
 
 async def test_it_is_sat_out_and_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often it is asked meanwhile."""
+    """However often the request fails meanwhile."""
     monkeypatch.setattr(outage, "_RETRY_SECONDS", 0)
     answers = iter([UnreachableError("away"), TopicMissingError("no leader yet"), 7])
     away = Outage("destination", lambda: AT)
@@ -49,7 +49,7 @@ async def test_it_is_sat_out_and_told_once(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_what_is_not_answered_for_long_is_an_outage_before_the_client_gives_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A client repeats a request for 40 s before it says that it failed."""
+    """A client retries a request for 40 s before it fails."""
     monkeypatch.setattr(outage, "_PATIENCE_SECONDS", 0)
     away, answered = Outage("destination", lambda: AT), asyncio.Event()
 
@@ -71,7 +71,7 @@ async def test_what_is_not_answered_for_long_is_an_outage_before_the_client_give
 
 
 async def test_a_refusal_is_no_outage() -> None:
-    """It would be answered in the same way for ever."""
+    """The cluster would refuse every retry, too."""
 
     async def refused() -> None:
         raise ClusterError("not authorized")

@@ -1,6 +1,6 @@
-"""Saves that go on beside the reading: when they fail, when they end, what they hold.
+"""Saves that run concurrently with reading: how they fail and end, and what they contain.
 
-Reader, admin and store are played; what is held here is the order of things.
+Reader, admin and store are doubles; the tests check the order of events.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.unit.played_cluster import Played, consumer_of, saving_of
 
 
 async def test_a_save_that_failed_is_told_by_the_next_round() -> None:
-    """However long the interval between two saves is."""
+    """However long the state interval is."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -30,7 +30,7 @@ async def test_a_save_that_failed_is_told_by_the_next_round() -> None:
 
 
 async def test_a_save_that_still_runs_ends_with_the_work() -> None:
-    """What ends the work early is told to the user; the save's own failure is not dumped beside."""
+    """The user sees only the error that ended the work, and not the save's."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -49,7 +49,7 @@ async def test_a_save_that_still_runs_ends_with_the_work() -> None:
 
 
 async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_state() -> None:
-    """An older snapshot never stands behind a newer one."""
+    """An older state is never written after a newer one."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -71,7 +71,7 @@ async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_sta
 async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log is durable all the same; an end in that state says what it costs."""
+    """The log is durable anyway; a consumer that ends meanwhile reports the consequences."""
     monkeypatch.setattr("mirrortest.consume.saves._LAST_SAVE_SECONDS", 0.01)
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
@@ -91,7 +91,7 @@ async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing(
 async def test_the_last_save_is_tried_again_until_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F5: a leader that moves as a consumer ends costs nobody what was read; findings once."""
+    """F5: a leader that moves as a consumer ends loses no state; findings are logged once."""
     monkeypatch.setattr("mirrortest.consume.saves._RETRY_SECONDS", 0)
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",))
@@ -114,7 +114,7 @@ async def test_the_last_save_is_tried_again_until_its_time_is_over(
 async def test_the_end_does_not_wait_for_a_save_that_hangs_in_an_outage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A dead broker may keep it for minutes; the log is durable all the same."""
+    """A dead broker may block the save for minutes; the log is durable anyway."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -136,7 +136,7 @@ async def test_the_end_does_not_wait_for_a_save_that_hangs_in_an_outage(
 
 
 async def test_no_older_state_is_written_after_a_newer_one() -> None:
-    """Many partitions are told in slices; one of them is revoked meanwhile, and saved by that."""
+    """States are taken in time slices; meanwhile a partition is revoked, and saved by that."""
     played = Played({"a": 50})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -145,7 +145,7 @@ async def test_no_older_state_is_written_after_a_newer_one() -> None:
     consumer.saves.save_if_due()
     await asyncio.sleep(0)
     first = consumer.context.partitions[min(consumer.context.partitions)]
-    first.checker.advance(7)  # read on, after it was told
+    first.checker.advance(7)  # read on, after its state was taken
     await consumer.assignment._on_revoked([first.at])
     await saving_of(consumer)
     written = [offset for at, _, offset in played.saved if at == first.at]
@@ -153,7 +153,7 @@ async def test_no_older_state_is_written_after_a_newer_one() -> None:
 
 
 async def test_states_are_told_in_slices() -> None:
-    """The loop goes on between two partitions of a save."""
+    """Other tasks run between two partitions of a save."""
     played = Played({"a": 50})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()

@@ -1,4 +1,4 @@
-"""What outlives the consumers of a topic, whether the mirror has made it or not."""
+"""The shared state outlives a topic's consumers, even if the mirror never created the topic."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
 IDS = b",".join(b'"%022d"' % number for number in range(129))
-"""More topic ids than are kept of one name."""
+"""More topic ids of one name than a record may have."""
 SECOND = 10**9
 
 
 class Consumer:
-    """One that judges `A.t`, which the mirror never made; its clock is set by hand."""
+    """Judges `A.t`, which the mirror never created; the tests set its clock."""
 
     def __init__(self, store: StateStore, *, deadline: int = 60) -> None:
         self.now = 1000 * SECOND
@@ -51,7 +51,7 @@ class Consumer:
         return self
 
     def round(self, ledger: Ledger, seconds: int = 0) -> dict[StreamId, IntervalSet]:
-        """A judging round so much later; what it newly claims."""
+        """Run a judging round `seconds` later; what it newly claims."""
         self.now += seconds * SECOND
         self.shared.merge_written()
         for lane in self.judge.lanes(ledger).values():
@@ -69,14 +69,14 @@ def _ledger(*acked: tuple[int, int]) -> Ledger:
 
 
 def _scattered() -> IntervalSet:
-    """More intervals than a record holds, be it compressed."""
+    """More intervals than a record can have, even compressed."""
     rng = random.Random(1)
     starts = accumulate(rng.randrange(1 << 20) + 2 for _ in range(300_000))
     return IntervalSet((start, start + 1) for start in starts)
 
 
 async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -> None:
-    """What comes after all is then late, whoever sees it."""
+    """A message that still arrives is then late for every consumer."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()
@@ -90,7 +90,7 @@ async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -
 
 
 async def test_a_restart_does_not_set_deadlines_back() -> None:
-    """The time before it counts, the time between does not."""
+    """The time before the restart counts, the time until the next start does not."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()
@@ -107,7 +107,7 @@ async def test_a_restart_does_not_set_deadlines_back() -> None:
 async def test_seqs_noted_while_the_deadlines_are_written_have_ages_that_can_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A round ran between two streams: the next consumer refused the record, with all claims."""
+    """After a round between two streams, the next consumer refused the record, with all claims."""
     topic, other, acked = MemoryTopic(), STREAM._replace(lane=1), IntervalSet([(0, 5)])
     step = 60 * SECOND // 64
     async with following(topic, "a") as store:
@@ -130,7 +130,7 @@ async def test_seqs_noted_while_the_deadlines_are_written_have_ages_that_can_be_
 
 
 async def test_another_deadline_starts_anew() -> None:
-    """What is overdue under one is not under the other."""
+    """A message that is overdue by one deadline need not be by another."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()
@@ -145,7 +145,7 @@ async def test_another_deadline_starts_anew() -> None:
 
 
 async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
-    """Each takes the other's over before it writes."""
+    """Each consumer merges the other's claims before it writes."""
     topic = MemoryTopic()
     async with following(topic, "a") as here, following(topic, "b") as there:
         first, second = await Consumer(here).begin(), await Consumer(there).begin()
@@ -162,7 +162,7 @@ async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
 
 
 async def test_who_begins_after_a_topic_was_recreated_learns_that_there_was_another() -> None:
-    """Its own partitions' states, if they were lost, do not say so."""
+    """If its partitions' states were lost, only the shared state shows it."""
     topic, first_id = MemoryTopic(), "A" * 22
     async with following(topic, "a") as here, following(topic, "b") as there:
         first, second = await Consumer(here).begin(), await Consumer(there).begin()
@@ -176,7 +176,7 @@ async def test_who_begins_after_a_topic_was_recreated_learns_that_there_was_anot
 
 
 async def test_who_begins_once_a_topic_is_compacted_no_more_learns_that_it_was() -> None:
-    """Be it all that there is to share; a record of the version before does not say it."""
+    """Even if nothing else is shared; a record of the previous version lacks the entry."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()
@@ -194,7 +194,7 @@ async def test_who_begins_once_a_topic_is_compacted_no_more_learns_that_it_was()
 
 
 async def test_who_writes_does_not_forget_what_another_wrote() -> None:
-    """Also one that has held no round since, and one that has heard of a lane and no number."""
+    """Even if it has run no round since, and knows a lane without acknowledged seqs."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
     async with following(topic, "a") as here, following(topic, "b") as there:
         first, second = await Consumer(here).begin(), await Consumer(there).begin()
@@ -229,7 +229,7 @@ async def test_claims_written_at_the_same_time_are_all_kept(others_first: bool) 
 async def test_a_record_that_was_replaced_unread_is_taken_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another's comes right before our own, and the other has ended: it is nowhere else."""
+    """It comes right before our own, and its writer has ended: its claims are nowhere else."""
     theirs, topic = MemoryTopic(), MemoryTopic()
     async with following(theirs, "b") as there:
         second = await Consumer(there).begin()
@@ -255,7 +255,7 @@ async def test_a_record_that_was_replaced_unread_is_taken_over(
 
 
 async def test_claims_too_many_for_a_record_end_no_consumer() -> None:
-    """What was written of the topic before stays; the partitions' states have them all."""
+    """The topic's earlier record stays; the partitions' states have all claims."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
@@ -268,7 +268,7 @@ async def test_claims_too_many_for_a_record_end_no_consumer() -> None:
 
 
 async def test_deadlines_too_many_for_a_record_are_left_out() -> None:
-    """They start anew with the next consumer; the claims beside them are kept."""
+    """They start anew with the next consumer; the claims are still written."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
@@ -283,7 +283,7 @@ async def test_deadlines_too_many_for_a_record_are_left_out() -> None:
 
 
 async def test_other_scopes_and_junk_are_passed_over() -> None:
-    """Another run's record is not ours; one that cannot be read is told, and written anew."""
+    """Another run's record is not ours; one that cannot be read is logged and rewritten."""
     topic = MemoryTopic()
     async with following(topic, "x", SCOPE._replace(run="r2")) as other:
         await other.share("A.t", b"theirs")
@@ -304,7 +304,7 @@ async def test_other_scopes_and_junk_are_passed_over() -> None:
 
 
 async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It comes back with each save, and all of it is known; what others wrote is read."""
+    """It comes back with each save and brings nothing new; what others wrote is read."""
     topic, ledger = MemoryTopic(), _ledger((0, 5))
     async with following(topic, "a") as here, following(topic, "b") as there:
         first, second = await Consumer(here).begin(), await Consumer(there).begin()
@@ -331,7 +331,7 @@ async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.Mon
 
 
 async def test_records_of_the_version_before_and_ours_read_each_others() -> None:
-    """F5: in a rolling upgrade the shared look is missing in theirs, and passed over in ours."""
+    """F5: in a rolling upgrade, their records lack the closing snapshot, and they ignore ours."""
     before = {
         "claimed": [[list(STREAM), IntervalSet([(0, 2)]).to_list()]],
         "deadline": 60 * SECOND,
@@ -357,7 +357,7 @@ async def test_records_of_the_version_before_and_ours_read_each_others() -> None
 
 
 async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim() -> None:
-    """F5: most runs claim nothing; what is no look is passed over."""
+    """F5: most runs claim nothing; a damaged closing snapshot is skipped."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
@@ -391,7 +391,7 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
     ],
 )
 async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: bytes) -> None:
-    """P2, P7: it is logged, and what is known here is written; nothing larger is unpacked."""
+    """P2, P7: it is logged, and our own state is written; nothing larger is decompressed."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
@@ -413,7 +413,7 @@ async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: by
 
 
 async def test_claims_are_written_again_into_a_topic_created_again() -> None:
-    """F6's sibling: nothing had changed, so nobody wrote them."""
+    """Like F6: nothing had changed, so no consumer wrote them."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()

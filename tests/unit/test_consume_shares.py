@@ -1,4 +1,4 @@
-"""Fixed shares: nobody waits for ever for a consumer that has ended, and nobody ends too early."""
+"""Fixed shares: no consumer waits for ever for one that has ended, or ends too early."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def _rounds(peer: Peer, seconds: int) -> bool:
-    """Rounds over so many seconds, in each of which it reads all; whether it would end."""
+    """Read everything and run a round, each second; whether the consumer would end."""
     complete = False
     for _ in range(seconds):
         peer.read()
@@ -34,7 +34,7 @@ async def _rounds(peer: Peer, seconds: int) -> bool:
 
 
 async def test_a_consumer_ends_though_its_peer_ended_and_others_go_on_writing() -> None:
-    """F5: its own look lies behind all that the peer has read; the peer's look is shared."""
+    """F5: its own snapshot is above all that its peer read; but the peer shared its snapshot."""
     world = Destination([0], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -49,12 +49,12 @@ async def test_a_consumer_ends_though_its_peer_ended_and_others_go_on_writing() 
         assert second.reads == [1]
         report = await second.end()
         assert (report.verdict, report.inconclusive) == ("passed", [])
-        # Of its own partition all that stood there was read, of the other what the peer had seen.
+        # Its own partition was read to its end, the other up to the peer's snapshot.
         assert second.cluster.tails == {0: 1, 1: 2}
 
 
 async def test_nobody_ends_before_its_own_partitions_are_read() -> None:
-    """A look of long ago is no end for who starts again: what came since is judged, too."""
+    """An old snapshot does not end a consumer that restarts: it judges later records, too."""
     world = Destination([0], [0])
     async with Peers(world) as peers:
         for shard in ("1/2", "2/2"):
@@ -63,7 +63,7 @@ async def test_nobody_ends_before_its_own_partitions_are_read() -> None:
             await peer.save()
         assert await peer.round()
         await peer.end()
-        world.records[1] += [None, 0]  # a copy of ours among others'
+        world.records[1] += [None, 0]  # a copy of our message, after another's
         again = await peers.add("2/2")
         assert not await again.round()
         again.read()
@@ -73,7 +73,7 @@ async def test_nobody_ends_before_its_own_partitions_are_read() -> None:
 
 
 async def test_when_the_ends_were_asked_for_is_told_of_those_that_count() -> None:
-    """F5: by our own look, unless an end was seen by another one earlier than by us."""
+    """F5: those of our own snapshot, unless another consumer's earlier end counts."""
     world = Destination([0], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -95,7 +95,7 @@ async def test_when_the_ends_were_asked_for_is_told_of_those_that_count() -> Non
 
 
 async def test_a_look_counts_no_longer_once_the_ledger_vouches_for_more() -> None:
-    """A producer that comes after all had ended: what it sent stands behind the shared look."""
+    """Messages that are acknowledged later are above the shared snapshot, and must be read."""
     world = Destination([0], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -120,7 +120,7 @@ async def test_a_look_counts_no_longer_once_the_ledger_vouches_for_more() -> Non
 
 
 async def test_who_said_goodbye_leaves_its_share_to_a_survivor() -> None:
-    """F5: ended early by a signal, with messages of ours unread. Its return is waited for a bit."""
+    """F5: it ended early, with messages unread. The survivor waits a while for its return."""
     world = Destination([0, 1, 2], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -136,7 +136,7 @@ async def test_who_said_goodbye_leaves_its_share_to_a_survivor() -> None:
 
 
 async def test_who_was_killed_is_waited_for_longer() -> None:
-    """F5: it said nothing; one that starts again in time goes on with its own share."""
+    """F5: it saved no last state; one that restarts in time goes on with its own share."""
     world = Destination([0, 1], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -151,7 +151,7 @@ async def test_who_was_killed_is_waited_for_longer() -> None:
 
 
 async def test_a_share_that_nobody_ever_took_is_read_in_the_end() -> None:
-    """A command that was never given, or a pod that finds no node."""
+    """Its command was never run, or its pod found no node."""
     world = Destination([0], [0], [0])
     async with Peers(world) as peers:
         only = await peers.add("1/3")
@@ -160,7 +160,7 @@ async def test_a_share_that_nobody_ever_took_is_read_in_the_end() -> None:
 
 
 async def test_who_is_slow_and_alive_keeps_its_share() -> None:
-    """Each save is a sign of life, be there progress or not."""
+    """Each save is a sign of life, even without progress."""
     world = Destination([0, 1], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -171,7 +171,7 @@ async def test_who_is_slow_and_alive_keeps_its_share() -> None:
 
 
 async def test_who_stood_still_itself_takes_nobody_for_dead() -> None:
-    """F5: one long gap between two rounds is no minute in which others were silent."""
+    """F5: one long gap between two rounds does not count as a minute of others' silence."""
     world = Destination([0, 1], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -186,7 +186,7 @@ async def test_who_stood_still_itself_takes_nobody_for_dead() -> None:
 
 
 async def test_what_was_taken_over_goes_back_to_its_owner() -> None:
-    """It claims its share as it starts again; a zombie of it finds that it is fenced."""
+    """The owner claims its share when it restarts; its zombie finds that it is fenced."""
     world = Destination([0, 1], [0])
     async with Peers(world) as peers:
         zombie, second = await peers.add("1/2"), await peers.add("2/2")
@@ -205,7 +205,7 @@ async def test_what_was_taken_over_goes_back_to_its_owner() -> None:
 
 
 async def test_of_two_survivors_one_takes_a_share() -> None:
-    """The first claim wins; the other takes it for a sign of life."""
+    """The first claim wins; to the other survivor it is a sign of life."""
     world = Destination([0, 1], [0], [0])
     async with Peers(world) as peers:
         first = await peers.add("1/3")
@@ -220,9 +220,9 @@ async def test_of_two_survivors_one_takes_a_share() -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 async def test_survivors_end_whatever_order_things_happen_in(killed: bool) -> None:
-    """F5: two shards, an other run that never ends; 40 random histories of each kind.
+    """F5: two shards, another run that never ends, and 40 random histories of each kind.
 
-    One consumer ends at a random moment, by itself or not; the other passes within minutes.
+    One consumer ends or is killed at a random moment; the other passes within minutes.
     """
     for seed in range(40):
         chance = random.Random(f"{seed}/{killed}")
@@ -268,7 +268,7 @@ CLOSINGS = st.builds(
 def test_shared_looks_come_to_the_same_in_any_order(
     a: ClosingSnapshot, b: ClosingSnapshot, c: ClosingSnapshot
 ) -> None:
-    """F5: consumers write when they like; no clock and no race decides what is read up to."""
+    """F5: consumers write at any time; no clock and no race decides how far is read."""
     assert a.joined(a) == a.joined(None) == a
     assert a.joined(b) == b.joined(a)
     assert a.joined(b).joined(c) == a.joined(b.joined(c))
@@ -289,7 +289,7 @@ def test_shared_looks_come_to_the_same_in_any_order(
     )
 )
 def test_what_is_no_shared_look_is_refused_as_such(junk: Any) -> None:
-    """Whoever wrote it: the errors are those that the common record's reader passes over."""
+    """Junk raises one of these errors; what is accepted can be written and read again."""
     try:
         read = ClosingSnapshot.from_state(junk)
     except (ValueError, KeyError, TypeError):
@@ -298,7 +298,7 @@ def test_what_is_no_shared_look_is_refused_as_such(junk: Any) -> None:
 
 
 async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
-    """F5: the others' verdicts rest on it. What is proven wrong stays proven."""
+    """F5: the other consumers' verdicts rest on that state."""
     world = World(0).vouch((0, 1), end=1)
     report = await world.report()
     assert report.exit_code == 0
@@ -320,7 +320,7 @@ async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
 async def test_a_take_over_that_the_cluster_does_not_answer_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The round fails as others do in an outage; a claim that was not answered ends nothing."""
+    """The round fails as in any outage; an unanswered claim does not end the consumer."""
     world = Destination([0, 1], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")

@@ -1,4 +1,4 @@
-"""A source observer: a consumer in the source that is never taken for one of the mirror's copy."""
+"""A source observer reads the source, and is never mistaken for a consumer of the copy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _options(**changed: Any) -> ConsumeOptions:
 def test_the_source_needs_no_mapping(
     changed: dict[str, ExpectPartition | TopicMapping], words: str
 ) -> None:
-    """Topics have their own names there, and a message its own partition."""
+    """Topics have their own names there, and messages their own partitions."""
     assert _options().expect_partition is ExpectPartition.SOURCE
     with pytest.raises(UsageError, match=words):
         _options(**changed)
@@ -75,7 +75,7 @@ async def test_its_log_lies_apart_and_says_that_it_is_the_sources(tmp_path: Path
 async def test_its_log_tells_where_it_cannot_see_whether_the_topic_is_compacted(
     tmp_path: Path,
 ) -> None:
-    """What compaction may have removed was attributed to the source's brokers as lost."""
+    """Messages that compaction may have removed counted as lost by the source's brokers."""
     topics = topics_seen({"t": 3})
     topics.policy_hidden.add("t")
     options = _options(log_dir=str(tmp_path))
@@ -86,7 +86,7 @@ async def test_its_log_tells_where_it_cannot_see_whether_the_topic_is_compacted(
 
 
 async def test_a_state_of_the_source_copied_along_is_not_the_consumers() -> None:
-    """In one topic, of one partition: neither its claims nor its states are the other's."""
+    """In one topic, for one partition, claims and states of the two are not mixed up."""
     topic = MemoryTopic()
     source = SCOPE._replace(role=Role.SOURCE.value)
     async with following(topic, "one", source) as theirs, following(topic, "two") as ours:
@@ -99,7 +99,7 @@ async def test_a_state_of_the_source_copied_along_is_not_the_consumers() -> None
 
 @pytest.mark.parametrize(("alias", "copied"), [("A", "A.mirrortest.state"), ("", "heartbeats")])
 def test_a_pattern_leaves_out_copies_of_our_own_topics(alias: str, copied: str) -> None:
-    """The state topic of a source observer is mirrored, too, and is nothing to be judged."""
+    """The state topic of a source observer is mirrored, too, and must not be judged."""
     options = _options(
         role=Role.CONSUMER,
         mapping=TopicMapping.parse(source_alias=alias),
@@ -113,7 +113,7 @@ def test_a_pattern_leaves_out_copies_of_our_own_topics(alias: str, copied: str) 
 
 
 def test_its_words_are_not_those_of_a_verdict_on_the_mirror() -> None:
-    """What is lost there was lost by the source's brokers; machines read the role."""
+    """A message that is lost there was lost by the source's brokers; programs read the role."""
     counts = {"acked": 10, "delivered": 9, "lost": 1}
     status = ConsumeStatus(run="r1", name="s", role=Role.SOURCE, counts=counts)
     assert "messages: 9 in the source of 10 acknowledged" in str(status)

@@ -1,4 +1,4 @@
-"""The state topic is deleted, cut or created again: who holds what, and what is written anew."""
+"""The state topic is deleted, truncated or recreated: owners, and what is rewritten."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def test_a_topic_that_vanished_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody deleted it in mid-run: what this consumer holds is written into the new one."""
+    """It was deleted during the run: the consumer creates it again, and writes its state there."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         generation, _ = await store.claim(P0)
@@ -48,11 +48,11 @@ async def test_a_topic_that_vanished_is_made_again(monkeypatch: pytest.MonkeyPat
 async def test_what_was_written_before_the_topic_was_deleted_is_not_awaited_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It will never be read: whoever waits is told, tries again, and the topic is made anew."""
+    """It will never be read: the wait fails, and the next try creates the topic again."""
     monkeypatch.setattr(follower, "STALLED_SECONDS", 0.05)
 
     class Deleted(MemoryTopic):
-        """Takes a record that nobody will read."""
+        """Accepts records that no reader gets."""
 
         async def write(self, key: bytes, value: bytes | None) -> int:
             return self.next_offset
@@ -65,7 +65,7 @@ async def test_what_was_written_before_the_topic_was_deleted_is_not_awaited_for_
 
 
 async def _third_generation(topic: MemoryTopic, store: StateStore) -> None:
-    """Two others had the partition before the store."""
+    """Let two others claim the partition before the store."""
     for session in "xy":
         async with following(topic, session) as other:
             await other.claim(P0)
@@ -74,7 +74,7 @@ async def _third_generation(topic: MemoryTopic, store: StateStore) -> None:
 
 
 async def test_whoever_claims_a_partition_in_a_topic_created_again_has_it() -> None:
-    """F6: B's first generation was ignored beside A's third, and C read A's stale states."""
+    """F6: A's third generation hid B's first, and C read A's stale states."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         await _third_generation(topic, a)
@@ -92,7 +92,7 @@ async def test_whoever_claims_a_partition_in_a_topic_created_again_has_it() -> N
 
 
 async def test_who_holds_a_partition_claims_it_again_in_a_topic_created_again() -> None:
-    """F6: so whoever comes later sees claim and state, and goes on above them."""
+    """F6: so later consumers see claim and state, and go on above them."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         await _third_generation(topic, a)
@@ -106,7 +106,7 @@ async def test_who_holds_a_partition_claims_it_again_in_a_topic_created_again() 
 
 
 async def test_a_claim_goes_above_what_is_only_remembered() -> None:
-    """F6: a survivor knows of generations, and states, that are not in the topic any more."""
+    """F6: a survivor remembers generations and states that are no longer in the topic."""
     topic = MemoryTopic()
     async with following(topic, "a") as a, following(topic, "b") as b:
         await _third_generation(topic, a)
@@ -119,7 +119,7 @@ async def test_a_claim_goes_above_what_is_only_remembered() -> None:
 
 
 async def test_claims_that_were_there_before_fence_nobody_in_a_topic_that_was_cut() -> None:
-    """F6's sibling: an unclean election takes our claim, and leaves those of consumers before."""
+    """Like F6: an unclean election removes our claim, but not those of earlier consumers."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         await _third_generation(topic, a)
@@ -133,7 +133,7 @@ async def test_claims_that_were_there_before_fence_nobody_in_a_topic_that_was_cu
 
 @pytest.mark.parametrize("seed", range(100))
 async def test_of_two_that_claim_in_a_topic_created_again_one_has_the_partition(seed: int) -> None:
-    """F6: in any interleaving exactly one goes on, and its states are what others read."""
+    """F6: in any interleaving exactly one goes on, and others read its states."""
     rng = random.Random(seed)
 
     class Slow(MemoryTopic):
@@ -182,7 +182,7 @@ async def test_of_two_that_claim_in_a_topic_created_again_one_has_the_partition(
 
 @pytest.mark.parametrize("lost", range(1, 6))
 async def test_a_state_that_went_down_with_the_topic_is_written_again(lost: int) -> None:
-    """F6's sibling: chunks in the old topic and their commit in the new one are no state."""
+    """Like F6: chunks in the old topic and their commit in the new one are no state."""
     rng = random.Random(lost)
     big = {"noise": [rng.randrange(10**16) for _ in range(3 * CHUNK_BYTES // 8)]}
 
@@ -202,13 +202,13 @@ async def test_a_state_that_went_down_with_the_topic_is_written_again(lost: int)
         topic.left = lost
         await sat_out(a.save, P0, 3, big)
         if topic.left == 0:
-            await sat_out(a.save, P0, 3, big)  # as with the next interval
+            await sat_out(a.save, P0, 3, big)  # as after the next state interval
         assert topic.left < 0
     assert await load(topic) == big
 
 
 async def test_what_is_said_of_a_topic_as_a_whole_is_written_again() -> None:
-    """F6's sibling: unchanged, it was taken to be in the topic for ever."""
+    """Like F6: an unchanged record was assumed to be in the topic for ever."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         assert await a.share("A.t", b"claims")

@@ -1,7 +1,7 @@
 """States survive their writers: generations, slots, compaction.
 
-The topic here is a list in memory with Kafka's rules (order, first write wins nothing, compaction
-keeps the last record of each key); the same store runs on real topics in tests/lab.
+The topic here is a list in memory with Kafka's rules: records keep their order, and compaction
+keeps the last record of each key. The same store runs on real topics in tests/lab.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.unit.memory_topic import P0, SCOPE, MemoryTopic, following, load, sat
 
 
 async def test_a_successor_gets_the_last_saved_state() -> None:
-    """What was saved under one generation is what the next claim returns."""
+    """The next claim returns what was saved under the previous generation."""
     topic = MemoryTopic()
     async with following(topic, "a") as first:
         generation, state = await first.claim(P0)
@@ -32,7 +32,7 @@ async def test_a_successor_gets_the_last_saved_state() -> None:
 
 
 async def test_a_zombie_overwrites_nothing_and_learns_that_it_is_fenced() -> None:
-    """What an older generation writes after a claim is not read, compacted or not."""
+    """States that an older generation writes after a claim are not read, compacted or not."""
     topic = MemoryTopic()
     async with following(topic, "zombie") as zombie, following(topic, "heir") as heir:
         old, _ = await zombie.claim(P0)
@@ -49,7 +49,7 @@ async def test_a_zombie_overwrites_nothing_and_learns_that_it_is_fenced() -> Non
 
 
 async def test_of_two_claims_at_once_each_gets_a_generation_of_its_own() -> None:
-    """The first claim in the topic wins; the other tries the next."""
+    """The first claim in the topic wins; the other consumer tries the next generation."""
     topic = MemoryTopic()
     async with following(topic, "a") as a, following(topic, "b") as b:
         (one, _), (two, _) = await asyncio.gather(a.claim(P0), b.claim(P0))
@@ -82,14 +82,14 @@ async def test_a_writer_that_dies_between_chunks_leaves_the_state_before_it_whol
 
 
 class _KilledError(BaseException):
-    """The writer's process is no more."""
+    """The writer's process was killed."""
 
 
 class _FaultyTopic(MemoryTopic):
-    """From a write on each stands in the topic and is not acknowledged; or kills its writer."""
+    """One write is in the topic but not acknowledged; or all from one write on kill the writer."""
 
     unacknowledged = killing = -1
-    """How many writes go well before; -1: all do."""
+    """How many writes succeed before that; -1: all do."""
 
     async def write(self, key: bytes, value: bytes | None) -> int:
         if self.killing == 0:
@@ -114,9 +114,9 @@ def _of_chunks(number: int) -> dict[str, Any]:
 async def test_a_save_tried_again_leaves_the_state_whole_whose_acknowledgement_was_lost(
     unacknowledged: int, killing: int
 ) -> None:
-    """It wrote into the slot of a commit that stood in the topic: killed amid that, all was lost.
+    """The retry wrote into the slot of a commit in the topic: a kill during it lost the state.
 
-    Any of the first try's writes goes unacknowledged; any of the second try's kills the consumer.
+    Any of the first try's writes is not acknowledged; any of the second try's kills the consumer.
     """
     topic = _FaultyTopic()
     async with following(topic, "a") as store:
@@ -141,7 +141,7 @@ async def test_a_save_tried_again_leaves_the_state_whole_whose_acknowledgement_w
 async def test_a_save_into_a_topic_that_was_cut_leaves_the_state_before_it_whole(
     killing: int,
 ) -> None:
-    """An unclean election takes the newest commit: the slot of the one before it is not written."""
+    """An unclean election removes the newest commit: the previous commit's slot is not written."""
     topic = _FaultyTopic()
     async with following(topic, "a") as store:
         generation, _ = await store.claim(P0)
@@ -161,7 +161,7 @@ async def test_a_save_into_a_topic_that_was_cut_leaves_the_state_before_it_whole
 
 
 async def test_other_scopes_are_never_taken_for_ours() -> None:
-    """Another run, cluster, role or group has its own states; so does a mirrored-along observer."""
+    """Another run, cluster, role or group has its own states; so has a mirrored observer."""
     topic = MemoryTopic()
     for n, value in enumerate(("r2", "other", "source", "h")):
         scope = Scope(*(value if i == n else part for i, part in enumerate(SCOPE)))
@@ -172,10 +172,10 @@ async def test_other_scopes_are_never_taken_for_ours() -> None:
 
 
 async def test_a_state_of_which_an_older_part_came_once_more_is_known_to_be_damaged() -> None:
-    """Nothing is lost silently: a successor learns that there was a state, which it cannot read.
+    """Nothing is lost silently: a successor learns that there was a state that it cannot read.
 
-    An older one, or none, would not do for it: of a topic that was created again since, those do
-    not tell. While the writer lives, its next save mends it.
+    An older state, or none, must not replace it: these do not show that a topic was recreated
+    since. While the writer lives, its next save repairs the state.
     """
     topic = MemoryTopic()
     async with following(topic, "a") as store:
@@ -193,7 +193,7 @@ async def test_a_state_of_which_an_older_part_came_once_more_is_known_to_be_dama
 
 
 async def test_records_that_are_no_state_are_passed_over() -> None:
-    """Anything may stand in a topic."""
+    """Any program may write records of any form."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         generation, _ = await store.claim(P0)
@@ -212,7 +212,7 @@ async def test_records_that_are_no_state_are_passed_over() -> None:
 
 
 async def test_what_a_successor_deleted_is_held_by_nobody() -> None:
-    """Rebalances go on for days: every follower forgets the states of generations that are over."""
+    """Rebalances go on for days: every follower forgets the states of past generations."""
     topic = MemoryTopic()
     async with following(topic, "watcher") as watcher:
         for session in "abc":

@@ -1,4 +1,4 @@
-"""What a consumer read, in what time: figures, their sums, and the lines of Kafka's own tool."""
+"""How much a consumer read, in what time: figures, their sums, and lines like Kafka's tool."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START = 1_700_000_000 * SECOND
 
 
 class Clock:
-    """A clock that is set by hand; the wall is ahead of it by `START`."""
+    """A clock that the test sets; its wall time begins at `START`."""
 
     def __init__(self) -> None:
         self.now = 5 * SECOND
@@ -36,13 +36,13 @@ class Clock:
 
 
 def test_the_wait_for_more_messages_is_in_no_rate() -> None:
-    """The time ends with the last message, and rebalances are in it."""
+    """The time ends with the last message, and includes rebalances."""
     clock = Clock()
     read = ReadClock(clock.monotonic, clock.wall)
     read.begin()
     read.rebalance_begins()
     clock.now += SECOND
-    read.rebalance_begins()  # again, amid the first
+    read.rebalance_begins()  # again, during the first
     clock.now += SECOND
     read.rebalance_ends()
     clock.now += 2 * SECOND
@@ -68,7 +68,7 @@ def test_the_wait_for_more_messages_is_in_no_rate() -> None:
 
 
 def test_a_rebalance_behind_the_last_message_is_in_no_rate() -> None:
-    """Nor is the part of one that follows a message: the other consumers leave in the end."""
+    """Nor is a rebalance's part after that message: the other consumers leave at the end."""
     clock = Clock()
     read = ReadClock(clock.monotonic, clock.wall)
     read.begin()
@@ -84,7 +84,7 @@ def test_a_rebalance_behind_the_last_message_is_in_no_rate() -> None:
 
 
 def test_an_end_of_a_rebalance_that_never_began_counts_nothing() -> None:
-    """Fixed shares are taken without one."""
+    """An end without a beginning has no duration."""
     clock = Clock()
     read = ReadClock(clock.monotonic, clock.wall)
     read.rebalance_ends()
@@ -92,14 +92,14 @@ def test_an_end_of_a_rebalance_that_never_began_counts_nothing() -> None:
 
 
 def test_nothing_read_has_no_rates() -> None:
-    """No division by the time or the messages that there were not."""
+    """Without time or messages, nothing is divided by zero."""
     found = ReadFigures().to_json()
     assert (found["records_per_second"], found["average_size_bytes"]) == (0, 0)
     assert found["lag"] is None
 
 
 def test_several_consumers_together() -> None:
-    """Counts add up over the span of all; a lag that one does not know is unknown."""
+    """Counts add up over the span of all; if one lag is unknown, the sum is unknown."""
     one = ReadFigures(started_ns=10, ended_ns=50, messages=3, value_bytes=30, rebalance_ns=9, lag=1)
     two = ReadFigures(started_ns=20, ended_ns=90, messages=4, value_bytes=40, rebalance_ns=5, lag=2)
     assert merged([one, two]) == ReadFigures(
@@ -109,7 +109,7 @@ def test_several_consumers_together() -> None:
 
 
 def test_the_line_of_the_consumer_perf_test(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its columns, its digits, and this machine's zone."""
+    """It has the tool's columns and digits, and this machine's time zone."""
     monkeypatch.setenv("TZ", "UTC")
     figures = ReadFigures(
         started_ns=START + 7_000_000,
@@ -126,7 +126,7 @@ def test_the_line_of_the_consumer_perf_test(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_line_of_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the tool's: amounts are all so far, rates those of the interval."""
+    """As in the tool, amounts are totals so far, and rates are the interval's."""
     monkeypatch.setenv("TZ", "UTC")
     before = Totals(10.0, 100, 1 << 20, SECOND)
     now = Totals(14.0, 108, 5 << 20, 2 * SECOND)

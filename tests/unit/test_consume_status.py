@@ -1,4 +1,4 @@
-"""What a consumer's status says, and that of several consumers together."""
+"""What the status of one consumer shows, and that of several together."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEAD = replace(
 
 
 def test_a_dead_mirror_does_not_look_perfect() -> None:
-    """Its copy of the ledger is stalled as well: all that is acknowledged there was delivered."""
+    """The ledger's copy stalls as well: every message acknowledged in it was delivered."""
     line = str(DEAD)
     assert "17,778 delivered of 17,778 acknowledged" in line
     assert "; nothing has arrived for 9 s; no ledger record since 16:42:08Z" in line
@@ -27,7 +27,7 @@ def test_a_dead_mirror_does_not_look_perfect() -> None:
 
 
 def test_a_short_pause_and_a_complete_run_are_not_mentioned() -> None:
-    """Between two messages of a slow run there is nothing to say, nor after the last one."""
+    """Neither a pause in a slow run nor the silence after its end is worth a warning."""
     pause = replace(DEAD, quiet_seconds=QUIET_SECONDS - 0.1, ledger_since="")
     for quiet in (pause, replace(DEAD, complete=True)):
         assert "nothing has arrived" not in str(quiet)
@@ -35,14 +35,14 @@ def test_a_short_pause_and_a_complete_run_are_not_mentioned() -> None:
 
 
 def test_without_a_ledger_nothing_is_judged() -> None:
-    """It is no pass: the thresholds had nothing to compare."""
+    """The run does not pass: the thresholds had nothing to compare."""
     view = replace(consuming(), counts={"duplicated": 0}, ledger_silent=True).view()
     assert view.verdict is Verdict.INCONCLUSIVE
     assert "the ledger has no record of this run" in view.state
 
 
 def test_failing_conditions_are_named_with_what_was_measured() -> None:
-    """The first of them; the others are counted."""
+    """The first ones are named; the others are counted."""
     view = consuming_badly().view()
     assert view.verdict is Verdict.FAILED
     assert "corrupted==0 is 1,234,567" in view.state
@@ -51,7 +51,7 @@ def test_failing_conditions_are_named_with_what_was_measured() -> None:
 
 
 def test_what_a_producer_may_have_sent_twice_itself_fails_nothing_yet() -> None:
-    """As in the verdict: it is undecided."""
+    """They are undecided, as in the verdict."""
     status = replace(
         consuming(),
         counts={**consuming().counts, "duplicated": 3},
@@ -63,7 +63,7 @@ def test_what_a_producer_may_have_sent_twice_itself_fails_nothing_yet() -> None:
 
 
 def test_a_threshold_of_latency_is_that_of_all_workers() -> None:
-    """One that reads the slow partition alone fails; with the others' messages it is met."""
+    """A worker that reads only the slow partition fails it; over all messages it is met."""
     slow = replace(consuming(), latency=Latencies(sparse(3_001 * MS), sparse(3_001 * MS)))
     fast = replace(consuming(), latency=Latencies(sparse(*[MS] * 999), sparse()))
     assert "p(99)<2s is " in slow.view().state
@@ -73,7 +73,7 @@ def test_a_threshold_of_latency_is_that_of_all_workers() -> None:
 
 
 def test_what_clocks_may_have_caused_fails_no_threshold_yet() -> None:
-    """Also where the clock of another worker was set: all latencies may be off."""
+    """Even if only another worker's clock was set: all latencies may be off."""
     slow = replace(consuming(), latency=Latencies(sparse(3_001 * MS), sparse(3_001 * MS)))
     other = replace(consuming(), latency=Latencies(off_ns=2_000 * MS))
     assert slow.failed
@@ -82,7 +82,7 @@ def test_what_clocks_may_have_caused_fails_no_threshold_yet() -> None:
 
 
 def test_what_remains_is_the_shorter_of_duration_and_messages() -> None:
-    """At the rate at which messages arrive; where neither says so, it is open."""
+    """It depends on the rate of arriving messages; without either limit, it is unknown."""
     status = replace(consuming(), read=900, read_per_second=50.0)
     assert status.remaining_seconds == 40.0
     assert replace(status, total=1_000).remaining_seconds == 2.0
@@ -90,7 +90,7 @@ def test_what_remains_is_the_shorter_of_duration_and_messages() -> None:
 
 
 def test_workers_together_have_the_verdict_of_the_first_and_the_reading_of_all() -> None:
-    """Each judges the whole run; what arrives at any of them has arrived."""
+    """Each worker judges all of the run; what arrives at any of them has arrived."""
     first = replace(consuming(), duration_seconds=None, age_seconds=None)
     other = replace(
         first,
@@ -115,7 +115,7 @@ def test_workers_together_have_the_verdict_of_the_first_and_the_reading_of_all()
 
 
 def test_a_worker_that_has_ended_reads_nothing() -> None:
-    """What it read counts; its rate, its partitions and its outage are over."""
+    """What it read still counts; its rate, its partitions and its outage do not."""
     ended = replace(consuming_badly(), ended=True, read_per_second=500.0, quiet_seconds=0.0)
     running = replace(consuming(), quiet_seconds=7.0)
     both = merged("c", None, None, [running, ended])

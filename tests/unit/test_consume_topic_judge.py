@@ -43,7 +43,7 @@ HOUR = 60 * MINUTE_NS
 
 
 def test_nothing_is_lost_before_its_deadline() -> None:
-    """An acknowledged number that is missing is in flight until the deadline is past."""
+    """An acknowledged seq that is missing is in flight until its deadline has passed."""
     judge, ledger, checkers = topic_judge(), ledger_of([(0, 3)]), {0: checker_of(0, 2)}
     note_lanes(judge, ledger, 0)
     assert not judged_round(judge, ledger, checkers, DEADLINE - 1).overdue
@@ -53,7 +53,7 @@ def test_nothing_is_lost_before_its_deadline() -> None:
 
 
 def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read() -> None:
-    """Past its deadline a number is still not lost while there are offsets left to read."""
+    """After its deadline, a seq is still not lost while there are offsets left to read."""
     judge, ledger = topic_judge(), ledger_of([(0, 3)])
     checker = checker_of(0, 2)
     note_lanes(judge, ledger, 0)
@@ -76,7 +76,7 @@ def test_what_stands_in_another_partition_is_not_lost() -> None:
 
 
 def test_a_partition_that_nobody_reads_keeps_everything_open() -> None:
-    """An end above zero with no reader proves nothing; an empty partition needs none."""
+    """An end above zero without a reader proves nothing; an empty partition needs no reader."""
     judge, ledger, checkers = topic_judge(), ledger_of([(0, 3)]), {0: checker_of(0, 2)}
     note_lanes(judge, ledger, 0)
     judge.losses.open(judged_round(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2, 1: 5})
@@ -85,7 +85,7 @@ def test_a_partition_that_nobody_reads_keeps_everything_open() -> None:
 
 
 def test_a_claimed_message_that_comes_after_all_is_late() -> None:
-    """The claim is repaid: no longer lost, and said to be late."""
+    """The message is no longer lost, but late."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
     note_lanes(judge, ledger, 0)
     judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 1})
@@ -100,7 +100,7 @@ def test_a_claimed_message_that_comes_after_all_is_late() -> None:
 
 
 def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
-    """Retention that overtakes the reader makes numbers inconclusive, not lost."""
+    """Retention that overtakes the reader makes seqs inconclusive, not lost."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 5)]), checker_of(0)
     checker.unread(1, 4)
     note_lanes(judge, ledger, 0)
@@ -114,7 +114,7 @@ def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
 
 @pytest.mark.parametrize("found_ns", [None, HOUR])
 def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int | None) -> None:
-    """F10: 1, 2, then 0 deleted unread, then 3, 4: 0 is not lost, as retention never is."""
+    """F10: 1, 2, then 0 deleted unread, then 3, 4: retention never makes 0 lost."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 6)]), checker_of(1, 2)
     checker.unread(2, 3, found_ns)
     for offset, seq in ((3, 3), (4, 4)):
@@ -129,7 +129,7 @@ def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int 
 
 
 def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
-    """F10: nothing that was sent ten minutes later stood there: clocks are not that far apart."""
+    """F10: no message sent ten minutes later was there: clocks are not that far apart."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 9)]), checker_of(0)
     checker.unread(1, 4, HOUR)
     checker.apply(row_of(4, 4, HOUR + 4 * MINUTE_NS))
@@ -144,7 +144,7 @@ def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
 
 
 def test_a_state_of_before_doubts_all_that_is_missing_behind_offsets_that_nobody_read() -> None:
-    """It does not tell when these were found gone: nothing missing is proven lost."""
+    """It lacks the time when these were found deleted: no missing seq is proven lost."""
     checker = checker_of(0)
     checker.unread(1, 2, 0)
     checker.apply(row_of(3, 2, HOUR))
@@ -164,9 +164,9 @@ def test_a_state_of_before_doubts_all_that_is_missing_behind_offsets_that_nobody
 def test_what_stood_unread_where_a_lane_belonged_before_is_not_lost(
     policy: ExpectPartition,
 ) -> None:
-    """F14: the destination grew, and the mirror puts the lane elsewhere since.
+    """F14: partitions were added to the destination, and the mirror now puts the lane elsewhere.
 
-    Where any partition will do nobody knows where it stood before.
+    If any partition is allowed, it is unknown where the lane was before.
     """
     mirrors = ExpectPartition.MURMUR2 if policy is ExpectPartition.ANY else policy
     lane = next(n for n in lane_numbers(7) if len({_home(mirrors, n, c) for c in (2, 3)}) == 2)
@@ -191,7 +191,7 @@ def _home(policy: ExpectPartition, lane: int, count: int) -> int:
 
 
 def test_a_topic_that_the_mirror_never_made_loses_everything() -> None:
-    """No partition is nothing left to read."""
+    """Without partitions, nothing is left to read."""
     judge, ledger = topic_judge(), ledger_of([(0, 5)])
     note_lanes(judge, ledger, 0)
     judge.losses.open(judged_round(judge, ledger, {}, 2 * DEADLINE).overdue, {})
@@ -199,7 +199,7 @@ def test_a_topic_that_the_mirror_never_made_loses_everything() -> None:
 
 
 def test_claims_taken_over_are_not_made_again() -> None:
-    """Another consumer's claims count as made."""
+    """Another consumer's claims count like our own."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 2)]), checker_of(0)
     judge.losses.merge({STREAM: IntervalSet([(1, 2)])})
     note_lanes(judge, ledger, 0)
@@ -208,7 +208,7 @@ def test_claims_taken_over_are_not_made_again() -> None:
 
 
 def test_what_another_claims_amid_a_round_is_not_claimed_again() -> None:
-    """The verdict was made before; the claim counts once."""
+    """The verdict was computed before that claim; the loss counts once."""
     judge, ledger, checkers = topic_judge(), ledger_of([(0, 3)]), {0: checker_of(0)}
     note_lanes(judge, ledger, 0)
     topic_round = judged_round(judge, ledger, checkers, 2 * DEADLINE)
@@ -218,7 +218,7 @@ def test_what_another_claims_amid_a_round_is_not_claimed_again() -> None:
 
 
 def test_a_hearing_whose_ends_went_back_is_held_again() -> None:
-    """A topic made anew may never reach the ends of the one before: no hearing hangs on them."""
+    """A recreated topic may never reach the ends of a pending loss, which is then dropped."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 5)]), checker_of(0, 2)
     note_lanes(judge, ledger, 0)
     judge.losses.open(judged_round(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 900})
@@ -231,14 +231,14 @@ def test_a_hearing_whose_ends_went_back_is_held_again() -> None:
 
 
 def test_a_partition_whose_end_is_not_told_leaves_all_open() -> None:
-    """A broker that just started may not know a topic: that is no empty topic."""
+    """A broker that has just started may not list a topic: that does not make the topic empty."""
     assert not all_ends_known({0: checker_of(0), 1: checker_of(partition=1)}, {0: 5})
     assert all_ends_known({0: checker_of(0)}, {0: 5, 1: 0})
     assert all_ends_known({}, {})
 
 
 def test_an_end_before_what_was_read_proves_nothing() -> None:
-    """The topic was made again, and whoever reads it has not noticed: all of it is unread."""
+    """The topic was recreated, and its reader has not noticed: all of it is unread."""
     checkers = {0: checker_of(0, 2), 1: checker_of(partition=1)}
     assert all_ends_known(checkers, {0: 2, 1: 4})
     assert not all_ends_known(checkers, {0: 1, 1: 4})
@@ -246,7 +246,7 @@ def test_an_end_before_what_was_read_proves_nothing() -> None:
 
 
 def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline() -> None:
-    """Then the run may end without it; if the ledger knows it meanwhile, its messages count."""
+    """Then the run may end without it; if the ledger gets its record first, it is not awaited."""
     judge, checkers = topic_judge(), {0: checker_of(0)}
     assert judge.awaits_ledger(judged_round(judge, Ledger(), checkers), 5)
     assert judge.awaits_ledger(judged_round(judge, Ledger(), checkers), 4 + DEADLINE)
@@ -255,9 +255,9 @@ def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline() -> None:
 
 
 def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_phantom() -> None:
-    """A ledger's copy may forget who ended long ago, and tell only of who goes on.
+    """A ledger's copy may have expired the records of producers that ended long ago.
 
-    What a producer claimed is in its claim: beside that a stream of its own was never sent.
+    A registration names all lanes of its incarnation: a stream in another lane was never sent.
     """
     ledger = ledger_of([(0, 3)], end=3)
     ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
@@ -276,7 +276,7 @@ def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_pha
 def test_a_stream_of_which_nothing_changed_is_not_judged_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Producers that have ended cost no round anything; whatever a verdict rests on renews it."""
+    """Producers that have ended cost a round nothing; a changed input renews the verdict."""
     judged: list[StreamId] = []
 
     def counted(stream: StreamId, *rest: Any, **more: Any) -> StreamVerdict:
@@ -308,4 +308,4 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
             judged_before = len(judged)
             assert kept == judged_round(fresh, ledger, {0: checker}, closed=closed).verdicts
             del judged[judged_before:]
-        assert len(judged) == 2  # as it changed, and once all is closed
+        assert len(judged) == 2  # after the change, and once the ledger is complete

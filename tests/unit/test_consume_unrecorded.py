@@ -23,7 +23,7 @@ BOB = STREAM._replace(producer="bob")
 
 
 class Waiting:
-    """A consumer's rounds at times of its own, and what they log."""
+    """A consumer's rounds at times that the test sets, and what they log."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
         self.world = world
@@ -35,7 +35,7 @@ class Waiting:
         monkeypatch.setattr(consume_rounds, "time", clock)
 
     async def round(self, seconds: float) -> list[dict[str, object]]:
-        """A round so much later; what it logs."""
+        """Run a round `seconds` later; what it logs."""
         self.now += seconds
         with structlog.testing.capture_logs() as logged:
             await self.rounds.judge()
@@ -45,7 +45,7 @@ class Waiting:
 async def test_a_run_of_whose_producers_one_is_forgotten_ends_inconclusive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All of its records have expired in the ledger's copy: it has sent no phantoms."""
+    """All records of that producer have expired in the ledger's copy: it sent no phantoms."""
     waiting = Waiting(monkeypatch, World())
     record(waiting.world, BOB, 2, end=2)
     read(waiting.world, BOB, 2)
@@ -59,7 +59,7 @@ async def test_a_run_of_whose_producers_one_is_forgotten_ends_inconclusive(
 
 
 def read(world: World, stream: StreamId, count: int) -> None:
-    """So many messages of a stream arrive."""
+    """Let `count` messages of a stream arrive."""
     at = world.held.checker.next_offset
     row = SeenRow(stream, 0, count, at, at + count, 0, 1, 1, 1, 1, 2, 2)
     world.held.checker.apply(row)
@@ -68,7 +68,7 @@ def read(world: World, stream: StreamId, count: int) -> None:
 
 
 def record(world: World, stream: StreamId, acked: int, end: int | None = None) -> None:
-    """The ledger's record of a stream arrives."""
+    """Let the ledger's record of a stream arrive."""
     ledger = world.follower.ledger
     ledger.add_registration(Registration("r1", stream.producer, 1, "s", {"t": (0,)}))
     ledger.merge(LaneRecord(stream, acked, IntervalSet([(0, acked)]), end=end))
@@ -85,7 +85,7 @@ def both_read() -> World:
 async def test_a_ledger_that_was_deleted_unread_is_logged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """After half a minute: how many messages, of which producers, which topic, what ends it."""
+    """After 30 s: how many messages, of which producers, which ledger, and what ends the wait."""
     world = both_read()
     waiting = Waiting(monkeypatch, world)
     assert await waiting.round(0) == await waiting.round(29) == []
@@ -106,7 +106,7 @@ async def test_a_ledger_that_was_deleted_unread_is_logged_once(
 async def test_the_wait_begins_anew_while_records_of_the_run_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A ledger's copy that lags is not missing. Where all is recorded, nothing is awaited."""
+    """A ledger's copy that lags is not missing. Once all is recorded, nothing is awaited."""
     world = both_read()
     waiting = Waiting(monkeypatch, world)
     assert await waiting.round(0) == await waiting.round(29) == []
@@ -130,7 +130,7 @@ async def test_the_wait_begins_anew_while_records_of_the_run_arrive(
 async def test_where_no_record_is_awaited_nothing_is_logged(
     monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """A consumer that started first, one that reads other runs, one that ends by itself."""
+    """It started first, it reads another run's messages, or its run is complete."""
     world = World()
     if case == "another run's":
         read(world, ANN._replace(run="r0"), 3)
@@ -143,7 +143,7 @@ async def test_where_no_record_is_awaited_nothing_is_logged(
 
 
 async def test_of_many_producers_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The line stays one that can be read."""
+    """The line stays short enough to read."""
     world = World()
     for number in range(8):
         read(world, STREAM._replace(producer=f"p{number}"), 1)

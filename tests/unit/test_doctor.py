@@ -1,4 +1,4 @@
-"""The doctor's checks: each mistake that can be seen before a test has its line and its remedy."""
+"""The doctor's checks: each mistake that can be found before a test has a line and a remedy."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_sound_pair_of_clusters_has_nothing_wrong() -> None:
 def test_a_source_topic_that_does_not_fit(
     topics: tuple[Topic, ...], level: Level, found: str, action: str
 ) -> None:
-    """Each has one line that names it, and what to do."""
+    """Each mistake has one line that names it, and what to do."""
     (wrong,) = _wrong(list(source_checks(_cluster(*topics, LEDGER), _options("orders"))))
     assert wrong.level is level
     assert found in wrong.found
@@ -143,7 +143,7 @@ def test_a_topic_that_produce_creates_may_be_missing() -> None:
     ids=["partitions", "deleted", "forbidden"],
 )
 def test_a_ledger_that_would_not_hold(ledger: Topic, found: str) -> None:
-    """A ledger whose records could go, or not be written, is an error."""
+    """A ledger that could lose records, or cannot be written, is an error."""
     (wrong,) = _wrong(list(source_checks(_cluster(_topic("orders"), ledger), _options("orders"))))
     assert wrong.level is Level.ERROR
     assert found in wrong.found
@@ -191,7 +191,7 @@ def test_a_ledger_that_would_not_hold(ledger: Topic, found: str) -> None:
 def test_a_copy_that_does_not_fit(
     copy: Topic | None, others: tuple[str, ...], level: Level, found: str, action: str
 ) -> None:
-    """Each has one line, and where another name was meant, its option."""
+    """Each mistake has one line; if another name was meant, with its option."""
     source = _cluster(_topic("orders", records=7), LEDGER)
     there = [COPY_OF_LEDGER, STATES] + ([copy] if copy is not None else [])
     destination = _cluster(*there, alias="A", others=others)
@@ -214,7 +214,7 @@ def test_a_copy_that_does_not_fit(
 def test_the_ledger_must_ride_the_mirror(
     original: Topic | None, copy: Topic | None, level: Level
 ) -> None:
-    """A mirror that leaves the ledger out is found before a consumer waits for it in vain."""
+    """The doctor finds a mirror that omits the ledger before a consumer waits for it in vain."""
     source = _cluster(*([original] if original is not None else []))
     destination = _cluster(STATES, *([copy] if copy is not None else []), alias="A")
     checks = list(destination_checks(source, destination, _options()))
@@ -237,7 +237,7 @@ def test_the_ledger_must_ride_the_mirror(
     ids=["prefix", "same names", "several"],
 )
 def test_the_mirrors_names_are_found(names: set[str], found: str, level: Level) -> None:
-    """As a consumer finds them, by the ledger's copy; where that is open, the options to choose."""
+    """By the ledger's copy, as a consumer finds them; several sources are an error."""
     topics = ("orders",) if "several" not in found else ()
     _, check = names_check(_options(*topics), frozenset(names))
     assert check.level is level
@@ -245,7 +245,7 @@ def test_the_mirrors_names_are_found(names: set[str], found: str, level: Level) 
 
 
 def test_an_unused_topic_map_is_told() -> None:
-    """A mapping of a topic that is not there is a spelling mistake, most likely."""
+    """A mapping of a topic that does not exist is most likely a spelling mistake."""
     mapping = TopicMapping.parse(topic_map=("ordres=orders",))
     _, check = names_check(_options("orders", mapping=mapping), frozenset({"orders", "__x"}))
     assert check.level is Level.WARNING
@@ -254,7 +254,7 @@ def test_an_unused_topic_map_is_told() -> None:
 
 
 def test_a_clock_without_a_bound_is_a_warning() -> None:
-    """Latencies between machines are then without an error bar."""
+    """Latencies between machines then have no error bar."""
     assert clock_check(None).level is Level.WARNING
     assert clock_check(500_000_000).level is Level.WARNING
     assert clock_check(2_000_000).level is Level.OK
@@ -269,7 +269,7 @@ def test_a_log_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None
 
 
 def test_the_exit_code_is_that_of_the_worst_check() -> None:
-    """Warnings do not fail a pipeline; errors do. Others' texts are no markup."""
+    """Warnings do not fail a pipeline; errors do."""
     ok, warning = Check(Level.OK, "a", "fine"), Check(Level.WARNING, "b", "[red]odd[/]", "look")
     assert DoctorReport([ok, warning]).exit_code == 0
     report = DoctorReport([ok, Check(Level.ERROR, "c", "bad", "mend it")])
@@ -281,13 +281,13 @@ def test_the_exit_code_is_that_of_the_worst_check() -> None:
 
 
 def test_nothing_to_check_is_a_mistake() -> None:
-    """Without any brokers the command says which options it takes."""
+    """Without any brokers, the error names the options."""
     with pytest.raises(UsageError, match="--source-bootstrap-server"):
         DoctorOptions()
 
 
 def test_a_long_path_is_folded_and_not_cut() -> None:
-    """On a narrow terminal, too, it can be copied."""
+    """It can be copied from a narrow terminal, too."""
     path = f"/opt/{'deep' * 30}/bin/java"
     console = Console(width=60)
     with console.capture() as captured:

@@ -48,7 +48,7 @@ JUDGED = {0, 3, 99}
 
 @pytest.fixture(autouse=True)
 def _in_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No option comes from the environment."""
+    """Run in an empty directory, without options from the environment."""
     for name in [name for name in os.environ if name.startswith("MIRRORTEST_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
@@ -56,7 +56,7 @@ def _in_a_directory_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Run a command, in this process, and see that it wrote the files that it names."""
+    """Run a command in this process, and check that it wrote the files that it names."""
 
     def run(
         shown: Shown, *more: str, places: Mapping[str, str] | None = None, codes: Any = (0,)
@@ -79,7 +79,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> C
 def test_reports(
     shown: Shown, run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a result in its log directory, of the logs of two sides, with observations; opened."""
+    """Reports of a result, of two sides' logs, and with observations; --open opens the page."""
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     for folder in ("mirrortest-logs", "logs-dc1"):
@@ -94,7 +94,7 @@ def test_reports(
 
 @pytest.mark.parametrize("shown", documented.commands("compare"), ids=str)
 def test_comparisons(shown: Shown, run: Callable[..., str], tmp_path: Path) -> None:
-    """Of two directories with repeats, of two summaries, of a history."""
+    """Comparisons of two directories with repeats, of two summaries, of a history."""
     for side, slow in (("before", 1.0), ("after", 1.2), ("nightly", 1.0)):
         for repeat in range(1, 5):
             document = produced(f"{side}{repeat}", p99=slow + repeat / 100)
@@ -107,20 +107,20 @@ def test_comparisons(shown: Shown, run: Callable[..., str], tmp_path: Path) -> N
 
 @pytest.mark.parametrize("shown", documented.commands("import trogdor"), ids=str)
 def test_imports(shown: Shown, run: Callable[..., str], tmp_path: Path) -> None:
-    """A specification of Trogdor's becomes a workload."""
+    """A Trogdor specification becomes a workload."""
     (tmp_path / "bench.json").write_text(json.dumps(PRODUCE_BENCH))
     run(shown)
 
 
 @pytest.mark.parametrize("shown", documented.commands("scenarios"), ids=str)
 def test_scenarios_are_listed_and_shown(shown: Shown, run: Callable[..., str]) -> None:
-    """All of them by name; one of them as its file."""
+    """All are listed by name; one is shown as its file."""
     assert ("[[produce]]" if shown.words[1:] else "demo") in run(shown)
 
 
 @pytest.mark.parametrize("shown", documented.commands("synth"), ids=str)
 def test_synthetic_logs(shown: Shown, run: Callable[..., str], tmp_path: Path) -> None:
-    """As many sessions as clients; of a hundred-thousandth of the messages."""
+    """With far fewer messages, each command writes logs."""
     smaller = {"1e9": "1e4", "1e8": "1e4", "1000": "10"}
     if "--lost" in shown.words:
         smaller["1e8"] = "1e3"
@@ -132,7 +132,7 @@ def test_synthetic_logs(shown: Shown, run: Callable[..., str], tmp_path: Path) -
 def test_salvages(
     shown: Shown, run: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a killed session left comes home, to an object store that is played."""
+    """Files that a killed session left are uploaded, here to an object store in memory."""
     store = Location(fs._MockFileSystem(), "bucket/logs")
     found = Location.parse
     monkeypatch.setattr(
@@ -152,7 +152,7 @@ def test_salvages(
 
 @pytest.fixture
 def metrics() -> Iterator[str]:
-    """Where a broker's metrics are served."""
+    """The address of a server with a broker's metrics."""
 
     class Scraped(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the library's name
@@ -161,7 +161,7 @@ def metrics() -> Iterator[str]:
             self.wfile.write((HERE / "scrapes/broker.txt").read_bytes())
 
         def log_message(self, *_: object) -> None:
-            """No line for a request."""
+            """Log no requests."""
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Scraped) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -171,7 +171,7 @@ def metrics() -> Iterator[str]:
 
 @pytest.fixture
 def broker() -> Iterator[int]:
-    """A process of a broker's name."""
+    """The pid of a process with a broker's name."""
     command = [sys.executable, "-c", "input()", "kafka.Kafka", "config/A1.properties"]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
@@ -185,7 +185,7 @@ def broker() -> Iterator[int]:
 def test_observations(
     shown: Shown, run: Callable[..., str], tmp_path: Path, metrics: str, broker: int
 ) -> None:
-    """Of processes, logs, endpoints and files, for some tenths of a second."""
+    """Observations of processes, logs, endpoints and files, for some tenths of a second."""
     for name in ("gc.log", "A1-gc.log"):
         shutil.copy(HERE / "gc_logs/g1-25.log", tmp_path / name)
     (tmp_path / "server.log").write_text("[2026-01-01 00:00:00,000] ERROR no (kafka.x)\n")
@@ -214,7 +214,7 @@ def test_observations(
 def test_the_pipelines_recipe_fails_for_what_failed_and_always_reports(
     tmp_path: Path, shell: str, codes: dict[str, int], code: int
 ) -> None:
-    """The block of docs/how-to/ci.md, as a step that a shell runs with -e, with played commands."""
+    """A shell runs the block of docs/how-to/ci.md with -e, and a stub instead of `mirrortest`."""
     page = (documented.ROOT / "docs/how-to/ci.md").read_text()
     (recipe,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
     programs = tmp_path / "bin"
@@ -235,7 +235,7 @@ def test_the_pipelines_recipe_fails_for_what_failed_and_always_reports(
 
 
 def test_modules_are_run(tmp_path: Path) -> None:
-    """`python -m` of the documents: each is a program, and writes where it is told."""
+    """Each `python -m` command of the documents runs, and writes to its --output."""
     found = [words for _, words in documented.unmarked() if words[0] == "python"]
     assert found
     for _, *words in found:

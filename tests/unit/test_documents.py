@@ -1,4 +1,4 @@
-"""What the documents name is there: modules, files, headings, commands and their options."""
+"""What the documents name exists: modules, files, headings, targets of `make`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _anchors(text: str) -> set[str]:
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_design_names_every_module(room: str) -> None:
-    """And none that is not there."""
+    """And no module that does not exist."""
     found = re.search(rf"^\| `{room}` \| (.*) \|$", _text(Path("DESIGN.md")), re.MULTILINE)
     assert found is not None, f"DESIGN.md has no row for {room}"
     named = set(re.findall(r"`(\w+)`", found[1]))
@@ -56,17 +56,17 @@ def test_the_design_names_every_module(room: str) -> None:
 
 
 def test_the_design_can_be_read_in_one_go() -> None:
-    """3,000 words at most: what one module alone explains is in that module."""
+    """It has at most 3,000 words: what one module alone explains is in that module."""
     assert len(_text(Path("DESIGN.md")).split()) <= 3000
 
 
 def test_the_readme_is_short() -> None:
-    """1,200 words at most: all else is in docs/, and one of its pages leads there."""
+    """It has at most 1,200 words: all else is in docs/."""
     assert len(_text(Path("README.md")).split()) <= 1200
 
 
 def test_each_page_is_in_the_sites_contents() -> None:
-    """Of docs/; alerts' runbooks by their pattern."""
+    """Each page of docs/; alerts' runbooks are included by a pattern."""
     index = _text(Path("docs/index.md"))
     for page in (path for path in DOCUMENTS if path.parts[0] == "docs" and path.name != "index.md"):
         entry = str(page.relative_to("docs").with_suffix(""))
@@ -74,7 +74,7 @@ def test_each_page_is_in_the_sites_contents() -> None:
 
 
 def test_the_changelog_keeps_its_form() -> None:
-    """That of Keep a Changelog: releases with dates, the newest first, known kinds of changes."""
+    """Keep a Changelog's form: releases with dates, the newest first, known kinds of changes."""
     text = _text(Path("CHANGELOG.md"))
     first, *releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert first == "[Unreleased]"
@@ -91,7 +91,7 @@ def test_the_changelog_keeps_its_form() -> None:
 
 @each_document
 def test_links_lead_somewhere(document: Path) -> None:
-    """Files and headings of this repository."""
+    """Linked files and headings of this repository exist."""
     text = _text(document)
     for link in re.findall(r"\]\(([^)\s]+)\)", _outside_of_code(text)):
         if "://" in link:
@@ -104,7 +104,7 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 @each_document
 def test_pictures_are_there_and_small(document: Path) -> None:
-    """Those of Markdown and of HTML; `make screenshots` takes them."""
+    """Pictures in Markdown and in HTML; `make screenshots` takes them."""
     found = re.findall(r'(?:!\[[^\]]*\]\(|src="|srcset=")([^")]+[.](?:png|svg))', _text(document))
     for picture in found:
         path = (ROOT / document).parent / picture
@@ -113,7 +113,7 @@ def test_pictures_are_there_and_small(document: Path) -> None:
 
 @each_document
 def test_files_and_targets_that_are_named_are_there(document: Path) -> None:
-    """Paths between backticks, and what is to be made."""
+    """Paths between backticks, and targets of `make`."""
     text = _text(document)
     rooms = "docs|tests|deploy|helm|grafana|mirrortest|[.]ci"
     for path in re.findall(rf"`((?:{rooms})/[\w./-]+)`", text):
@@ -132,7 +132,7 @@ def test_modules_that_are_named_are_there(document: Path) -> None:
 
 
 def test_what_is_to_be_made_is_no_file() -> None:
-    """Else a file or a folder of a target's name would keep it from being made."""
+    """All targets are phony: else a file of a target's name would keep it from running."""
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     targets = re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE)
     phony = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
@@ -140,7 +140,7 @@ def test_what_is_to_be_made_is_no_file() -> None:
 
 
 def test_the_reference_is_what_the_code_says() -> None:
-    """What of docs/reference is generated; `make reference` writes it."""
+    """The generated files of docs/reference are current; `make reference` writes them."""
     stale = [
         str(path)
         for path, text in generated.files().items()
@@ -154,7 +154,7 @@ def test_the_reference_is_what_the_code_says() -> None:
 
 @pytest.mark.parametrize("kind", ["produce", "consume"])
 def test_every_field_of_a_summary_is_explained(kind: str) -> None:
-    """Those that have no schema, as the golden file has them."""
+    """Of the summaries without a schema; the golden file has their fields."""
     golden = json.loads((ROOT / "tests/unit/golden/summaries.json").read_text())
     page = _text(Path("docs/reference/sequence-log.md"))
     table = page.partition(f"| `{kind}` | |")[2].partition("\n\n")[0]
@@ -165,7 +165,7 @@ def test_every_field_of_a_summary_is_explained(kind: str) -> None:
 
 
 def test_examples_of_thresholds_are_thresholds() -> None:
-    """Each of the table below the grammar, without the shell's quotes."""
+    """Each example of the table below the grammar, without the shell's quotes."""
     page = _text(Path("docs/reference/thresholds.md"))
     table = page.partition("| example | holds if |")[2].partition("\n\n")[0]
     examples = re.findall(r"^\| `'?([^`']+)'?`", table, re.MULTILINE)
@@ -175,14 +175,14 @@ def test_examples_of_thresholds_are_thresholds() -> None:
 
 
 def test_every_exit_code_is_explained() -> None:
-    """By its number and its name."""
+    """The page has its number and its name."""
     page = _text(Path("docs/reference/exit-codes.md"))
     for code in ExitCode:
         assert f"| {code.value} | `{code.name}` |" in page
 
 
 def test_runbooks_and_dashboards_are_as_many_as_are_told() -> None:
-    """`README.md` and `docs/how-to/watch.md` say how many."""
+    """`README.md` and `docs/how-to/watch.md` give the right numbers."""
     words = {7: "seven", 13: "thirteen"}
     dashboards = len(list((ROOT / "grafana/dashboards").glob("*.json")))
     runbooks = len(list((ROOT / "docs/runbooks").glob("Mirrortest*.md")))

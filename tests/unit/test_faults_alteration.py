@@ -1,4 +1,4 @@
-"""Each kind of act in both forms: what is written, what the truth says, what is then read."""
+"""Each kind of act in both forms: what is written, what the truth has, what is then read."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_without_acts_all_is_copied(form: Form) -> None:
     ],
 )
 def test_drops(form: Form, kind: str, chosen: str, dropped: set[int]) -> None:
-    """What is dropped is not written and told once each; all else is as it was."""
+    """A dropped message is not written, and has one row in the truth; all others are unchanged."""
     records = lane(COUNT, form)
     found, faults = through(act(kind, chosen=chosen), records, cuts=(18,))
     assert [each.record for each in found] == [
@@ -107,7 +107,7 @@ CHANGES = [
 @FORMS
 @pytest.mark.parametrize(("kind", "details", "part"), CHANGES)
 def test_changes(form: Form, kind: str, details: dict[str, Any], part: str) -> None:
-    """One record differs, in its place, and reads as the table of findings says."""
+    """Only the victim's record differs, in its place, and is read with the expected findings."""
     records = lane(COUNT, form)
     if kind in {"strip-header", "rename-header"} and form is Form.BODY:
         found, _ = through(act(kind, **details), records)
@@ -147,7 +147,7 @@ def test_changes(form: Form, kind: str, details: dict[str, Any], part: str) -> N
 def test_a_change_hits_one_byte_of_its_part(
     form: Form, kind: str, header: str, body: tuple[int, int]
 ) -> None:
-    """Whatever the seed, exactly one byte differs, it lies in the part, and the words name it."""
+    """For any seed, exactly one byte differs; it is in the part, and the truth names it."""
     record = encode(message(VICTIM), form)
     hit = set()
     for seed in range(60):
@@ -174,11 +174,11 @@ def test_a_change_hits_one_byte_of_its_part(
 @FORMS
 @pytest.mark.parametrize(("kind", "details"), [("change-payload", {}), ("truncate", {})])
 def test_what_cannot_be_done_is_not_told(form: Form, kind: str, details: dict[Any, Any]) -> None:
-    """A message without a payload keeps it as it is, and the truth has no row."""
+    """A message without a payload stays as it is, and has no row in the truth."""
     records = lane(3, form, size=0)
     spec = act(kind, chosen="rate = 1", **details)
     found, _ = through(spec, records)
-    if kind == "truncate" and form is Form.BODY:  # something of the header goes, and the id with it
+    if kind == "truncate" and form is Form.BODY:  # part of the header goes, and the id with it
         assert {decode(each.record, TOPIC).id for each in found} == {None}
         return
     assert [each.record for each in found] == records
@@ -187,7 +187,7 @@ def test_what_cannot_be_done_is_not_told(form: Form, kind: str, details: dict[An
 
 @pytest.mark.parametrize("kind", ["change-seq", "change-id", "rekey"])
 def test_no_message_passes_for_another(kind: str) -> None:
-    """Too small for its proof, it would be read as a message that was never sent: left alone."""
+    """A message too small for a proof would be read as one that was never sent: left unchanged."""
     records = lane(3, Form.BODY, size=0)
     found, _ = through(act(kind, chosen="rate = 1"), records)
     assert [each.record for each in found] == records
@@ -208,7 +208,7 @@ def test_no_message_passes_for_another(kind: str) -> None:
     ],
 )
 def test_moves(form: Form, kind: str, details: dict[str, Any], goes: set[tuple[str, int]]) -> None:
-    """The record is the same and stands elsewhere; of another topic it proves nothing."""
+    """The same record is written elsewhere; in another topic it proves nothing."""
     records = lane(COUNT, form)
     details.setdefault("chosen", "rate = 1") if kind == "reroute" else None
     found, faults = through(act(kind, **details), records)
@@ -225,7 +225,7 @@ def test_moves(form: Form, kind: str, details: dict[str, Any], goes: set[tuple[s
 
 @FORMS
 def test_duplicates(form: Form) -> None:
-    """At once, or later: the same record again; only the further copies are told."""
+    """The same record is written again, at once or later; only the copies have rows."""
     records = lane(COUNT, form)
     found, _ = through(act("duplicate", copies=2), records)
     assert seqs(found) == [*range(18), 17, 17, *range(18, COUNT)]
@@ -240,7 +240,7 @@ def test_duplicates(form: Form) -> None:
 @FORMS
 @pytest.mark.parametrize("cuts", [(), (17,), (18,), (19, 25)])
 def test_out_of_order(form: Form, cuts: tuple[int, ...]) -> None:
-    """Swapped with its neighbour, or written after some; told with how many overtook it."""
+    """Swapped with its neighbour, or written later; the row has how many overtook it."""
     records = lane(COUNT, form)
     found, _ = through(act("swap"), records, cuts=cuts)
     assert seqs(found) == [*range(17), 18, 17, *range(19, COUNT)]
@@ -254,7 +254,7 @@ def test_out_of_order(form: Form, cuts: tuple[int, ...]) -> None:
 
 
 def test_neighbours_are_of_one_stream() -> None:
-    """A swap waits for the next message of its own stream, and a hold lets one pass at least."""
+    """A swap waits for the next message of its own stream, and a hold for at least one."""
     records = []
     for seq in range(6):
         records += [encode(message(seq, producer=who), Form.BODY) for who in (ANN, BOB)]
@@ -271,7 +271,7 @@ def test_neighbours_are_of_one_stream() -> None:
 
 
 def test_a_message_that_nothing_overtook_is_not_told() -> None:
-    """The last of its lane can neither be swapped nor held: it is written, without a row."""
+    """A lane's last message can be neither swapped nor held: it is written, without a row."""
     records = lane(18, Form.BODY)
     for kind in ("swap", "hold"):
         found, _ = through(act(kind), records)
@@ -280,7 +280,7 @@ def test_a_message_that_nothing_overtook_is_not_told() -> None:
 
 
 def test_a_delay_is_told_with_its_time() -> None:
-    """Written when its time is over, behind whatever came meanwhile."""
+    """The message is written when its time is over, after all that came meanwhile."""
     records = lane(COUNT, Form.BODY)
     found, _ = through(act("delay", seconds=5.0), records)
     assert seqs(found) == [*range(17), *range(18, COUNT), 17]
@@ -290,7 +290,7 @@ def test_a_delay_is_told_with_its_time() -> None:
 
 @FORMS
 def test_a_replay_repeats_what_was_written(form: Form) -> None:
-    """The last records once more, in order; not those dropped, held back, or without an id."""
+    """The last records again, in order, except those dropped, deferred, or without an id."""
     records = lane(COUNT, form)
     found, _ = through(act("replay", length=6), records, cuts=(15,))
     assert seqs(found) == [*range(18), *range(12, 18), *range(18, COUNT)]
@@ -312,7 +312,7 @@ def test_a_replay_repeats_what_was_written(form: Form) -> None:
 
 @FORMS
 def test_another_run_is_put_in(form: Form) -> None:
-    """A whole, valid message of another run stands behind the one chosen."""
+    """A complete, valid message of another run follows the chosen one."""
     records = lane(COUNT, form)
     found, _ = through(act("other-run", other_run="r6", age=60.0), records)
     extra = found.pop(18)
@@ -326,7 +326,7 @@ def test_another_run_is_put_in(form: Form) -> None:
 
 @FORMS
 def test_several_acts_on_one_message(form: Form) -> None:
-    """They are done in the documented order, each with a row; what takes the id ends it."""
+    """In the documented order, each with a row; one that removes the id is the last."""
 
     def both(*kinds: str) -> str:
         return "".join(act(kind) if at == 0 else act(kind)[9:] for at, kind in enumerate(kinds))
@@ -348,7 +348,7 @@ def test_several_acts_on_one_message(form: Form) -> None:
 
 
 def test_foreign_records_pass_and_can_be_dropped() -> None:
-    """What is no message is copied as it is; only acts that ask for nothing it has fall on it."""
+    """A record that is no message is copied as it is; acts that need an id do not select it."""
     odd = [
         Record(None, None, (), 5),
         Record(b"k", b"\0\xff" * 9, (("a", None), ("a", b"1"), ("", b"")), 6),
@@ -366,7 +366,7 @@ def test_foreign_records_pass_and_can_be_dropped() -> None:
 
 
 def test_every_kind_is_done_in_some_order() -> None:
-    """No kind is forgotten, and no content act without its kind's place."""
+    """The order has every kind, and so each act on the content."""
     assert sorted(ORDER) == sorted(Anomaly)
     assert set(CONTENT) < set(ORDER)
     assert Spec.parse("seed = 1").acts == ()

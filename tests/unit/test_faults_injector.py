@@ -1,4 +1,4 @@
-"""A partition's way: the same whatever the batches, and gone on with after a restart."""
+"""A partition's injector: its output depends neither on the batches nor on restarts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ EXPECTED = through(REPLAYED, RECORDS)
 @settings(max_examples=20)
 @given(cuts=st.lists(st.integers(1, len(RECORDS) - 1), max_size=6, unique=True))
 def test_batches_make_no_difference(cuts: list[int]) -> None:
-    """The same records come out in the same order, with the same notes."""
+    """The same records come out in the same order, with the same faults."""
     assert through(REPLAYED, RECORDS, cuts=sorted(cuts)) == EXPECTED
 
 
@@ -59,9 +59,9 @@ def test_batches_make_no_difference(cuts: list[int]) -> None:
     back=st.integers(0, 30),
 )
 def test_a_restart_makes_no_difference(stops: list[int], back: int) -> None:
-    """A new course that recalls what it must goes on as the former one would have.
+    """A new injector that recalls enough goes on as the former one would have.
 
-    What is kept back and how far a replay reaches are seen again, and nothing comes out of it.
+    It processes again what is deferred and what a replay can repeat, without any output.
     """
     writes: list[Write] = []
     faults: list[TruthRow] = []
@@ -74,7 +74,7 @@ def test_a_restart_makes_no_difference(stops: list[int], back: int) -> None:
             floor = max(floor - back, 0)
             for a, b in pairwise(sorted({floor, (floor + lo) // 2, lo})):
                 before = len(writes)
-                # As it is fetched: a batch goes on beyond what is to be recalled.
+                # As in a fetch, a batch goes on beyond what is to be recalled.
                 fetched = batch_of(RECORDS[a : b + 5], first=a)
                 way.recall(fetched, b - a, deferrals, 0)
                 assert len(writes) == before
@@ -87,14 +87,14 @@ def test_a_restart_makes_no_difference(stops: list[int], back: int) -> None:
 
 
 def test_the_examples_are_worth_it() -> None:
-    """Every kind happens in what the tests above compare."""
+    """The tests above compare output with acts of every kind."""
     found, faults = EXPECTED
     told = {note.kind for note in faults} | {n.kind for each in found for n in each.faults}
     assert told == {*KINDS, "replay"}
 
 
 def test_only_what_is_touched_is_taken_apart() -> None:
-    """All other records pass in bulk, in as few pieces as the touched ones leave."""
+    """All other records are copied in bulk, in as few pieces as possible."""
     way = injector('[[acts]]\nkind = "rekey"\nids = ["ann@r7.1 3 10", "ann@r7.1 3 30"]')
     step = way.feed(batch_of(lane(50, Form.BODY)), 0)
     assert [len(content) if hasattr(content, "lo") else 0 for _, content, _ in step.writes] == [
@@ -107,9 +107,9 @@ def test_only_what_is_touched_is_taken_apart() -> None:
 
 
 def test_silence_lets_go() -> None:
-    """A second after the last record all but delays are let go, where the partition ends there.
+    """A second after the partition's last record, all deferred messages but delays are written.
 
-    A delay is let go after its time.
+    A delayed message is written after its time.
     """
     second = 1_000_000_000
     text = (
@@ -135,7 +135,7 @@ def test_silence_lets_go() -> None:
 
 
 def test_a_delay_over_a_restart_is_noted_as_long_as_it_was() -> None:
-    """The truth had the time since the restart alone."""
+    """The truth had only the time since the restart."""
     second = 1_000_000_000
     text = '[[acts]]\nkind = "delay"\nids = ["ann@r7.1 3 2"]\nseconds = 5\n'
     way = injector(text)

@@ -1,4 +1,4 @@
-"""One life of the faulty mirror, without clusters: how it begins, and when it is over."""
+"""A replicator of the faulty mirror, without clusters: how it begins, and when it ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AT = ("t", 0)
 
 
 class Reader:
-    """Of a topic with three records, which come with the third call."""
+    """Reads a topic with three records, which arrive at the third call."""
 
     def __init__(self, position: SimpleNamespace) -> None:
         self.position = position
@@ -40,7 +40,7 @@ class Reader:
 
 
 class Quiet(Replicator):
-    """Does nothing with what comes."""
+    """Ignores what is fetched."""
 
     def __init__(self, idle_timeout: float) -> None:
         never = {"refresh_interval": math.inf, "save_interval": math.inf}
@@ -61,14 +61,14 @@ class Quiet(Replicator):
 
 
 async def test_what_has_come_is_read_before_silence_ends_it() -> None:
-    """A machine that stood still lets the idle timeout pass before anything was fetched."""
+    """On a machine that was suspended, the idle timeout passes before anything is fetched."""
     replicator = Quiet(idle_timeout=0)
     await replicator._mirror(asyncio.Event())
     assert replicator.reader.calls == 3
 
 
 class Source:
-    """A source partition whose first records are no longer there."""
+    """A source partition that no longer has the deferred record."""
 
     def __init__(self, begin: int, end: int, found: FetchedBatches | OutOfRange) -> None:
         self.begin, self.end, self.found = begin, end, found
@@ -125,7 +125,7 @@ EMPTY = FetchedBatches(*AT, 5, 10, 0, None, 0)
 async def test_a_deferred_message_that_the_source_lost_is_in_the_truth(
     source: Source, tmp_path: Path
 ) -> None:
-    """It was never written, and `calibrate` took its loss for one that nobody had caused."""
+    """It is never written; `calibrate` counted it as a loss that no act had caused."""
     replicator = Restarted(tmp_path, source)
     position = replicator._truth.read(*AT)
     position.next = 10

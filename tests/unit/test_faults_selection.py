@@ -1,4 +1,4 @@
-"""Which messages acts fall on: by seed and identity alone."""
+"""Which messages acts select: only seed, act and identity decide."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def chosen(
     partition: int = 1,
     faithful: bool = False,
 ) -> dict[int, list[int]]:
-    """The offsets on which acts fall, with the acts."""
+    """The selected offsets -> the indices of the acts that select them."""
     selection = Selection(Spec.parse(text), topic, partition, faithful=faithful)
     batch = batch_of(records, first=first, topic=topic, partition=partition)
     return {batch.offset(row): acts for row, acts in selection.chosen(batch.messages).items()}
@@ -38,7 +38,7 @@ RECORDS = lane(600, Form.BODY, size=100)
 
 
 def test_a_rate_is_kept_to() -> None:
-    """About that share, another one for another seed, act or lane, and all at a rate of one."""
+    """About that share; others for another seed, act or lane; and all at a rate of one."""
     hit = chosen(drop("rate = 0.1"), RECORDS)
     assert 30 < len(hit) < 95
     assert hit == chosen(drop("rate = 0.1"), RECORDS)
@@ -64,7 +64,7 @@ def test_a_rate_is_kept_to() -> None:
     ),
 )
 def test_batching_changes_nothing(cuts: list[int], lines: str) -> None:
-    """However the records are cut up, the same messages are chosen."""
+    """However the records are split, the same messages are selected."""
     kind = "drop"
     if lines.startswith("kind2"):
         kind, lines = "drop-run", lines.partition("\n")[2]
@@ -82,7 +82,7 @@ def test_batching_changes_nothing(cuts: list[int], lines: str) -> None:
     ("lo", "hi", "count"), [(0, 600, 1), (0, 600, 7), (13, 41, 28), (5, 600, 99)]
 )
 def test_a_count_is_exact_in_each_lane(lo: int, hi: int, count: int) -> None:
-    """Exactly so many of each stream, spread over the window."""
+    """Exactly `count` messages of each stream, spread over the window."""
     text = drop(f"count = {count}\nwindow = {{ seq = [{lo}, {hi}] }}")
     for who in (ANN, BOB):
         hit = sorted(chosen(text, lane(600, Form.BODY, size=100, producer=who)))
@@ -94,7 +94,7 @@ def test_a_count_is_exact_in_each_lane(lo: int, hi: int, count: int) -> None:
 
 
 def test_a_run_begins_at_its_start_and_ends_in_time() -> None:
-    """Each start drops `length` messages; the other runs of the lane are not touched by it."""
+    """Each start drops `length` messages, or fewer at the end of the lane."""
     starts = set(chosen(drop("rate = 0.01"), RECORDS))
     text = drop("rate = 0.01\nlength = 9", kind="drop-run")
     assert set(chosen(text, RECORDS)) == {
@@ -122,19 +122,19 @@ def test_filters() -> None:
 
 
 def test_another_run_is_hurt_at_the_same_places() -> None:
-    """The run's id is no part of the chance, so a test can be repeated."""
+    """The run's id does not change the selection, so a test can be repeated."""
     other = lane(600, Form.BODY, size=100, producer=ANN._replace(run="r9"))
     assert chosen(drop("rate = 0.1"), other) == chosen(drop("rate = 0.1"), RECORDS)
 
 
 def test_a_faithful_topic_is_left_alone_unless_it_is_named() -> None:
-    """Neither without a topic nor by a pattern does an act fall on the ledger."""
+    """An act without a topic, or with a pattern, does not select messages of the ledger."""
     for lines, count in (("", 0), ('topic = ".*"', 0), (f'topic = "{TOPIC}"', 5)):
         assert len(chosen(drop(f"rate = 1\n{lines}"), RECORDS[:5], faithful=True)) == count
 
 
 def test_what_cannot_be_read_is_chosen_by_its_offset() -> None:
-    """By rate alone, the same ones wherever a batch begins; an act that asks for more passes by."""
+    """By rate alone, the same wherever a batch begins; acts that need an id do not select it."""
     odd = [Record(None, b"\0", (), 1)] * 300
     hit = chosen(drop("rate = 0.1"), odd)
     assert 10 < len(hit) < 60

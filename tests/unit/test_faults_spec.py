@@ -1,4 +1,4 @@
-"""A specification says what it means, or is refused in one line."""
+"""A specification is read as it was meant, or refused in one line."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_what_is_written_down_is_read_back() -> None:
 
 @pytest.mark.parametrize("kind", Anomaly)
 def test_every_kind_can_be_asked_for(kind: Anomaly) -> None:
-    """With what it needs and a choice; each parameter has its default."""
+    """With its required parameters and a selection; each other parameter has its default."""
     given = {"producer": "ann", "partition": 1, "to_partition": 0, "topic": "a", "to_topic": "b"}
     needs = {name: given[name] for name in REQUIRED.get(kind, ())}
     choice: dict[str, Any] = {} if kind in ON_ALL_MESSAGES else {"rate": 0.5}
@@ -61,7 +61,7 @@ def test_every_kind_can_be_asked_for(kind: Anomaly) -> None:
 
 
 def test_windows() -> None:
-    """Seqs as they are, shares of the lane; a count without a window goes over the lane."""
+    """Seqs, or shares of the lane; a count without a window covers the lane."""
 
     def seqs(**details: dict[str, list[float]] | float) -> tuple[int, int]:
         return Act.model_validate({"kind": "drop", **details}).seqs(1000)
@@ -142,7 +142,7 @@ def test_mistakes_are_told_in_one_line(text: str, told: str) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    """Missing, or no text."""
+    """It is missing, or not text."""
     with pytest.raises(UsageError, match=r"x[.]toml: there is no such file"):
         read_spec(tmp_path / "x.toml")
     (tmp_path / "y.toml").write_bytes(b"\xff\xfe")
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 
 def test_the_page_for_users_says_what_the_code_says() -> None:
-    """Its example is read, its table names every kind and parameter, its order is the order."""
+    """Its example is read; it has every kind, parameter and column, and the order of the acts."""
     page = (Path(__file__).parents[2] / "docs" / "reference" / "faulty-mirror.md").read_text()
     example = page.split("```toml\n")[1].split("```")[0]
     assert [act.kind for act in Spec.parse(example).acts] == [

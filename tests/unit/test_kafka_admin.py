@@ -1,4 +1,4 @@
-"""What the admin client waits for, where a broker's answers lag behind each other."""
+"""What the admin client waits for when brokers' answers lag behind each other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def admin_of(client: Any, **more: str) -> Admin:
-    """Ours around a client of the test's."""
+    """An `Admin` over the test's client."""
     properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1", **more}
     config = ClientConfig.from_properties(properties)
 
@@ -39,13 +39,13 @@ def admin_of(client: Any, **more: str) -> Admin:
 
 
 class Lagging:
-    """A broker that agrees at once, and whose metadata is older than that for two requests."""
+    """A broker that accepts at once, and whose metadata lags behind for two requests."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     async def create_partitions(self, _: dict[str, NewPartitions]) -> None:
-        """Agreed."""
+        """Accept it."""
 
     async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
         self.asked += 1
@@ -62,14 +62,14 @@ class Lagging:
 
 
 async def test_a_topic_has_grown_when_the_brokers_say_so() -> None:
-    """`add_partitions` returns once the metadata has the new partitions, not the old ones."""
+    """`add_partitions` returns once the metadata lists the new partitions."""
     admin = admin_of(Lagging())
     await admin.add_partitions("t", 5)
     assert await admin.partition_counts(["t"]) == {"t": 5}
 
 
 async def test_partitions_without_a_leader_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Brokers list them with an error, in no order."""
+    """Brokers list them with an error, in any order."""
     brokers = Lagging()
 
     async def described(_: list[str]) -> list[dict[str, Any]]:
@@ -84,7 +84,7 @@ async def test_partitions_without_a_leader_are_named(monkeypatch: pytest.MonkeyP
 
 
 class Headless(Lagging):
-    """A cluster of which the client knows no controller for three requests, as aiokafka has it."""
+    """A cluster without a known controller for three requests, which fail as aiokafka's do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Headless(Lagging):
 
 
 async def test_a_cluster_without_a_controller_is_waited_for() -> None:
-    """Brokers that have just come back: topics are made, grown and deleted once there is one."""
+    """After brokers restart, topics are created, extended and deleted once there is one."""
     cluster = Headless()
     admin = admin_of(cluster)
     for change in (
@@ -130,7 +130,7 @@ async def test_a_cluster_without_a_controller_is_waited_for() -> None:
 
 
 async def test_a_cluster_that_gets_no_controller_is_told_in_words() -> None:
-    """No error of Python's comes through."""
+    """The user does not get a Python error."""
     cluster = Headless()
     cluster.asked = -(10**9)
     admin = admin_of(cluster, **{"request.timeout.ms": "20"})
@@ -141,7 +141,7 @@ async def test_a_cluster_that_gets_no_controller_is_told_in_words() -> None:
 async def test_a_topic_that_we_may_create_and_not_describe_is_refused_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The error names the missing permission, where it said that Kafka does not answer."""
+    """The error is the refusal, and no longer that Kafka does not answer."""
     brokers = Unheard()
 
     async def described(topics: list[str]) -> list[dict[str, Any]]:
@@ -156,7 +156,7 @@ async def test_a_topic_that_we_may_create_and_not_describe_is_refused_at_once(
 
 
 class Forgetful(Lagging):
-    """A topic of three partitions at a broker that does what it is asked, and loses its answer."""
+    """A broker with a topic of three partitions: it makes each change, and loses some answers."""
 
     def __init__(self, lost: int) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Forgetful(Lagging):
 
 
 async def test_a_change_whose_answer_is_lost_is_made() -> None:
-    """What the repeated request is refused for is what the first has done."""
+    """The repeated request is refused because the first one made the change."""
     for lost in (0, 1, 2):
         admin = admin_of(Forgetful(lost))
         await admin.add_partitions("t", 5)
@@ -199,7 +199,7 @@ async def test_a_change_whose_answer_is_lost_is_made() -> None:
 
 
 class Unheard(Lagging):
-    """Brokers of which two have not heard of the topic that the third has just made."""
+    """Three brokers, of which two do not list the topic that the third has just created."""
 
     async def create_topics(self, topics: list[NewTopic]) -> Any:
         return SimpleNamespace(topic_errors=[(topic.name, 0, None) for topic in topics])
@@ -210,7 +210,7 @@ class Unheard(Lagging):
 
 
 async def test_a_topic_that_was_just_made_is_looked_for_until_all_brokers_know_it() -> None:
-    """Whoever made it: without that, what is there is told missing."""
+    """Even if another client created it: otherwise an existing topic would count as missing."""
     admin = admin_of(Unheard())
     await admin.create_topic("t", 3)
     assert await admin.partitions("t") is not None
@@ -224,7 +224,7 @@ async def test_a_topic_that_was_just_made_is_looked_for_until_all_brokers_know_i
 
 
 async def test_a_topic_that_never_comes_is_missing_after_a_while() -> None:
-    """What was expected and is deleted meanwhile is no error of asking."""
+    """That an expected topic is deleted meanwhile is not an error."""
     brokers = Unheard()
     brokers.asked = 10
     admin = admin_of(brokers, **{"request.timeout.ms": "100"})
@@ -233,13 +233,13 @@ async def test_a_topic_that_never_comes_is_missing_after_a_while() -> None:
 
 
 class Configured:
-    """A cluster of two brokers and a topic; the second broker tells us nothing."""
+    """A cluster of two brokers and a topic; the second broker does not describe itself to us."""
 
     async def describe_cluster(self) -> dict[str, Any]:
         return {"cluster_id": "c", "brokers": [{"node_id": 1}, {"node_id": 2}]}
 
     async def describe_configs(self, resources: list[ConfigResource]) -> list[Any]:
-        """Each broker is asked by itself, as aiokafka does it."""
+        """Answer for each broker by itself, as aiokafka asks."""
         entries = [("retention.ms", "1000", False, 4, False), ("ssl.key", None, False, 4, True)]
         return [
             SimpleNamespace(
@@ -253,7 +253,7 @@ class Configured:
 
 
 async def test_brokers_and_topics_are_described_each_by_itself() -> None:
-    """One that we may not see has its error; secrets have no value."""
+    """One that we may not see has its error; secrets are left out."""
     found = await admin_of(Configured()).configurations(["t"])
     assert [(each.kind, each.name, str(each.error), each.values) for each in found] == [
         ("brokers", "1", "None", {"retention.ms": "1000"}),

@@ -1,4 +1,4 @@
-"""A compacted topic whose batches anybody may have written."""
+"""A compacted topic: batches that other programs wrote, and a producer that must be replaced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def batch(offset: int, key: bytes | None) -> bytearray:
 
 
 def test_a_batch_that_cannot_be_read_is_left_out() -> None:
-    """P2: those fetched with it are read; a stranger's batch ends nobody's run."""
+    """P2: those fetched with it are read; another program's batch ends no run."""
     damaged = batch(1, b"b")
     damaged[61] = 0x7E  # the record's length
     buffer = batch(0, b"a") + damaged + batch(2, None) + batch(3, b"c")
@@ -29,19 +29,19 @@ def test_a_batch_that_cannot_be_read_is_left_out() -> None:
 
 
 class _Producer:
-    """Of these in turn each write is answered by the next of `answers`."""
+    """A producer; each write gets the next of `answers`, which all producers share."""
 
     def __init__(self, answers: list[Code | int]) -> None:
         self._answers = answers
 
     async def start(self) -> None:
-        """It is there."""
+        """There is nothing to start."""
 
     async def stop(self, *_: object) -> None:
-        """It was."""
+        """There is nothing to stop."""
 
     def abandon(self, why: str) -> None:
-        """Nothing is on its way."""
+        """Nothing is in flight."""
 
     async def write(self, *_: object) -> int:
         answer = self._answers.pop(0)
@@ -52,7 +52,7 @@ class _Producer:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Code | int], list[_Producer]]:
-    """What writes are answered, and the producers that were made."""
+    """The answers to writes, and the producers that were created."""
     answers: list[Code | int] = []
     made: list[_Producer] = []
 
@@ -73,7 +73,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Code | int], list[_Pr
 async def test_a_leader_that_has_forgotten_the_producer_gets_a_new_one(
     answers: tuple[list[Code | int], list[_Producer]],
 ) -> None:
-    """An unclean election of the ledger or the states ended a consumer: it had done nothing wrong.
+    """An unclean election of the ledger or the states ended a consumer that was not at fault.
 
     Found by the simulation (own/673).
     """

@@ -28,7 +28,7 @@ from tests.unit.answered_delivery import (
 
 
 async def test_batches_that_come_together_go_out_in_one_request_for_each_broker() -> None:
-    """Of a partition it has one; the next one waits for the answer, and keeps its place."""
+    """It has one batch of a partition; the next one waits for the answer, and keeps its place."""
     sending = Sending()
     for name, at in (("a1", A), ("b1", B), ("a2", A), ("c1", C)):
         sending.queue(name, at)
@@ -45,7 +45,7 @@ async def test_batches_that_come_together_go_out_in_one_request_for_each_broker(
 async def test_what_a_request_has_no_room_for_comes_with_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Brokers end the connection of one that is too large; every partition has its turn."""
+    """Brokers close the connection if a request is too large; every partition gets its turn."""
     monkeypatch.setattr(delivery, "_REQUEST_BYTES", 5)
     sending = Sending()
     sending.client.leaders[C] = 1
@@ -62,7 +62,7 @@ async def test_what_a_request_has_no_room_for_comes_with_the_next(
 async def test_what_waits_behind_a_request_that_cannot_be_made_is_reported_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It had no room in it, and nothing else would call for it."""
+    """That request had no room for it, and nothing else would trigger another one."""
     monkeypatch.setattr(delivery, "_REQUEST_BYTES", 1)
     sending = Sending()
     sending.broker().refusal = IncompatibleBrokerVersion("produce")
@@ -74,7 +74,7 @@ async def test_what_waits_behind_a_request_that_cannot_be_made_is_reported_too(
 async def test_a_partition_that_found_a_leader_has_one_request_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also when the broker that led it before turns out not to be reachable."""
+    """Even if the broker that led it before turns out to be unreachable."""
     sending = Sending()
     unreachable = asyncio.get_running_loop().create_future()
 
@@ -93,7 +93,7 @@ async def test_a_partition_that_found_a_leader_has_one_request_at_a_time(
     unreachable.set_result(False)
     sending.client.leaders[B] = 2
     await sending.until(lambda: B in sending.delivery._muted)
-    await sending.until(lambda: B not in sending.delivery._muted)  # its pause is over
+    await sending.until(lambda: B not in sending.delivery._muted)  # its backoff is over
     sending.client.open.add(1)
     sending.client.leaders[A] = 1
     sending.queue("a3")
@@ -132,7 +132,7 @@ def test_sequence_numbers_wrap_as_brokers_expect() -> None:
 
 
 async def test_a_new_leader_gets_what_the_old_one_refused() -> None:
-    """Once the metadata that was asked for has come, and not before."""
+    """Once the requested metadata has arrived, and not before."""
     sending = Sending()
     sending.queue("a1")
     await sending.sent(1)
@@ -180,7 +180,7 @@ async def test_a_refusal_for_good_is_reported(code: int) -> None:
 
 
 async def test_an_answer_without_a_partition_leaves_no_batch_waiting() -> None:
-    """Whatever the broker meant, it is not known to be stored."""
+    """Whatever the broker meant, the batch is not known to be stored."""
     sending = Sending()
     sending.queue("a1")
     sending.queue("b1", B)
@@ -192,7 +192,7 @@ async def test_an_answer_without_a_partition_leaves_no_batch_waiting() -> None:
 
 @pytest.mark.parametrize("refusal", [IncompatibleBrokerVersion("too old"), ValueError("odd")])
 async def test_a_request_that_cannot_be_made_fails_its_batches(refusal: Exception) -> None:
-    """Of whatever kind the error is: nobody would hear of it otherwise."""
+    """Whatever the error is: otherwise their outcomes would never be reported."""
     sending = Sending()
     sending.broker().refusal = refusal
     sending.queue("a1")
@@ -203,7 +203,7 @@ async def test_a_request_that_cannot_be_made_fails_its_batches(refusal: Exceptio
 
 
 async def test_a_connection_that_breaks_is_opened_anew() -> None:
-    """A batch is handed over only once there is one."""
+    """A batch is handed over only once there is a connection."""
     sending = Sending()
     sending.client.open.clear()
     sending.client.reachable = False
@@ -221,7 +221,7 @@ async def test_a_connection_that_breaks_is_opened_anew() -> None:
 
 @pytest.mark.parametrize("leader", [None, -1])
 async def test_a_partition_without_leader_waits_for_one(leader: int | None) -> None:
-    """Metadata is asked for until one is there."""
+    """Metadata is requested until there is one."""
     sending = Sending()
     sending.client.leaders[A] = leader
     sending.queue("a1")
@@ -233,7 +233,7 @@ async def test_a_partition_without_leader_waits_for_one(leader: int | None) -> N
 
 
 async def test_a_broker_that_stamps_records_says_so_in_its_answer() -> None:
-    """But to a batch that it had already it answers with the batch's own timestamp."""
+    """But to a duplicate it answers with the batch's own timestamp."""
     sending = Sending()
     sending.queue("a1")
     await sending.sent(1)
@@ -256,7 +256,7 @@ async def test_a_broker_that_stamps_records_says_so_in_its_answer() -> None:
     ("leader", "code"), [(None, Code.NOT_LEADER_OR_FOLLOWER), (-1, Code.LEADER_NOT_AVAILABLE)]
 )
 async def test_it_does_not_wait_for_ever(leader: int | None, code: int) -> None:
-    """Also where sends are idempotent: nothing was handed over, so nothing is lost track of."""
+    """Not even with idempotent sends: nothing was handed over, so the outcome is certain."""
     sending = Sending(seconds=0)
     sending.client.leaders[A] = leader
     sending.queue("a1")
@@ -266,7 +266,7 @@ async def test_it_does_not_wait_for_ever(leader: int | None, code: int) -> None:
 
 
 async def test_only_idempotent_sends_are_repeated_without_end() -> None:
-    """Others are once their time is over: the broker would not see that it has them already."""
+    """Others fail once their time is over: the broker would not detect a duplicate."""
     endless, ending = Sending(seconds=0), Sending(seconds=0, idempotent=False)
     for sending in (endless, ending):
         sending.queue("a1")
@@ -285,7 +285,7 @@ async def test_only_idempotent_sends_are_repeated_without_end() -> None:
 
 
 async def test_without_acknowledgements_what_is_written_has_no_offset() -> None:
-    """Nobody answers; the next batch follows once the connection took the one before."""
+    """No broker answers; the next batch follows once the connection took the previous one."""
     sending = Sending(acks=0, idempotent=False)
     sending.queue("a1")
     sending.queue("a2")
@@ -295,7 +295,7 @@ async def test_without_acknowledgements_what_is_written_has_no_offset() -> None:
 
 
 async def test_a_withdrawn_batch_is_never_given_out() -> None:
-    """After it was given up its bytes cannot reach a connection; it has used no numbers."""
+    """Its bytes can no longer reach a connection; it has used no sequence numbers."""
     sending = Sending()
     sending.queue("a1")
     sending.queue("a2")
@@ -309,7 +309,7 @@ async def test_a_withdrawn_batch_is_never_given_out() -> None:
 
 
 async def test_once_abandoned_only_what_is_underway_gets_its_answer() -> None:
-    """What waits fails at once, and what would be sent again when its answer comes."""
+    """Waiting batches fail at once; one that would be sent again fails at its answer."""
     sending = Sending()
     for name, at in (("a1", A), ("b1", B), ("a2", A)):
         sending.queue(name, at)
@@ -348,7 +348,7 @@ def _append(waiting: list[Any], _offset: int | None, _error: RequestError | None
 
 @pytest.mark.parametrize("code", [OK, Code.MESSAGE_TOO_LARGE])
 async def test_a_batch_goes_once_it_has_ended(code: int) -> None:
-    """Whoever waits for it refers to it: its megabyte must not wait for the garbage collector."""
+    """Its callback refers to it: its megabyte must not wait for the garbage collector."""
     sending = Sending()
     gc.collect()
     gc.disable()

@@ -1,7 +1,7 @@
-"""What a sender reports of its batches is what brokers did, whatever became of the requests.
+"""A sender reports of its batches what brokers did, whatever happened to the requests.
 
 Random histories in virtual time: a sender and its delivery, against brokers that check sequence
-numbers as Kafka's do, and a network that loses, delays and repeats nothing but tells little.
+numbers as Kafka's do, and a network that loses and delays requests and answers, but repeats none.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ PARTITIONS = [TopicPartition("t", number) for number in range(3)]
 NODES = (1, 2)
 REQUEST_SECONDS, DELIVERY_SECONDS, BACKOFF = 5.0, 20.0, 0.1
 KEPT = 5
-"""So many of a producer's last batches are known to a broker, as Kafka's do."""
+"""How many of a producer's last batches a broker remembers, as Kafka's do."""
 OK, DUPLICATE = 0, 46
 UNHEARD = Sent(Outcome.UNKNOWN, -1, "nobody waited for it")
 NO_LEADER = -1
 
 PASSING: list[int] = [*[Code.NOT_ENOUGH_REPLICAS] * 3, *[Code.KAFKA_STORAGE_ERROR] * 3]
-"""Errors of a broker that has not written, and would later on."""
+"""Errors of a broker that has not written, and would at a later try."""
 UNWRITTEN = [*PASSING, Code.MESSAGE_TOO_LARGE]
 WRITTEN: list[int] = [
     *[Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND] * 2,
@@ -48,7 +48,7 @@ MOST_LEADERLESS = 10
 
 
 class Encoded:
-    """A batch whose bytes say which one it is, and what a broker checks."""
+    """A batch whose bytes have its name, and what a broker checks."""
 
     def __init__(self, name: str, count: int) -> None:
         self.name = name
@@ -71,18 +71,18 @@ class Log:
 
 
 class Brokers:
-    """All brokers, and the network: what becomes of a request is read off the tape."""
+    """All brokers, and the network: the tape decides what happens to a request."""
 
     def __init__(self, tape: Tape, loop: SimulationLoop) -> None:
         self.tape = tape
         self.loop = loop
         self.logs = {at: Log() for at in PARTITIONS}
         self.mild = tape.below(2) == 0
-        """Whether every trouble is one that passes, and soon."""
+        """Whether every trouble is transient, and short."""
         self.leaderless = 0
 
     def append(self, node: int, at: TopicPartition, data: bytes) -> tuple[int, int]:
-        """The code and the offset with which a broker answers, once it has done what it did."""
+        """Append a batch or refuse it; the code and the offset with which the broker answers."""
         log, tape = self.logs[at], self.tape
         if log.leader != node:
             return Code.NOT_LEADER_OR_FOLLOWER, -1
@@ -109,7 +109,7 @@ class Brokers:
 
 
 class Connection:
-    """One connection to one broker; a broker serves its requests in their order."""
+    """One connection to one broker, and what happens to its requests."""
 
     def __init__(self, brokers: Brokers, node: int) -> None:
         self.brokers = brokers
@@ -134,7 +134,7 @@ class Connection:
             for topic, some in request._topics
             for partition, data in some
         ]
-        # Nothing of a mild history takes long, or leaves a partition out.
+        # In a mild history nothing takes long.
         fate = tape.below(16)
         if self.brokers.mild and fate in {3, 5}:
             fate = 0
@@ -143,14 +143,14 @@ class Connection:
         answer.add_done_callback(self.unanswered.discard)
         loop.call_later(REQUEST_SECONDS, _fail, answer, TimeoutError())
         arrives = 0.01 * tape.below(4)
-        if fate == 1:  # the connection breaks, and the broker never sees it
+        if fate == 1:  # the connection breaks, and the broker never gets the request
             loop.call_later(arrives, self.close)
-        elif fate == 2:  # it was written to a connection that breaks: who knows
+        elif fate == 2:  # it was written to a connection that breaks: it may arrive
             if tape.below(2):
                 loop.call_later(arrives, self.serve, batches, answer, -1.0)
             self.close()
             raise KafkaConnectionError
-        elif fate == 3:  # the broker takes it up long after the client has given it up
+        elif fate == 3:  # the broker serves it late, and does not answer
             loop.call_later(tape.pick([6.0, 1.0, 4.9, 20.0]), self.serve, batches, answer, -1.0)
         elif fate == 4:  # the answer is lost
             loop.call_later(arrives, self.serve, batches, answer, -1.0)
@@ -169,7 +169,7 @@ class Connection:
         answer: asyncio.Future[Any],
         after: float,
     ) -> None:
-        """Append the batches, and answer after a while, or never."""
+        """Append the batches, and answer `after` seconds; never if that is negative."""
         told = [(at, *self.brokers.append(self.node, at, data)) for at, data in batches]
         if len(told) > 1 and self.brokers.tape.one_in(64) and not self.brokers.mild:
             told.pop()
@@ -189,7 +189,7 @@ def _fail(answer: asyncio.Future[Any], error: Exception) -> None:
 
 
 class Client:
-    """What a client knows of the brokers: their leaders as they were a while ago."""
+    """A client's metadata: the partitions' leaders as of its last update."""
 
     def __init__(self, brokers: Brokers) -> None:
         self.brokers = brokers
@@ -260,7 +260,7 @@ class Producer:
 
 @dataclass
 class History:
-    """What was sent, in the order of its partition, and what was reported."""
+    """What was sent, in the order of each partition, and what was reported."""
 
     tape: Tape
     loop: SimulationLoop = field(default_factory=SimulationLoop)
@@ -269,7 +269,7 @@ class History:
     idempotent: bool = True
 
     async def play(self) -> None:
-        """Send, stop, and wait until every request that is on its way has arrived."""
+        """Send, stop, and wait until every request in flight has arrived."""
         tape, loop = self.tape, self.loop
         self.brokers = Brokers(tape, loop)
         self.client = Client(self.brokers)
@@ -317,7 +317,7 @@ class History:
                 self.queued[at].pop()
                 return
             ended.add_done_callback(partial(self._report, name))
-            if self.tape.one_in(12):  # who waits for it is cancelled
+            if self.tape.one_in(12):  # its waiter is cancelled
                 self.brokers.loop.call_later(0.01 * self.tape.below(20), ended.cancel)
 
     def _report(self, name: str, ended: asyncio.Future[Sent]) -> None:
@@ -349,7 +349,7 @@ class History:
 
 
 def played(tape: bytes) -> History:
-    """A history by its tape, checked."""
+    """Run the history of a tape, and check it."""
     history = History(Tape(tape))
     try:
         history.loop.run_until_complete(history.play())
@@ -362,15 +362,15 @@ def played(tape: bytes) -> History:
 @settings(max_examples=150)
 @given(st.binary(max_size=LENGTH))
 def test_a_sender_reports_what_brokers_did(tape: bytes) -> None:
-    """Acked is stored once, failed is stored never, and of the rest nothing is claimed.
+    """An acked batch is stored, a failed one is not, and of the others nothing is claimed.
 
-    Where sends are idempotent, all is acked that can be.
+    Idempotent sends are stored once and in order; if every trouble is transient, all are acked.
     """
     played(tape)
 
 
 def test_the_histories_have_every_outcome() -> None:
-    """Or the test above would hold whatever a sender reports."""
+    """Otherwise the test above would pass whatever a sender reports."""
     made = [played(random.Random(number).randbytes(LENGTH)) for number in range(200)]
     outcomes = {sent.outcome for history in made for sent in history.reported.values()}
     assert outcomes == {Outcome.ACKED, Outcome.FAILED, Outcome.UNKNOWN}

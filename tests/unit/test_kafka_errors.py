@@ -39,7 +39,7 @@ def config(**properties: str) -> ClientConfig:
 
 
 def test_plain_connections_have_no_credentials() -> None:
-    """What was not asked for is not passed on; -1 means that idle connections stay."""
+    """Unset properties are not passed on; -1 means that idle connections stay open."""
     shared = arguments(config(connections_max_idle_ms="-1"))
     assert shared["bootstrap_servers"] == ["a:1", "b:2"]
     assert shared["connections_max_idle_ms"] is None
@@ -63,7 +63,7 @@ def test_credentials_are_passed_on() -> None:
 
 
 def test_the_host_name_is_left_unchecked_where_that_is_said() -> None:
-    """`ssl.endpoint.identification.algorithm=` switches the check off, the certificate's stays."""
+    """`ssl.endpoint.identification.algorithm=` disables it; the certificate is still checked."""
     context = arguments(config(security_protocol="SSL", ssl_endpoint_identification_algorithm=""))[
         "ssl_context"
     ]
@@ -72,7 +72,7 @@ def test_the_host_name_is_left_unchecked_where_that_is_said() -> None:
 
 
 def test_a_store_that_cannot_be_read_is_named() -> None:
-    """The file and why, as a mistake in usage."""
+    """The usage error has the file and the reason."""
     missing = config(
         security_protocol="SSL", ssl_truststore_type="PEM", ssl_truststore_location="/none.pem"
     )
@@ -83,7 +83,7 @@ def test_a_store_that_cannot_be_read_is_named() -> None:
 def test_a_key_is_neither_shown_nor_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An inline key passes through a file for a moment; errors do not repeat it."""
+    """An inline key is in a file for a moment; errors do not contain it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     inline = config(
         security_protocol="SSL",
@@ -123,7 +123,7 @@ def test_errors_name_the_cluster_and_what_was_done(
 
 
 def test_the_table_retries_what_aiokafka_calls_retriable() -> None:
-    """For every error of aiokafka's, also those that no row names."""
+    """For every error of aiokafka, even without a row of its own."""
     classes: set[Any] = {each for each in vars(errors).values() if isinstance(each, type)}
     named = {each for each in classes if issubclass(each, errors.KafkaError)}
     for kind in named - {errors.BrokerResponseError}:
@@ -143,7 +143,7 @@ def test_the_table_retries_what_aiokafka_calls_retriable() -> None:
     ],
 )
 def test_every_error_has_a_code(error: Exception, code: Code) -> None:
-    """A broker's own where it has one."""
+    """It is the broker's own code if there is one."""
     assert request_error(error).code == code
 
 
@@ -161,7 +161,7 @@ class _FakeLibrary:
 async def test_sasl_where_none_is_asked_for_is_told_in_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The listener's own protocol is named, and no object of aiokafka's is printed."""
+    """The error names the listener's own protocol, and prints no object of aiokafka."""
     refusal = errors.IllegalSaslStateError(AIOKafkaConnection("a", 1))
     monkeypatch.setattr("mirrortest.kafka.connecting.library", lambda _: _FakeLibrary(refusal))
     secured = config(
@@ -176,7 +176,7 @@ async def test_sasl_where_none_is_asked_for_is_told_in_words(
 
 
 async def _stops() -> None:
-    """As it should."""
+    """Stop as it should."""
 
 
 async def _hangs() -> None:
@@ -198,14 +198,14 @@ async def _fails() -> None:
 async def test_a_client_that_cannot_stop_holds_nothing_up(
     stop: Callable[..., Any], in_order: bool
 ) -> None:
-    """Nor does the end of one of its own tasks pass for a cancellation of ours."""
+    """Nor is the cancellation of one of its own tasks mistaken for one of ours."""
     assert await stop_cleanly(stop, 0.01) is in_order
 
 
 async def test_a_listener_that_never_answers_is_named_while_it_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Again and again; the client that starts in the end ends the messages."""
+    """It is logged again and again until the client has started."""
     monkeypatch.setattr("mirrortest.kafka.connecting._FIRST_LOG_SECONDS", 0)
     monkeypatch.setattr("mirrortest.kafka.connecting._REPEAT_SECONDS", 0)
     answers = asyncio.Event()
@@ -230,9 +230,9 @@ async def test_a_listener_that_never_answers_is_named_while_it_is_tried(
 
 
 def test_an_error_that_ends_sends_has_a_category() -> None:
-    """Of the errors that the table names none is `other`, but for the partition counts of admins.
+    """No error in the table is `other`, except that of an admin's partition counts.
 
-    What a broker says beyond that is `other`; every category has a meaning.
+    Any other code of a broker is `other`; every category has a meaning.
     """
     nameless = {code for code, row in ERRORS.items() if row.failure is Failure.OTHER}
     assert nameless == {Code.INVALID_PARTITIONS}

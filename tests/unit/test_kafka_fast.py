@@ -1,4 +1,4 @@
-"""Contract with aiokafka: these tests fail loudly where another version breaks `fast`."""
+"""Contract with aiokafka: these tests fail loudly if another version breaks `fast`."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_another_series_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A callable with other parameters is refused by its name."""
+    """The error names the callable that has other parameters."""
     monkeypatch.setattr(contract, "_SIGNATURES", ((fetcher.FetchResult.getall, "self"),))
     contract.check_contract.cache_clear()
     with pytest.raises(ClusterError, match=r"FetchResult\.getall takes"):
@@ -80,13 +80,13 @@ def test_produce_answers_of_another_version_are_refused(monkeypatch: pytest.Monk
 
 
 def test_another_name_is_refused() -> None:
-    """A function that does not use the name any more is not silently left as it is."""
+    """A function that no longer uses the name is not silently left unchanged."""
     with pytest.raises(AttributeError, match=r"FetchResult\.getall does not use MemoryRecords"):
         rebound(fetcher.FetchResult.getall, MemoryRecords=None)
 
 
 async def test_a_ready_batch_without_a_producer_id_is_sealed_once() -> None:
-    """Where nobody gives a producer state the batch says so, and has its CRC."""
+    """It is sealed with -1 for id, epoch and sequence number, at its first use only."""
     encoded = Encoded()
     ready = ReadyBatch(encoded)
     ready.data()
@@ -95,7 +95,7 @@ async def test_a_ready_batch_without_a_producer_id_is_sealed_once() -> None:
 
 
 async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:
-    """A client asks for metadata without leave to create what is missing."""
+    """A client's metadata requests do not allow brokers to create missing topics."""
     asked: list[Any] = []
 
     class Connection:
@@ -115,7 +115,7 @@ async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:
 
 
 async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise() -> None:
-    """Another request timed out before and closed it, and somebody has since tried to connect."""
+    """Another request timed out before and closed it, and a reconnect removed it."""
     client = Client(bootstrap_servers="127.0.0.1:1")
     here = (1, ConnectionGroup.DEFAULT)
 
@@ -131,7 +131,7 @@ async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise
 
 
 async def test_other_surprises_are_not_hidden() -> None:
-    """A KeyError that tells of something else stays one."""
+    """A KeyError with another cause is raised as it is."""
     client = Client(bootstrap_servers="127.0.0.1:1")
 
     async def odd() -> None:

@@ -1,4 +1,4 @@
-"""Single records share batches, in order, and who waits for one learns how it ended."""
+"""Single records share batches, in order, and each writer gets its record's outcome."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ CONFIG = ClientConfig(
 )
 OK, DUPLICATE = played.OK, played.DUPLICATE
 SMALL = 1000
-"""Bytes of a batch."""
+"""The maximum size of a batch, in bytes."""
 
 
 class Connection(played.Connection):
-    """Notes the records of each request to partition 0: keys and values, and the batches."""
+    """Keeps the batch of each request to partition 0; `records` has its keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,13 +54,13 @@ class Connection(played.Connection):
 
 
 class Client(played.Client):
-    """One broker, which numbers producers."""
+    """One broker, which assigns producer ids."""
 
     def __init__(self) -> None:
         super().__init__()
         self.broker = self.brokers[1] = Connection()
         self.identities: list[tuple[int, int, int] | Exception] = [(OK, 77, 3)]
-        """Error, id and epoch, for one request after the other."""
+        """For each request in turn: error, id and epoch, or an exception."""
         self.closed = False
         self.metadata: asyncio.Future[set[int]] = asyncio.get_running_loop().create_future()
 
@@ -82,7 +82,7 @@ class Client(played.Client):
         self.closed = True
 
     async def _wait_on_metadata(self, topic: str) -> set[int]:
-        """Wait until the test knows the topic's partitions."""
+        """Wait until the test sets the topic's partitions."""
         return await self.metadata
 
 
@@ -101,7 +101,7 @@ async def started() -> FastProducer:
 
 async def requested(client: Client, count: int) -> None:
     async with asyncio.timeout(10):
-        while len(client.broker.requests) < count:  # noqa: ASYNC110  # nobody tells of requests
+        while len(client.broker.requests) < count:  # noqa: ASYNC110  # a request has no event
             await asyncio.sleep(0)
 
 
@@ -112,7 +112,7 @@ async def failure(written: Awaitable[Any]) -> int:
 
 
 async def test_records_written_at_the_same_time_share_a_request(client: Client) -> None:
-    """Those written while it is underway share the next; each has the offset of its place."""
+    """Those written while it is in flight share the next; each gets its own offset."""
     producer = await started()
     first = asyncio.gather(producer.write("t", 0, b"a", b"1"), producer.write("t", 0, b"b", None))
     await requested(client, 1)
@@ -133,7 +133,7 @@ async def test_records_written_at_the_same_time_share_a_request(client: Client) 
 
 
 async def test_a_batch_of_records_has_a_size(client: Client) -> None:
-    """What does not fit waits its turn in the next batch, in order; a large record has its own."""
+    """Records that do not fit wait for the next batch, in order; a large one has its own."""
     producer = await started()
     values = [b"x" * 400, b"y" * 400, b"z" * 400, b"l" * 5 * SMALL, b"s"]
     writes = asyncio.gather(*(producer.write("t", 0, b"k", value) for value in values))
@@ -145,7 +145,7 @@ async def test_a_batch_of_records_has_a_size(client: Client) -> None:
 
 
 async def test_a_record_above_the_limit_of_requests_is_refused(client: Client) -> None:
-    """Before anything of it is queued."""
+    """It is refused before it is queued."""
     producer = await started()
     too_large = producer.write("t", 0, b"k", bytes(CONFIG.max_request_size))
     assert await failure(too_large) == Code.MESSAGE_TOO_LARGE
@@ -153,7 +153,7 @@ async def test_a_record_above_the_limit_of_requests_is_refused(client: Client) -
 
 
 async def test_who_gives_up_waiting_takes_nothing_from_the_others(client: Client) -> None:
-    """Its record is written with theirs."""
+    """The cancelled writer's record is written with theirs."""
     producer = await started()
     one, other = (asyncio.ensure_future(producer.write("t", 0, key, b"")) for key in (b"a", b"b"))
     await requested(client, 1)
@@ -164,7 +164,7 @@ async def test_who_gives_up_waiting_takes_nothing_from_the_others(client: Client
 
 
 async def test_an_error_reaches_all_who_wait_for_the_batch(client: Client) -> None:
-    """What is written after it has a batch of its own."""
+    """Records written later get a batch of their own."""
     producer = await started()
     writes = [asyncio.ensure_future(producer.write("t", 0, key, b"")) for key in (b"a", b"b")]
     await requested(client, 1)
@@ -177,7 +177,7 @@ async def test_an_error_reaches_all_who_wait_for_the_batch(client: Client) -> No
 
 
 async def test_the_offset_of_an_old_repetition_is_unknown(client: Client) -> None:
-    """The broker has it already, but has forgotten where."""
+    """The broker stored it already, but no longer knows the offset."""
     producer = await started()
     written = asyncio.ensure_future(producer.write("t", 0, b"a", b""))
     await requested(client, 1)
@@ -186,7 +186,7 @@ async def test_the_offset_of_an_old_repetition_is_unknown(client: Client) -> Non
 
 
 async def test_once_abandoned_no_record_is_taken(client: Client) -> None:
-    """What waits fails at once; what is underway gets its answer until it is stopped."""
+    """Waiting records fail at once; those in flight can be answered until the stop."""
     producer = await started()
     underway = asyncio.ensure_future(producer.write("t", 0, b"a", b""))
     await requested(client, 1)
@@ -207,7 +207,7 @@ async def test_once_abandoned_no_record_is_taken(client: Client) -> None:
 async def test_a_request_in_flight_is_not_appended_behind_the_next_producers_records(
     client: Client,
 ) -> None:
-    """Brokers refuse an older epoch: after an outage an old state could replace a newer one."""
+    """Brokers refuse its epoch: after an outage, an old state could replace a newer one."""
     failed = await started()
     written = asyncio.ensure_future(failed.write("t", 0, b"k", b"old"))
     await requested(client, 1)
@@ -227,7 +227,7 @@ async def test_a_request_in_flight_is_not_appended_behind_the_next_producers_rec
 
 
 async def test_after_the_last_epoch_a_producer_has_another_id(client: Client) -> None:
-    """A negative epoch would be none."""
+    """The next epoch would be negative."""
     client.identities = [(OK, 77, 2**15 - 1), (OK, 78, 0)]
     failed = await started()
     following = FastProducer(CONFIG, batch_bytes=SMALL, after=failed)
@@ -236,7 +236,7 @@ async def test_after_the_last_epoch_a_producer_has_another_id(client: Client) ->
 
 
 async def test_what_was_written_before_a_stop_is_still_sent(client: Client) -> None:
-    """Also what waits for the answer to another request."""
+    """Even if it waits for the answer to another request."""
     producer = await started()
     one = asyncio.ensure_future(producer.write("t", 0, b"a", b""))
     await requested(client, 1)
@@ -251,7 +251,7 @@ async def test_what_was_written_before_a_stop_is_still_sent(client: Client) -> N
 
 
 async def test_a_producer_id_is_asked_for_until_a_broker_has_one(client: Client) -> None:
-    """A coordinator that loads and a broker that is away are tried again."""
+    """A loading coordinator and an unreachable broker are tried again."""
     client.identities = [(14, -1, -1), NodeNotReadyError(), (OK, 5, 0)]
     await started()
     assert client.updates == 2
@@ -266,14 +266,14 @@ async def test_a_refused_producer_id_is_reported(client: Client) -> None:
 async def test_a_producer_id_that_no_broker_can_give_is_not_asked_for_again(
     client: Client,
 ) -> None:
-    """The error names the cause, where it said "no answer in time" after a minute."""
+    """The error names the cause; it was "no answer in time" after a minute."""
     client.identities = [IncompatibleBrokerVersion("InitProducerIdRequest")]
     with pytest.raises(RequestError, match="InitProducerIdRequest"):
         await started()
 
 
 class Sends:
-    """Batches of a record each, and how each ended: its offset, or the error's code."""
+    """Batches of one record each, and how each ended: its offset, or the error's code."""
 
     def __init__(self, producer: FastProducer) -> None:
         self._producer = producer
@@ -303,7 +303,7 @@ class Encoded:
 async def test_batches_of_a_partition_that_is_not_found_yet_keep_their_order(
     client: Client,
 ) -> None:
-    """Also those that are sent once it has been found."""
+    """Even with those that are sent once it has been found."""
     producer = await started()
     sends = Sends(producer)
     client.leaders[played.A] = None
@@ -329,7 +329,7 @@ async def test_batches_of_a_partition_that_is_not_found_yet_keep_their_order(
 async def test_batches_of_a_partition_that_does_not_exist_are_not_queued(
     client: Client, partitions: set[int] | None, code: int
 ) -> None:
-    """Each is reported; what is sent afterwards asks again."""
+    """Each is reported; a later batch is sent once the partition has a leader."""
     sends = Sends(await started())
     client.leaders[played.A] = None
     sends.send(b"0")
@@ -339,7 +339,7 @@ async def test_batches_of_a_partition_that_does_not_exist_are_not_queued(
     else:
         client.metadata.set_result(partitions)
     async with asyncio.timeout(10):
-        while len(sends.ended) < 2:  # noqa: ASYNC110  # nobody tells of it
+        while len(sends.ended) < 2:  # noqa: ASYNC110  # a report has no event
             await asyncio.sleep(0)
     assert sends.ended == {0: code, 1: code}
     assert not any(batch.queued or batch.handed_over for batch in sends.batches)
@@ -349,7 +349,7 @@ async def test_batches_of_a_partition_that_does_not_exist_are_not_queued(
 
 
 async def test_a_stop_ends_the_search_for_a_partition(client: Client) -> None:
-    """Nothing is queued after it, whatever the metadata bring."""
+    """Nothing is queued afterwards, whatever metadata arrives."""
     producer = await started()
     sends = Sends(producer)
     client.leaders[played.A] = None

@@ -49,7 +49,7 @@ def batch(
 
 
 def emptied(raw: bytes) -> bytes:
-    """The batch as compaction keeps it without its records."""
+    """The batch as compaction keeps it, without records."""
     left = bytearray(raw[:61])
     struct.pack_into(">i", left, 8, 49)
     struct.pack_into(">i", left, 57, 0)
@@ -83,7 +83,7 @@ def cut(
 
 
 def test_a_batch_that_was_cut_off_is_left_out() -> None:
-    """Brokers cut the last batch where the size limit falls; what is whole is delivered."""
+    """Brokers cut the last batch at the size limit; complete ones are delivered."""
     whole = batch(0, 2)
     for length in (0, 5, 11, 60, len(whole) - 1):
         (item,) = cut(whole + batch(2, 2)[:length])
@@ -91,19 +91,19 @@ def test_a_batch_that_was_cut_off_is_left_out() -> None:
 
 
 def test_batches_below_the_fetch_offset_are_passed_over() -> None:
-    """Only the batch that holds the offset asked for comes, whole."""
+    """The first one returned has the requested offset, and is complete."""
     (item,) = cut(batch(0, 2) + batch(2, 3), fetch_offset=3)
     assert (offsets(item), item.fetched_from, item.next_offset) == ([2, 3, 4], 3, 5)
 
 
 def test_gaps_are_passed_with_what_follows_them() -> None:
-    """Offsets that compaction has taken lie between those that were asked for and those there."""
+    """Compaction removed offsets between the requested one and those that still have records."""
     (item,) = cut(batch(3, 1) + batch(7, 1))
     assert (item.fetched_from, offsets(item), item.next_offset) == (0, [3, 7], 8)
 
 
 def test_what_is_read_as_it_stands_comes_together() -> None:
-    """One memory, not copied; a batch that has to be decompressed is between them."""
+    """One buffer, not copied; a batch that must be decompressed is returned by itself."""
     plain, packed = batch(0, 2) + batch(2, 3), batch(5, 4, codec=CODEC_IDS["gzip"])
     data = plain + packed + batch(9)
     first, second, third = cut(data)
@@ -114,7 +114,7 @@ def test_what_is_read_as_it_stands_comes_together() -> None:
 
 
 def test_many_records_come_in_portions() -> None:
-    """A response may hold hundreds of thousands: who takes them can stop between."""
+    """A response may have hundreds of thousands: the caller can stop between portions."""
     found = cut(b"".join(batch(base, 1000) for base in range(0, 20_000, 1000)))
     assert [item.count for item in found] == [8000, 8000, 4000]
     assert [offset for item in found for offset in offsets(item)] == list(range(20_000))
@@ -123,7 +123,7 @@ def test_many_records_come_in_portions() -> None:
 @settings(max_examples=200)
 @given(st.data())
 def test_together_they_are_what_they_are_one_by_one(data: st.DataObject) -> None:
-    """Of any kind, in any order, the last maybe damaged: records, positions, what is left out."""
+    """Of any kind, in any order, one perhaps damaged: records, positions, what is left out."""
     at = data.draw(st.integers(0, 3))
     parts: list[tuple[int, bytes]] = []
     for _ in range(data.draw(st.integers(0, 8))):
@@ -156,7 +156,7 @@ def test_together_they_are_what_they_are_one_by_one(data: st.DataObject) -> None
 
 
 def seen(items: list[Any], upto: int) -> tuple[list[int], int, Unreadable | None]:
-    """The offsets that come, where reading stands then, and what it does not pass."""
+    """The offsets that are returned, the next offset, and the batch that cannot be read."""
     came: list[int] = []
     for item in items:
         if isinstance(item, Unreadable):
@@ -172,7 +172,7 @@ def seen(items: list[Any], upto: int) -> tuple[list[int], int, Unreadable | None
 def plainly(
     parts: list[tuple[int, bytes]], fetch_offset: int, aborted: list[tuple[int, int]] | None
 ) -> tuple[list[int], int, Unreadable | None]:
-    """The definition, batch by batch, as aiokafka opens them."""
+    """The same by definition, batch by batch, as aiokafka reads them."""
     came: list[int] = []
     upto = fetch_offset
     shut_out: set[int] = set()
@@ -199,7 +199,7 @@ def plainly(
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
 def test_compressed_batches_come_decompressed(name: str) -> None:
-    """The buffer is what the same batch would be uncompressed, but for the CRC."""
+    """The buffer equals that of the uncompressed batch, except for the CRC."""
     codec = CODEC_IDS[name]
     (item,) = cut(batch(5, 20, codec=codec))
     plain = bytearray(batch(5, 20))
@@ -210,7 +210,7 @@ def test_compressed_batches_come_decompressed(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
 def test_what_is_compressed_is_decompressed_to_the_same(name: str) -> None:
-    """A codec's two directions fit, and its id is Kafka's."""
+    """Decompression by the codec's id reverses its compression."""
     codec, compress = compressor(name) or (0, bytes)
     data = bytes(range(256)) * 300
     assert decompress(codec, compress(data)) == data
@@ -223,9 +223,9 @@ def test_no_compression_needs_no_compressor() -> None:
 
 
 def test_a_records_section_that_does_not_decompress_is_passed_over_by_name() -> None:
-    """P7: the CRC holds, the codec refuses: that will not heal by fetching again, and ends nobody.
+    """P7: the CRC is right but the codec fails: fetching again is no use, and it ends no consumer.
 
-    Its offsets are one item, with the reason; what follows comes as ever.
+    Its offsets are one item, with the reason; later batches are returned as usual.
     """
     raw = bytearray(batch(2, 3))
     raw[22] |= CODEC_IDS["zstd"]
@@ -248,7 +248,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
 def test_what_stands_for_too_much_is_given_up_at_the_limit(name: str) -> None:
-    """P7: to the byte; and what is as long as it may be is read, before and behind."""
+    """P7: the limit is exact; data of just that length is read, before and after."""
     codec, compress = compressor(name) or (0, bytes)
     longest = bytes(range(256)) * 256
     assert decompress(codec, compress(longest)) == longest
@@ -261,8 +261,8 @@ def test_what_stands_for_too_much_is_given_up_at_the_limit(name: str) -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        b"\xff\xff\xff\xff\x0f",  # as many bytes as the number says, 4 GiB
-        b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xf0" + b"x" * 20,  # a block goes back
+        b"\xff\xff\xff\xff\x0f",  # claims to have 4 GiB
+        b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xf0" + b"x" * 20,  # a negative block length
         b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x00" + b"x" * 20,
         b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x09" + b"x" * 8,
         b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x05" + b"\xff\xff\xff\xff\x0f",
@@ -270,7 +270,7 @@ def test_what_stands_for_too_much_is_given_up_at_the_limit(name: str) -> None:
     ],
 )
 def test_forged_lengths_of_snappy_are_believed_by_nobody(data: bytes) -> None:
-    """P7: nothing is allocated for them, and nothing is read for ever."""
+    """P7: nothing is allocated for them, and no loop runs for ever."""
     with pytest.raises(ValueError, match=r"damaged|more than"):
         decompress(CODEC_IDS["snappy"], data)
 
@@ -297,13 +297,13 @@ sys.exit(resident() - before > 200)
 
 
 def test_a_gigabyte_in_32_kb_takes_no_more_than_the_limit() -> None:
-    """P7: it took two gigabytes, and with a limit of memory a consumer never passed it."""
+    """P7: it took 2 GB; under a memory limit, a consumer never got past it."""
     run = subprocess.run([sys.executable, "-c", _BOMB], capture_output=True, text=True, check=True)
     assert run.stdout == "its records are more than 128 MiB, decompressed\n" * 2
 
 
 def test_an_old_message_format_is_named() -> None:
-    """Formats before v2 are refused in words, not taken for damage."""
+    """Formats before v2 are refused by name, and not reported as damage."""
     raw = bytearray(batch(4))
     raw[16] = 1
     (item,) = cut(bytes(raw))
@@ -321,7 +321,7 @@ def test_an_old_message_format_is_named() -> None:
     ],
 )
 def test_a_header_that_is_none_is_named(at: int, change: bytes, told: tuple[str, bool]) -> None:
-    """What came before it is delivered; where the CRC holds, fetching again is no use."""
+    """Batches before it are delivered; if its CRC is right, fetching again is no use."""
     raw = bytearray(batch(4))
     raw[at : at + len(change)] = change
     raw[17:21] = crc32c.crc32c(bytes(raw[21:])).to_bytes(4, "big")
@@ -331,23 +331,23 @@ def test_a_header_that_is_none_is_named(at: int, change: bytes, told: tuple[str,
 
 
 def test_transactions_come_together_where_none_was_aborted() -> None:
-    """Behind a mirror that commits what it copies, to read what was committed costs no more."""
+    """If a mirror commits all that it copies, reading only committed records costs no more."""
     data = batch(0, 2, producer=7) + batch(2, 2, producer=8)
     assert [item.count for item in cut(data, aborted=[])] == [4]
     assert [item.count for item in cut(data, aborted=[(8, 2)])] == [2, 0]
 
 
 def test_markers_and_emptied_batches_move_the_position_alone() -> None:
-    """They come as batches without a buffer, so that reading reaches the end offset."""
+    """They are returned as batches without a buffer, so that reading reaches the end offset."""
     first, second = cut(emptied(batch(0, 2)) + marker(4, 7, COMMIT))
     assert (first.buffer, first.count, first.next_offset) == (None, 0, 2)
     assert (second.buffer, second.count, second.next_offset) == (None, 0, 5)
-    # What compaction removed before the marker is none.
+    # Offsets that compaction removed before the marker are not markers.
     assert (first.markers_from, second.fetched_from, second.markers_from) == (None, 2, 4)
 
 
 def test_aborted_transactions_are_left_out_where_only_committed_is_read() -> None:
-    """A producer is shut out from its abort's first offset to its marker, the others are not."""
+    """From its abort's first offset to its marker, a producer is left out; the others are not."""
     data = (
         batch(0, 2, producer=7)
         + batch(2, 2, producer=8)
@@ -364,7 +364,7 @@ def test_aborted_transactions_are_left_out_where_only_committed_is_read() -> Non
 
 
 def test_transactions_are_told_apart_whether_they_were_aborted_or_not() -> None:
-    """F8: what was written in one comes apart from the rest, and still together."""
+    """F8: transactional batches are joined with each other, but not with the rest."""
     data = b"".join(
         (
             batch(0),
@@ -388,7 +388,7 @@ def test_transactions_are_told_apart_whether_they_were_aborted_or_not() -> None:
 
 
 def test_what_a_broker_has_stamped_comes_apart() -> None:
-    """Its timestamps are the broker's, whatever else is true of it."""
+    """The timestamps of such batches are the broker's, whatever else they are."""
     data = b"".join(
         (
             batch(0),

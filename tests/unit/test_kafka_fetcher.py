@@ -1,4 +1,4 @@
-"""What brokers are asked for, and when."""
+"""Which fetch requests the fetcher sends to brokers, and when."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def reading() -> AsyncIterator[Reading]:
-    """Closed when the test is over."""
+    """A reading whose fetcher is closed after the test."""
     made = Reading()
     yield made
     made.fetcher.close()
 
 
 async def test_a_broker_is_asked_again_once_what_it_sent_is_taken(reading: Reading) -> None:
-    """From where that ends, by one request for both partitions."""
+    """The next fetch is sent once the data is taken, from its end, for both partitions at once."""
     assert await reading.asked(1) == (1, {0: 0, 1: 0})
     reading.broker.answer(a=batch_bytes(0, [b"x", b"y"]))
     await asyncio.sleep(0)
@@ -46,14 +46,14 @@ async def test_a_broker_is_asked_again_once_what_it_sent_is_taken(reading: Readi
 
 
 async def test_an_answer_without_news_is_followed_by_the_next_request(reading: Reading) -> None:
-    """Nobody has anything to take."""
+    """A response without records leaves nothing to take, so the next fetch follows at once."""
     await reading.asked(1)
     reading.broker.answer()
     assert await reading.asked(2) == (1, {0: 0, 1: 0})
 
 
 async def test_records_that_are_null_are_none(reading: Reading) -> None:
-    """Kafka's protocol lets a broker write null or nothing; aiokafka's answers tell them apart."""
+    """Brokers may send null or empty records; aiokafka tells them apart, the fetcher does not."""
     await reading.asked(1)
     reading.broker.answer(a=None, b=ONE)
     assert [item.partition for item in await reading.take()] == [1]
@@ -61,7 +61,7 @@ async def test_records_that_are_null_are_none(reading: Reading) -> None:
 
 
 async def test_a_portion_at_a_time_is_returned(reading: Reading) -> None:
-    """The rest comes next, and nothing is asked for before."""
+    """`fetched` returns about one portion; no fetch is sent before the rest is taken."""
     await reading.asked(1)
     compressed = [batch_bytes(at, [b"x" * 2000], codec=1) for at in (0, 1)]
     reading.broker.answer(a=b"".join(compressed), b=ONE)
@@ -78,10 +78,13 @@ async def test_a_portion_at_a_time_is_returned(reading: Reading) -> None:
 async def test_what_a_reader_is_late_for_arrived_when_an_answer_first_showed_it(
     monkeypatch: pytest.MonkeyPatch, *, committed: bool
 ) -> None:
-    """Its own delay is not the mirror's. Who reads committed waits for transactions to end."""
+    """A slow reader's own delay does not count as the mirror's.
+
+    With read_committed, records arrive when the last stable offset passes them.
+    """
     reading, arrived, read = Reading(committed=committed), [], 0
     there = "stable" if committed else "high"
-    # When it is answered, with how many records, and where the partition ends by then.
+    # Of each response: its time, its record count, and the partition's end by then.
     answers = [(10, 2, 2), (20, 1, 5), (30, 0, 5), (40, 2, 9), (50, 4, 9)]
     for number, (now_ns, count, end) in enumerate(answers, 1):
         monkeypatch.setattr(fetcher, "time", SimpleNamespace(time_ns=lambda at=now_ns: at))
@@ -98,7 +101,10 @@ async def test_what_a_reader_is_late_for_arrived_when_an_answer_first_showed_it(
 def test_what_a_place_remembers_of_ends_is_bounded_and_goes_when_the_log_is_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The time of a later answer may stand for an earlier one, never the other way round."""
+    """An offset may get the time of a later response, never of an earlier one.
+
+    After a truncation, the ends that were seen before it are dropped.
+    """
     monkeypatch.setattr(places, "_MAX_ENDS", 2)
     place = places.Place(A, ReadPosition(0, 4))
     for end, at_ns in ((0, 5), (3, 10), (6, 20), (9, 30)):
@@ -111,14 +117,14 @@ def test_what_a_place_remembers_of_ends_is_bounded_and_goes_when_the_log_is_cut(
 
 
 async def test_who_brought_something_is_asked_for_behind_the_others(reading: Reading) -> None:
-    """A broker fills its answer in that order: partitions at the end must not starve."""
+    """A broker fills its response in request order: partitions at the end must not starve."""
     await reading.answered(a=ONE)
     _, offsets = await reading.asked(2)
     assert list(offsets) == [1, 0]
 
 
 async def test_nothing_comes_in_time(reading: Reading) -> None:
-    """The call ends, and the next one gets what comes then."""
+    """`fetched` returns nothing at its timeout; the next call returns later data."""
     assert await reading.take(0.001) == []
     taking = asyncio.create_task(reading.take())
     await reading.asked(1)
@@ -127,11 +133,11 @@ async def test_nothing_comes_in_time(reading: Reading) -> None:
 
 
 async def test_a_partition_without_leader_is_asked_for_once_there_is_one() -> None:
-    """Metadata is asked for again and again until then."""
+    """Until then, the fetcher keeps refreshing the metadata."""
     reading = Reading()
     reading.cluster.led_by = None
     async with asyncio.timeout(10):
-        while reading.cluster.updates < 3:  # noqa: ASYNC110  # nothing is told of it
+        while reading.cluster.updates < 3:  # noqa: ASYNC110  # no event to wait for
             await asyncio.sleep(0)
     reading.cluster.led_by = 2
     assert await reading.asked(1) == (2, {0: 0, 1: 0})
@@ -139,7 +145,7 @@ async def test_a_partition_without_leader_is_asked_for_once_there_is_one() -> No
 
 
 async def test_news_of_a_leader_are_heard_while_the_one_before_is_silent(reading: Reading) -> None:
-    """Its answer, when it comes, is dropped."""
+    """The new leader is asked at once; the old leader's late response is dropped."""
     await reading.asked(1)
     reading.cluster.led_by = 2
     reading.cluster.listeners[0](reading.cluster)
@@ -151,7 +157,7 @@ async def test_news_of_a_leader_are_heard_while_the_one_before_is_silent(reading
 
 
 async def test_a_paused_partition_waits(reading: Reading) -> None:
-    """What has come for it is dropped, and fetched again once it is resumed."""
+    """Data that arrived for it is dropped, and fetched again after it is resumed."""
     await reading.asked(1)
     reading.broker.answer(a=ONE, b=ONE)
     await asyncio.sleep(0)
@@ -166,7 +172,7 @@ async def test_a_paused_partition_waits(reading: Reading) -> None:
 
 
 async def test_a_sought_partition_begins_there(reading: Reading) -> None:
-    """An answer to what was asked before is dropped, whether it has come or not."""
+    """A seek drops responses to earlier fetches, whether they have arrived or not."""
     await reading.asked(1)
     reading.fetcher.seek(B, ReadPosition(7))
     reading.broker.answer(a=ONE, b=ONE)
@@ -177,7 +183,7 @@ async def test_a_sought_partition_begins_there(reading: Reading) -> None:
 
 
 async def test_another_assignment_begins_anew(reading: Reading) -> None:
-    """Nothing is read that is not sought in it, and no answer for the one before is returned."""
+    """Only assigned partitions can be sought; responses for the old assignment are dropped."""
     await reading.asked(1)
     reading.assign(B)
     with pytest.raises(IllegalStateError):
@@ -190,7 +196,7 @@ async def test_another_assignment_begins_anew(reading: Reading) -> None:
 async def test_while_a_group_rebalances_nothing_is_returned(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has come may be another member's; whoever waits is not kept beyond his time."""
+    """Fetched data may belong to another member now; `fetched` still returns at its timeout."""
     await reading.asked(1)
     monkeypatch.setattr(type(reading.subscriptions), "reassignment_in_progress", True)
     reading.broker.answer(a=ONE)
@@ -200,7 +206,7 @@ async def test_while_a_group_rebalances_nothing_is_returned(
 
 
 async def test_a_groups_error_is_told_to_whoever_waits(reading: Reading) -> None:
-    """As aiokafka's coordinator tells it."""
+    """The coordinator of aiokafka aborts waiters with its error, and `fetched` raises it."""
     taking = asyncio.create_task(reading.take())
     await asyncio.sleep(0)
     reading.subscriptions.abort_waiters(KafkaError("refused"))
@@ -215,7 +221,7 @@ async def test_a_groups_error_is_told_to_whoever_waits(reading: Reading) -> None
 async def test_a_broker_that_does_not_answer_is_asked_again(
     reading: Reading, error: Exception
 ) -> None:
-    """With news of leaders; what timed out keeps no connection."""
+    """The metadata is refreshed before the retry; a timeout closes the connection."""
     await reading.asked(1)
     reading.broker.answers[-1].set_exception(error)
     assert await reading.asked(2) == (1, {0: 0, 1: 0})
@@ -224,11 +230,11 @@ async def test_a_broker_that_does_not_answer_is_asked_again(
 
 
 async def test_a_connection_is_opened_where_there_is_none() -> None:
-    """And tried again where that fails."""
+    """The fetcher connects before it fetches, and retries failed attempts."""
     reading = Reading()
     reading.cluster.open, reading.cluster.reachable = set(), False
     async with asyncio.timeout(10):
-        while reading.cluster.connects < 3:  # noqa: ASYNC110  # nothing is told of it
+        while reading.cluster.connects < 3:  # noqa: ASYNC110  # no event to wait for
             await asyncio.sleep(0)
     reading.cluster.reachable = True
     assert await reading.asked(1) == (1, {0: 0, 1: 0})
@@ -236,11 +242,11 @@ async def test_a_connection_is_opened_where_there_is_none() -> None:
 
 
 async def test_a_connection_that_cannot_be_written_to_is_no_end() -> None:
-    """It is tried again."""
+    """A send error on a connection is retried."""
     reading = Reading()
     reading.broker.refusal = KafkaConnectionError("broken")
     async with asyncio.timeout(10):
-        while not reading.cluster.updates:  # noqa: ASYNC110  # nothing is told of it
+        while not reading.cluster.updates:  # noqa: ASYNC110  # no event to wait for
             await asyncio.sleep(0)
     reading.broker.refusal = None
     await reading.asked(1)
@@ -248,7 +254,7 @@ async def test_a_connection_that_cannot_be_written_to_is_no_end() -> None:
 
 
 async def test_a_broker_that_is_too_old_ends_fetching() -> None:
-    """Asked again for ever, it would leave a consumer without a message, a log line or an end."""
+    """Endless retries would leave a consumer without messages, log lines or an end."""
     reading = Reading()
     reading.broker.refusal = IncompatibleBrokerVersion("record batches need Kafka 0.11 or newer")
     assert await reading.take() == []
@@ -256,7 +262,7 @@ async def test_a_broker_that_is_too_old_ends_fetching() -> None:
 
 
 async def test_what_should_not_happen_ends_fetching_and_is_told(reading: Reading) -> None:
-    """A reader asks for it, and would wait for ever otherwise."""
+    """An unexpected error becomes `failure`; without it, the reader would wait forever."""
     await reading.asked(1)
     reading.broker.answers[-1].set_exception(ValueError("odd"))
     assert await reading.take() == []
@@ -266,7 +272,7 @@ async def test_what_should_not_happen_ends_fetching_and_is_told(reading: Reading
 async def test_what_is_underway_when_all_ends_is_forgotten(
     reading: Reading, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nobody is told of a connection that is closed then."""
+    """A response that fails after `close` is not logged as an unretrieved exception."""
     await reading.asked(1)
     reading.fetcher.close()
     reading.broker.answers.pop().set_exception(KafkaConnectionError("closed"))

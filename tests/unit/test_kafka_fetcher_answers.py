@@ -1,4 +1,4 @@
-"""What is made of a broker's answer to a fetch."""
+"""How the fetcher handles a broker's response to a fetch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OUT_OF_RANGE, UNAUTHORIZED, STORAGE, FENCED = 1, 29, 56, 74
 
 @pytest.fixture
 async def reading() -> AsyncIterator[Reading]:
-    """Closed when the test is over."""
+    """A reading whose fetcher is closed after the test."""
     made = Reading()
     yield made
     made.fetcher.close()
@@ -42,7 +42,7 @@ async def reading() -> AsyncIterator[Reading]:
 
 
 async def test_a_fetch_says_which_topic_leader_and_last_batch(reading: Reading) -> None:
-    """A position without an id is of the topic that there is, and stays in it."""
+    """A position without a topic id gets the current one, and keeps it if the topic changes."""
     await reading.asked(1)
     first, _ = reading.broker.requests[-1]._positions
     assert first == ("t", "X", 0, 5, 0, 4)
@@ -57,7 +57,7 @@ async def test_a_fetch_says_which_topic_leader_and_last_batch(reading: Reading) 
 
 
 async def test_brokers_without_ids_are_asked_by_name_and_that_is_told() -> None:
-    """What cannot be seen there decides how much a verdict is worth."""
+    """`by_id` is then False, and the verdict notes what cannot be detected."""
     reading = Reading()
     reading.broker.by_id = False
     assert [item.next_offset for item in await reading.answered(a=ONE)] == [1]
@@ -66,7 +66,7 @@ async def test_brokers_without_ids_are_asked_by_name_and_that_is_told() -> None:
 
 
 async def test_an_offset_out_of_range_is_told_until_it_is_sought(reading: Reading) -> None:
-    """Other partitions are read on."""
+    """The report repeats until a seek; other partitions are still read."""
     lost, batch = await reading.answered(code=OUT_OF_RANGE, b=ONE)
     assert (lost, batch.partition) == (OutOfRange("t", 0, 0), 1)
     assert (await reading.asked(2))[1] == {1: 1}
@@ -76,13 +76,13 @@ async def test_an_offset_out_of_range_is_told_until_it_is_sought(reading: Readin
 
 
 async def test_where_the_log_was_cut_back_that_is_told_with_its_end(reading: Reading) -> None:
-    """No records come of it."""
+    """The report has the epoch and its end offset, and no records are returned."""
     assert await reading.answered(end=EpochEnd(3, 6)) == [Diverged("t", 0, 0, 3, 6)]
 
 
 @pytest.mark.parametrize("answer", [{"end": EpochEnd(5, 6)}, {"code": OUT_OF_RANGE}])
 async def test_a_follower_that_lags_behind_ends_nothing(answer: dict[str, Any]) -> None:
-    """Its log ends early: the leader is asked, and decides."""
+    """Its log may just end early: the fetcher asks the leader, which decides."""
     reading = Reading(rack="r")
     await reading.asked(1)
     reading.broker.answer(replica=2)
@@ -95,7 +95,7 @@ async def test_a_follower_that_lags_behind_ends_nothing(answer: dict[str, Any]) 
 
 
 async def test_a_replica_that_is_away_is_left_for_the_leader() -> None:
-    """For all partitions that were asked for there."""
+    """A failed follower is dropped for all its partitions, and the leader is asked."""
     reading = Reading(rack="r")
     await reading.asked(1)
     reading.broker.answer(replica=2)
@@ -106,7 +106,7 @@ async def test_a_replica_that_is_away_is_left_for_the_leader() -> None:
 
 
 async def test_a_topic_is_recreated_once_most_brokers_say_so(reading: Reading) -> None:
-    """Until then its leader may be the one that is behind."""
+    """Until then, the leader that reports an unknown topic id may be the outdated broker."""
     await reading.asked(1)
     reading.broker.answer(code=Code.UNKNOWN_TOPIC_ID)
     await reading.asked(2)
@@ -120,7 +120,7 @@ async def test_a_topic_is_recreated_once_most_brokers_say_so(reading: Reading) -
 async def test_a_partition_that_was_sought_while_its_topic_was_looked_up_is_not_recreated(
     reading: Reading,
 ) -> None:
-    """It is read in the new topic by then."""
+    """It already has a position in the new topic, so nothing is reported."""
     await reading.asked(1)
     reading.cluster.other = "Y"
     reading.broker.answer(code=Code.UNKNOWN_TOPIC_ID)
@@ -131,7 +131,7 @@ async def test_a_partition_that_was_sought_while_its_topic_was_looked_up_is_not_
 
 @pytest.mark.parametrize("code", [FENCED, 75, 78, 6, 3])
 async def test_another_leader_is_looked_for(reading: Reading, code: int) -> None:
-    """After a while: the broker would be asked again at once otherwise."""
+    """The fetcher refreshes the leaders and backs off; otherwise it would retry at once."""
     await reading.asked(1)
     reading.broker.answer(code=code)
     assert await reading.asked(2) == (1, {1: 0})
@@ -143,7 +143,7 @@ async def test_another_leader_is_looked_for(reading: Reading, code: int) -> None
 async def test_all_partitions_of_a_topic_that_was_recreated_are_looked_up_once(
     reading: Reading,
 ) -> None:
-    """Each look asks several brokers."""
+    """Both share one lookup, since each lookup asks several brokers."""
     await reading.asked(1)
     refused = [(at, Code.UNKNOWN_TOPIC_ID, 9, 9, 0, None, -1, b"") for at in (0, 1)]
     reading.cluster.other = "Y"
@@ -157,7 +157,7 @@ async def test_all_partitions_of_a_topic_that_was_recreated_are_looked_up_once(
 async def test_a_request_that_is_refused_as_a_whole_is_sent_again_after_a_while(
     reading: Reading,
 ) -> None:
-    """Brokers answer it with an error and no partitions."""
+    """Such a response has an error and no partitions."""
     await reading.asked(1)
     reading.broker.answers[-1].set_result(
         SimpleNamespace(API_VERSION=13, topics=[], diverging={}, error_code=STORAGE)
@@ -168,14 +168,14 @@ async def test_a_request_that_is_refused_as_a_whole_is_sent_again_after_a_while(
 
 
 async def test_a_reader_that_may_not_read_is_told(reading: Reading) -> None:
-    """By the topic's name, each time that it fetches."""
+    """`fetched` raises an error with the topic's name and TOPIC_AUTHORIZATION_FAILED."""
     with pytest.raises(RequestError, match="t") as caught:
         await reading.answered(code=UNAUTHORIZED)
     assert caught.value.code == Code.TOPIC_AUTHORIZATION_FAILED
 
 
 async def test_other_errors_pass(reading: Reading) -> None:
-    """A disk of the broker's may come back; meanwhile others are read."""
+    """A broker's disk may recover: the fetch is retried, and others are read meanwhile."""
     await reading.asked(1)
     reading.broker.answer(code=STORAGE, b=ONE)
     (batch,) = await reading.take()
@@ -188,7 +188,7 @@ async def test_other_errors_pass(reading: Reading) -> None:
 
 
 async def test_batches_come_whole(reading: Reading) -> None:
-    """Also one that began below the offset that was asked for; the position moves on."""
+    """A batch that begins below the fetch offset is returned, too; the position advances."""
     reading.fetcher.seek(A, ReadPosition(5))
     data = batch_bytes(4, [b"x" * 99, b"y"]) + batch_bytes(6, [b"x", b"y"], codec=1)
     data += batch_bytes(8, [b"z"])
@@ -206,7 +206,7 @@ async def test_batches_come_whole(reading: Reading) -> None:
 
 
 async def test_a_torn_batch_is_fetched_again_and_at_last_named(reading: Reading) -> None:
-    """What lies before is delivered; the third try names the batch."""
+    """Batches before it are returned; the third try reports it as unreadable."""
     torn = bytearray(batch_bytes(1, [b"y"]))
     torn[-1] ^= 1
     assert [item.next_offset for item in await reading.answered(a=ONE + bytes(torn))] == [1]
@@ -220,7 +220,7 @@ async def test_a_torn_batch_is_fetched_again_and_at_last_named(reading: Reading)
 
 
 async def test_a_batch_that_heals_is_read(reading: Reading) -> None:
-    """The count starts anew."""
+    """A batch that is torn twice and intact on the third try is returned."""
     torn = bytearray(ONE)
     torn[-1] ^= 1
     for count, data in enumerate((bytes(torn), bytes(torn), ONE), 1):
@@ -231,14 +231,14 @@ async def test_a_batch_that_heals_is_read(reading: Reading) -> None:
 
 
 async def test_a_batch_that_no_answer_holds_is_named(reading: Reading) -> None:
-    """It would be fetched for ever."""
+    """A batch larger than the fetch size is reported; otherwise it is fetched forever."""
     (named,) = await reading.answered(a=ONE[:-1])
     assert isinstance(named, Unreadable)
     assert "max.partition.fetch.bytes" in named.reason
 
 
 async def test_an_answer_goes_with_its_last_batch(reading: Reading) -> None:
-    """Nothing else refers to it: its megabytes do not wait for the garbage collector."""
+    """No reference cycle keeps its megabytes until the garbage collector runs."""
     gc.collect()
     gc.disable()
     try:

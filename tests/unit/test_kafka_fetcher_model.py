@@ -1,4 +1,4 @@
-"""A fetcher returns each partition's log, gapless and in order, whatever its requests meet."""
+"""A fetcher returns each partition's log without gaps and in order, whatever faults occur."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.unit.fetch_histories import FAULTS, played
 @settings(max_examples=100)
 @given(st.binary(max_size=LENGTH))
 def test_a_fetcher_returns_the_log(tape: bytes) -> None:
-    """Gapless, in order and of one log, and all of it once faults end; brokers are not flooded."""
+    """Reads are gapless, ordered, of one log, and complete after faults; no broker is flooded."""
     played(tape)
 
 
 def test_the_histories_have_every_fault() -> None:
-    """Or the test above would hold for want of them."""
+    """A fault that no history has would leave the test above without a meaning."""
     seen: Counter[str] = Counter()
     for number in range(100):
         seen += played(random.Random(number).randbytes(LENGTH * 2)).brokers.seen

@@ -1,4 +1,4 @@
-"""Following a compacted topic through outages, and what is told to those who wait."""
+"""A follower of a compacted topic: outages, and the results that its waiters get."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """A topic whose tails are given: records (offset, key), and an error that ends one."""
+    """A topic with given tails: records (offset, key), and perhaps an error that ends the tail."""
 
     topic = "ledger"
 
@@ -59,7 +59,7 @@ async def following(topic: Topic) -> AsyncIterator[tuple[Follower, list[bytes]]]
 
 
 async def reached(made: Follower, place: FollowerPosition) -> None:
-    while made.place != place:  # noqa: ASYNC110  # the follower's own task brings it about
+    while made.place != place:  # noqa: ASYNC110  # the follower's task advances it
         await asyncio.sleep(0)
 
 
@@ -67,7 +67,7 @@ async def reached(made: Follower, place: FollowerPosition) -> None:
 async def test_an_outage_is_waited_for_and_the_topic_read_again(
     error: TopicMissingError | UnreachableError, told: list[dict[str, str]]
 ) -> None:
-    """Records come again from the beginning: nothing between is missed. It is told once."""
+    """All records are read again, from the beginning; each outage is logged once."""
     topic = Topic(
         [error], [error], [(0, b"a"), (1, b"b"), error], [(0, b"a"), (1, b"b"), (2, b"c")]
     )
@@ -79,7 +79,7 @@ async def test_an_outage_is_waited_for_and_the_topic_read_again(
 
 
 async def test_a_refusal_ends_it_and_waiters_hear_of_it() -> None:
-    """What they wait for will never come."""
+    """Waiters get the follower's error, since their record will never be applied."""
     refused = Topic([(0, b"a"), ClusterError("not authorized")])
     async with following(refused) as (made, _):
         with pytest.raises(ClusterError, match="not authorized"):
@@ -90,7 +90,7 @@ async def test_a_refusal_ends_it_and_waiters_hear_of_it() -> None:
 async def test_the_epoch_steps_where_the_topic_holds_no_more_what_was_read(
     error: ClusterError,
 ) -> None:
-    """F15: the position is then one of the new topic, and who waits is to write again."""
+    """F15: the position then belongs to the new topic, and a waiting writer must write again."""
     topic = Topic([(0, b"a"), (7, b"b"), error], [(0, b"c")])
     async with following(topic) as (made, applied):
         before = made.place
@@ -100,16 +100,16 @@ async def test_the_epoch_steps_where_the_topic_holds_no_more_what_was_read(
 
 
 async def test_the_epoch_stays_where_nothing_was_read_and_nobody_waits() -> None:
-    """A topic that does not exist yet, asked for each second, is nobody's reason to write."""
+    """Retries on a topic that does not exist yet give no writer a reason to write again."""
     missing = TopicMissingError("not yet")
     async with following(Topic([missing], [missing], [missing], [(0, b"a")])) as (made, _):
         await reached(made, FollowerPosition(0, 1))
 
 
 async def test_an_offset_below_the_position_proves_that_the_topic_is_another_one() -> None:
-    """F15: a follower's old high position does not pass for a small new offset.
+    """F15: a follower's old high position does not satisfy a wait for a small new offset.
 
-    The tail of the old topic, which would wait for ever, is left, and the new one read.
+    The tail of the old topic, which would wait forever, is abandoned; the new topic is read.
     """
     async with following(Topic([(0, b"a"), (7, b"b")], [(0, b"c"), (1, b"d")])) as (made, applied):
         await reached(made, FollowerPosition(0, 8))
@@ -122,7 +122,7 @@ async def test_an_offset_below_the_position_proves_that_the_topic_is_another_one
 async def test_a_record_that_is_not_read_is_not_awaited_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F15: the wait ends with an error that names the topic; it may be repeated."""
+    """F15: the wait ends with an error that names the topic; the caller may retry."""
     monkeypatch.setattr(follower, "STALLED_SECONDS", 0.01)
     async with following(Topic([(0, b"a")])) as (made, _):
         with pytest.raises(UnreachableError, match="written to ledger were not read back within"):

@@ -1,4 +1,4 @@
-"""Answers come out of the connection as they went in, however their bytes are cut."""
+"""A connection returns responses unchanged, however the network splits their bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ VERSIONS = {0: (0, 8), 1: (0, 11), 3: (0, 5)}
 
 
 def feed(cutter: FrameCutter, data: bytes, sizes: list[int]) -> None:
-    """Receive the data in pieces of at most these sizes, one after the other, over and over."""
+    """Receive the data in pieces of at most these sizes, cycling through the sizes."""
     at, turn = 0, 0
     while at < len(data):
         room = cutter.room()
@@ -42,7 +42,7 @@ def feed(cutter: FrameCutter, data: bytes, sizes: list[int]) -> None:
     st.lists(st.integers(1, 60_000), min_size=1, max_size=5),
 )
 def test_frames_are_what_was_sent(lengths: list[int], sizes: list[int]) -> None:
-    """Whatever the network makes of it, each answer is whole, alone and in its place."""
+    """However the network splits the bytes, each frame is complete, separate and in order."""
     sent = [bytes([i]) * length for i, length in enumerate(lengths, 1)]
     cutter = FrameCutter()
     feed(cutter, b"".join(struct.pack(">i", len(one)) + one for one in sent), sizes)
@@ -51,7 +51,7 @@ def test_frames_are_what_was_sent(lengths: list[int], sizes: list[int]) -> None:
 
 
 def test_a_negative_length_is_no_kafka() -> None:
-    """What is not Kafka's protocol is refused, and nothing is allocated for it."""
+    """Other protocols than Kafka's are refused before memory is allocated for a frame."""
     with pytest.raises(ValueError, match="-1 bytes"):
         feed(FrameCutter(), b"\xff\xff\xff\xff", [4])
 
@@ -72,7 +72,7 @@ def test_only_long_parts_are_views() -> None:
 
 
 class Broker:
-    """Answers each request by what `answer` makes of its raw bytes; None closes the connection."""
+    """Answers each request with `answer(raw bytes)`; None closes the connection."""
 
     def __init__(self, answer: Callable[..., Any]) -> None:
         self._answer = answer
@@ -112,7 +112,7 @@ async def connected(port: int) -> Connection:
 
 
 async def test_a_produce_request_is_byte_for_byte_aiokafkas() -> None:
-    """Batches go out unjoined, and the broker cannot tell."""
+    """Batches are written without joining them; the broker sees no difference."""
     batches = [bytearray(b"a" * 70_000), bytearray(b"b" * 3)]
     request = ProduceRequest(
         transactional_id=None,
@@ -133,12 +133,12 @@ async def test_a_produce_request_is_byte_for_byte_aiokafkas() -> None:
 
 
 STORED = [("t", [(0, 0, 5, -1), (3, 6, -1, -1)]), ("\xfc", [(1, 0, 2**40, 1_700_000_000_000)])]
-"""Of two topics, as brokers up to Kafka 0.11 answer a produce request."""
+"""Partitions of two topics in a produce response, as brokers up to Kafka 0.11 send it."""
 
 
 @pytest.mark.parametrize("version", [3, 4, 5, 6, 7])
 async def test_an_answer_to_a_produce_request_is_what_aiokafka_reads(version: int) -> None:
-    """Of each version: partitions, errors, offsets, times, and the log's start if it has one."""
+    """Every version: partitions, errors, offsets, timestamps, and the log start offset if any."""
     kind = getattr(produce, f"ProduceResponse_v{version}")
     start = (7,) if version >= 5 else ()
     topics = [(topic, [(*each, *start) for each in stored]) for topic, stored in STORED]
@@ -151,7 +151,7 @@ async def test_an_answer_to_a_produce_request_is_what_aiokafka_reads(version: in
 
 
 async def test_an_answer_to_a_produce_request_that_is_cut_off_ends_its_connection() -> None:
-    """What was sent has no answer then, and is sent again."""
+    """The request then fails as unanswered, and the sender sends it again."""
     answer = produce.ProduceResponse_v4(STORED, 0).encode()[:-9]
     async with Broker(lambda raw: raw[4:8] + answer) as port:
         connection = await connected(port)
@@ -161,7 +161,7 @@ async def test_an_answer_to_a_produce_request_that_is_cut_off_ends_its_connectio
 
 
 async def test_a_broker_without_record_batches_is_refused() -> None:
-    """By an error of aiokafka's that fails the batches, not by one that ends the sender."""
+    """The error is one of aiokafka's that fails the batches, not one that ends the sender."""
     async with Broker(lambda _: None) as port:
         connection = await connected(port)
         connection._versions = {0: (0, 2)}
@@ -171,7 +171,7 @@ async def test_a_broker_without_record_batches_is_refused() -> None:
 
 
 async def test_a_fetch_brings_its_records_as_a_view() -> None:
-    """Records are a section with the time of their arrival; what is small is bytes."""
+    """Records are a `Section` with their arrival time, not a copy."""
     records = bytes(range(256)) * 100
 
     def answer(raw: bytes) -> bytes:
@@ -199,7 +199,7 @@ async def test_a_fetch_brings_its_records_as_a_view() -> None:
 
 
 async def test_a_broker_that_hangs_up_fails_what_waits() -> None:
-    """The error is aiokafka's own, so that it reconnects as ever."""
+    """The error is aiokafka's own, so that aiokafka reconnects as usual."""
     async with Broker(lambda _: None) as port:
         connection = await connected(port)
         with pytest.raises(conn.Errors.KafkaConnectionError, match="closed"):
@@ -209,7 +209,7 @@ async def test_a_broker_that_hangs_up_fails_what_waits() -> None:
 
 @pytest.mark.parametrize("produce", [False, True])
 async def test_a_transport_that_was_just_closed_is_a_connection_that_broke(produce: bool) -> None:
-    """The loop refuses to write to it by a RuntimeError; whoever sends goes on elsewhere."""
+    """The event loop refuses the write with a RuntimeError; the caller gets a connection error."""
 
     def refuse(_: object) -> None:
         raise RuntimeError("unable to perform operation; the handler is closed")

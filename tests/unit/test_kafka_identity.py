@@ -1,4 +1,4 @@
-"""Which topics there are, who leads them, and where they end: what brokers say, put together."""
+"""Topic ids, leaders and end offsets, combined from the reports of several brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FENCED = 74
 
 
 class Broker:
-    """What one broker knows: the topic's id, partition 0's leader epoch and leader, and its log."""
+    """One broker's view: the topic's id, partition 0's leader epoch and leader, and its log."""
 
     def __init__(self, topic_id: str = "X", epoch: int = 5, leader: int = 1, end: int = 10) -> None:
         self.topic_id, self.epoch, self.leader = topic_id, epoch, leader
@@ -36,11 +36,11 @@ class Broker:
         self.away = False
         self.version = 12
         self.added: list[int] = []
-        """Partitions besides 0 that it has heard of; each is as partition 0."""
+        """Further partitions in its metadata; each has the values of partition 0."""
 
 
 class Played:
-    """A cluster of brokers by node, as one consumer's client reaches it."""
+    """A simulated cluster: brokers by node id, as one consumer's client reaches them."""
 
     def __init__(self, *brokers: Broker, committed: bool = False) -> None:
         self.brokers = dict(enumerate(brokers, 1))
@@ -94,7 +94,7 @@ def metadata(broker: Broker) -> Any:
 
 
 async def test_no_older_leader_replaces_a_newer_one() -> None:
-    """A broker that is cut off goes on telling of itself."""
+    """A broker that is cut off keeps reporting itself as the leader."""
     played = Played(Broker(epoch=6, leader=2), Broker(epoch=5, leader=1))
     for node in (1, 2):
         played.identity._update(metadata(played.brokers[node]))
@@ -102,7 +102,7 @@ async def test_no_older_leader_replaces_a_newer_one() -> None:
 
 
 async def test_ends_come_from_the_newest_leader_that_any_broker_knows() -> None:
-    """A partitioned old leader answers consistently; its log's end says nothing."""
+    """A partitioned old leader answers consistently, but its end offset is stale."""
     old, new = Broker(epoch=5, leader=1, end=10), Broker(epoch=6, leader=2, end=14)
     new.epoch_end = EpochEnd(5, 10)
     played = Played(old, new)
@@ -110,7 +110,7 @@ async def test_ends_come_from_the_newest_leader_that_any_broker_knows() -> None:
 
 
 async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
-    """It is fenced, or does not know of itself yet: the brokers are asked again."""
+    """The request with the old leader epoch is fenced, and the brokers are asked again."""
     played = Played(Broker(epoch=5, leader=1, end=10))
     asked = 0
 
@@ -125,28 +125,28 @@ async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
 
     played.client.send = changes
     assert await played.ends_of({AT: ReadPosition(0)}) == {AT: End(12, 12, "X")}
-    assert asked == 3  # in vain, and before and after the ends
+    assert asked == 3  # once in vain, then before and after the end offsets
 
 
 async def test_ends_come_of_partitions_of_which_any_broker_has_heard() -> None:
-    """Whoever counted them may have asked one that is cut off: a message may be in a new one."""
+    """The caller may have asked a broker that is cut off; a new partition may have messages."""
     played = Played(Broker(), Broker(), Broker())
     played.brokers[3].added = [1]
     found = await played.ends_of({AT: ReadPosition(10, 5, "X")})
     assert found == {AT: End(10, 10, "X"), TopicPartition("t", 1): End(10, 10, "X")}
-    played.brokers[3].topic_id = "Y"  # of another topic
+    played.brokers[3].topic_id = "Y"  # this broker reports another topic
     assert await played.ends_of({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X")}
 
 
 async def test_while_brokers_are_upgraded_one_by_one_ends_are_told() -> None:
-    """One of them has no topic ids yet, so that none counts; the leader has."""
+    """One broker has no topic ids yet, so no id is used; the leader already has them."""
     played = Played(*(Broker(epoch=-1, leader=2) for _ in range(3)))
     played.brokers[1].version = 5
     assert await played.ends_of({AT: ReadPosition(10)}) == {AT: End(10, 10, None)}
 
 
 async def test_no_end_is_told_where_most_brokers_are_silent() -> None:
-    """Whoever reaches one of three may have reached the one that is cut off."""
+    """A client that reaches one of three brokers may be asking the one that is cut off."""
     played = Played(Broker(), Broker(), Broker())
     for node in (2, 3):
         played.brokers[node].away = True
@@ -157,7 +157,7 @@ async def test_no_end_is_told_where_most_brokers_are_silent() -> None:
 
 
 async def test_no_end_is_told_of_a_topic_that_is_another_by_then() -> None:
-    """Its ends are asked by name, between two looks at its id."""
+    """End offsets are requested by name, so the topic id is checked before and after."""
     played = Played(Broker("X", end=10))
 
     async def changes(node: int, request: Any, *, group: Any = None) -> Any:
@@ -179,14 +179,14 @@ async def test_no_end_is_told_of_a_topic_that_is_another_by_then() -> None:
 async def test_a_log_that_was_cut_back_and_grew_again_is_another(
     end: tuple[int, int], agrees: bool
 ) -> None:
-    """F2, F12: it may end exactly where reading stands."""
+    """F2, F12: leader epochs show it, even if the log ends exactly at the read position."""
     played = Played(Broker(epoch=6))
     played.brokers[1].epoch_end = EpochEnd(*end)
     assert await played.ends_of({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X", agrees)}
 
 
 async def test_while_the_leader_is_the_same_nothing_was_cut_back() -> None:
-    """Then nothing more is asked."""
+    """While the leader epoch is unchanged, no LeaderEpochRequest is sent."""
     played = Played(Broker(epoch=5))
     played.brokers[1].epoch_end = EpochEnd(0, 0)
     assert (await played.ends_of({AT: ReadPosition(10, 5, "X")}))[AT].agrees
@@ -194,7 +194,7 @@ async def test_while_the_leader_is_the_same_nothing_was_cut_back() -> None:
 
 
 async def test_an_open_transaction_ends_nothing_for_a_reader_of_committed_records() -> None:
-    """The end is the high watermark, and how far it may read is told beside it."""
+    """The end is the high watermark; the last stable offset is returned with it."""
     broker = Broker(end=10)
     broker.stable = 7
     for committed, stable in ((True, 7), (False, 10)):
@@ -203,7 +203,7 @@ async def test_an_open_transaction_ends_nothing_for_a_reader_of_committed_record
 
 
 async def test_a_topic_that_is_not_there_has_no_id() -> None:
-    """Whoever was assigned it waits for it: to read it without an id would be another matter."""
+    """An error makes the consumer wait for the topic; None would mean reading it by name."""
     played = Played(Broker(""))
     with pytest.raises(errors.UnknownTopicOrPartitionError):
         await played.identity.topic_id("t")
@@ -212,7 +212,7 @@ async def test_a_topic_that_is_not_there_has_no_id() -> None:
 
 
 async def test_of_a_topic_that_was_recreated_most_brokers_know_the_new_id() -> None:
-    """One that is cut off may know an older one, or not know it yet."""
+    """A broker that is cut off may report an older id, or not know the new one yet."""
     played = Played(Broker("X"), Broker("X"), Broker("W"))
     assert await played.identity.other_id("t", "X") is None
     for node in (1, 2):
@@ -224,7 +224,7 @@ async def test_of_a_topic_that_was_recreated_most_brokers_know_the_new_id() -> N
 
 
 async def test_what_was_heard_of_a_topic_is_kept() -> None:
-    """Its id, and the newest epoch of each leader; -1 of what nobody has named."""
+    """Topic ids and the newest leader epochs are cached; -1 if no broker reported one."""
     played = Played(Broker("X", epoch=5))
     assert played.identity.cached_id("t") is None
     await played.identity.topic_id("t")
@@ -234,7 +234,7 @@ async def test_what_was_heard_of_a_topic_is_kept() -> None:
 
 
 async def test_brokers_without_ids_are_no_error() -> None:
-    """The topic is read by name."""
+    """`topic_id` returns None, and the topic is read by name."""
     played = Played(Broker())
     played.brokers[1].version = 5
     assert await played.identity.topic_id("t") is None

@@ -41,12 +41,12 @@ PUBLIC = {
     "aiokafka.coordinator.assignors.roundrobin",
     "aiokafka.coordinator.assignors.sticky.sticky_assignor",
 }
-"""What aiokafka's documentation has its users import."""
+"""The modules that users import according to aiokafka's documentation."""
 ROOM = Path(mirrortest.kafka.__file__).parent
 
 
 def test_outside_fast_nothing_of_aiokafka_is_private() -> None:
-    """No attribute with an underscore but one's own, and no module that users do not import."""
+    """No private attribute of other objects, and no module that users do not import."""
     touched: list[str] = []
     for path in sorted([*ROOM.glob("*.py"), *ROOM.glob("public/*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -62,7 +62,7 @@ def test_outside_fast_nothing_of_aiokafka_is_private() -> None:
 
 
 def test_only_the_ports_implementations_import_aiokafka() -> None:
-    """Another client library is another package, and a line in `library`."""
+    """Another client library would be another package and one line in `library`."""
     using = {
         str(path.relative_to(ROOM.parent))
         for path in ROOM.parent.rglob("*.py")
@@ -76,7 +76,7 @@ def test_only_the_ports_implementations_import_aiokafka() -> None:
 
 @pytest.fixture
 def unknown_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An aiokafka on which `fast` cannot even be imported."""
+    """An aiokafka version with which `fast` cannot even be imported."""
     monkeypatch.setattr(aiokafka, "__version__", "0.99.0")
     monkeypatch.delattr(mirrortest.kafka, "fast", raising=False)
     for name in [name for name in sys.modules if name.startswith("mirrortest.kafka.fast")]:
@@ -86,7 +86,7 @@ def unknown_series(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("unknown_series")
 def test_an_unknown_series_is_refused_with_the_way_out() -> None:
-    """In one line, which names the version, the series that is known, and `--portable`."""
+    """One line names the installed version, the supported series and `--portable`."""
     with pytest.raises(ClusterError, match=r"aiokafka 0\.99\.0 .*aiokafka==0\.14\.\*.*--portable"):
         library(replace(CONFIG, portable=False))
     assert library(CONFIG) is public
@@ -100,7 +100,7 @@ def test_an_unknown_series_is_refused_with_the_way_out() -> None:
 def test_the_commands_go_by_the_public_calls(
     verb: Callable[..., None], more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the option or the environment they get as far as the brokers, and not without."""
+    """With the option or environment variable, commands reach the brokers; without, they fail."""
     program = typer.Typer()
     program.command()(verb)
     arguments = ["--bootstrap-server", "localhost:1", "--topics", "t", *more]
@@ -120,7 +120,7 @@ def test_the_commands_go_by_the_public_calls(
 def test_the_ledgers_brokers_are_reached_in_the_same_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`--portable` is of the process: also the ledger's own client has it."""
+    """`--portable` applies to the process: the ledger's own client has it, too."""
     asked: list[Any] = []
     monkeypatch.setattr(
         "mirrortest.consume.consumer.run", lambda options, **_: asked.append(options)
@@ -128,7 +128,7 @@ def test_the_ledgers_brokers_are_reached_in_the_same_way(
     program = typer.Typer()
     program.command()(consume)
     arguments = ["--bootstrap-server", "h:1", "--topics", "t", "--run", "r", "--portable"]
-    # No cluster is asked for the alias.
+    # The alias is given, so that no cluster is asked for it.
     more = ["--ledger-bootstrap-server", "s:1", "--source-alias", ""]
     CliRunner().invoke(program, [*arguments, *more])
     assert asked[0].client.portable
@@ -139,7 +139,7 @@ def test_the_ledgers_brokers_are_reached_in_the_same_way(
 async def test_topics_by_name_are_subscribed_without_asking_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The question for one that is missing could have it made: a pattern asks for all."""
+    """A metadata request for a missing topic could create it; a pattern requests all topics."""
     asked: list[Any] = []
 
     class Client:
@@ -161,14 +161,14 @@ async def test_topics_by_name_are_subscribed_without_asking_for_them(
 
 
 async def test_tls_is_tried_and_its_reason_told() -> None:
-    """As far as public calls go: a port where nobody listens is named with its cause."""
+    """`try_connection` raises the cause if no process listens at the port."""
     config = replace(CONFIG, bootstrap_servers=("127.0.0.1:9",), request_timeout_ms=1000)
     with pytest.raises(ConnectionRefusedError):
         await public.try_connection(config)
 
 
 async def test_a_password_that_may_be_refused_is_named() -> None:
-    """Aiokafka tells nobody why it was not let in: what to look at is said."""
+    """As aiokafka gives no reason for a refused login, the error names the settings to check."""
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     sasl = {

@@ -1,4 +1,4 @@
-"""Reading by aiokafka's public calls alone."""
+"""Reading with aiokafka's public calls only."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def record(
 
 
 class Consumer:
-    """Gives out answers as AIOKafkaConsumer does: (records, positions after it), or an error."""
+    """Returns answers as AIOKafkaConsumer does: (records or an error, positions afterwards)."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = iter(answers)
@@ -90,7 +90,7 @@ class Consumer:
 
 
 class Played(PublicConsumer):
-    """Ours around what the test plays."""
+    """A PublicConsumer around the test's consumer."""
 
     def __init__(self, consumer: Any, request_timeout_ms: int = 20_000) -> None:
         self.client_type = lambda **_: consumer
@@ -105,7 +105,7 @@ async def fetched(consumer: Any, reached: dict[Any, int]) -> list[FetchedBatches
 
 
 async def test_records_become_a_batch_with_all_its_offsets() -> None:
-    """Gaps before, between and behind are passed, and the records are what they were."""
+    """The batch covers gaps before, between and after its records, which are unchanged."""
     consumer = Consumer(({AT: [record(5), record(8, stamp=3)]}, {AT: 12, OTHER: 0}))
     (batch,) = await fetched(consumer, {AT: 2, OTHER: 0})
     assert (batch.fetched_from, batch.next_offset, batch.count) == (2, 12, 2)
@@ -118,14 +118,14 @@ async def test_records_become_a_batch_with_all_its_offsets() -> None:
 
 
 async def test_where_nothing_is_to_be_read_reading_goes_on() -> None:
-    """Markers, aborted and compacted records move the position alone."""
+    """Markers, aborted and compacted records only advance the position."""
     (batch,) = await fetched(Consumer(({}, {AT: 7, OTHER: 0})), {AT: 3, OTHER: 0})
     assert (batch.fetched_from, batch.next_offset, batch.buffer, batch.count) == (3, 7, None, 0)
     assert await fetched(Consumer(({}, {AT: 7, OTHER: 0})), {AT: 7, OTHER: 0}) == []
 
 
 async def test_the_brokers_time_is_told_as_such() -> None:
-    """Batches of a topic with LogAppendTime have one stamp each; others stay apart."""
+    """Records with LogAppendTime form batches of one timestamp, apart from the others."""
     rows = [record(0), record(1, stamp=9, kind=1), record(2, stamp=9, kind=1), record(3, stamp=10)]
     found = await fetched(Consumer(({AT: rows}, {AT: 4, OTHER: 0})), {AT: 0, OTHER: 0})
     assert [(batch.fetched_from, batch.next_offset) for batch in found] == [(0, 1), (1, 3), (3, 4)]
@@ -138,13 +138,13 @@ async def test_the_brokers_time_is_told_as_such() -> None:
 
 
 async def test_a_partition_that_nobody_sought_begins_with_its_first_record() -> None:
-    """Nothing is claimed to be read that may not have been."""
+    """Offsets before it are not reported as read, since they may not have been."""
     (batch,) = await fetched(Consumer(({AT: [record(5)]}, {AT: 6, OTHER: 0})), {})
     assert (batch.fetched_from, batch.next_offset) == (5, 6)
 
 
 async def test_portions_follow_the_size_of_records() -> None:
-    """As many at once as fit; a megabyte each until it is known better."""
+    """A fetch asks for as many records as fit, at 1 MiB each until their size is known."""
     rows = [record(0, value=bytes(1 << 19)), record(1)]
     consumer = Consumer(({AT: rows}, {AT: 2, OTHER: 0}), ({}, {AT: 2, OTHER: 0}))
     reader = Played(consumer)
@@ -161,9 +161,9 @@ async def test_portions_follow_the_size_of_records() -> None:
     ],
 )
 async def test_what_an_unreadable_record_took_along_is_read_again(error: Exception) -> None:
-    """The others' records are dropped with it, and the position moves on: they are sought again.
+    """A read error also drops and passes the other partitions' records: they are sought again.
 
-    The third time it is told, for reading it again does not help.
+    The third error is raised, since reading again does not help.
     """
     consumer = Consumer(*[(error, {AT: 3, OTHER: 9})] * 3)
     reader = Played(consumer)
@@ -175,7 +175,7 @@ async def test_what_an_unreadable_record_took_along_is_read_again(error: Excepti
 
 
 async def test_fetching_that_has_ended_is_found_out() -> None:
-    """Brokers that answer another question and no fetch; in an outage they answer neither."""
+    """Brokers answer another request but no fetch; in an outage they answer neither."""
     nothing: Any = ({}, {AT: 0, OTHER: 0})
     consumer = Consumer(*[nothing] * 8)
     reader = Played(consumer, request_timeout_ms=1)
@@ -188,7 +188,7 @@ async def test_fetching_that_has_ended_is_found_out() -> None:
     await fetch()
     consumer.polled = 2
     await fetch()
-    await fetch()  # the brokers answer: fetches are given as long again
+    await fetch()  # the brokers answer: wait as long again for a fetch
     consumer.reached = False
     with pytest.raises(RequestError) as caught:
         await fetch()
@@ -208,15 +208,15 @@ async def test_fetching_that_has_ended_is_found_out() -> None:
         (None, None, 5, End(5, 5)),
         (5, 9, 5, End(9, 5)),
         (5, 9, 8, End(9, 8)),
-        (9, 9, 5, End(5, 5)),  # a topic that was created again is shorter
+        (9, 9, 5, End(5, 5)),  # a recreated topic is shorter
         (8, 9, 5, End(5, 5)),
-        (-1, 9, 5, End(5, 5)),  # who reads uncommitted is not told
+        (-1, 9, 5, End(5, 5)),  # not reported to read_uncommitted
     ],
 )
 async def test_an_open_transaction_hides_the_end_of_a_log(
     stable: int | None, high: int | None, end: int, ends: End
 ) -> None:
-    """What was fetched last tells of it."""
+    """The stable offset and high watermark of the last fetch reveal it."""
     consumer = Consumer()
     consumer.fetched, consumer.end = (stable, high), end
     reader = Played(consumer)

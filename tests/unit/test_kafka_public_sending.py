@@ -1,4 +1,4 @@
-"""Sending by aiokafka's public calls alone."""
+"""Sending with aiokafka's public calls only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def messages(count: int = 3, form: Form = Form.BODY, size: int = 200) -> Encoded
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 async def test_the_builder_gets_what_was_encoded(form: Form, codec: str) -> None:
-    """Byte for byte the same records, compressed by aiokafka; whatever the batch's size."""
+    """The builder's records equal the encoded ones; aiokafka compresses them at any batch size."""
     encoded = messages(5000, form)
     config = ClientConfig(bootstrap_servers=("127.0.0.1:9",), compression_type=Compression(codec))
     producer = PublicProducer(config)
@@ -57,7 +57,7 @@ async def test_the_builder_gets_what_was_encoded(form: Form, codec: str) -> None
 
 
 async def test_a_builder_that_changes_times_is_refused() -> None:
-    """Messages that say another time than they carry would be told as altered by the mirror."""
+    """Messages with a changed timestamp would be reported as altered by the mirror."""
     builder = SimpleNamespace(append=lambda **_: SimpleNamespace(timestamp=1), close=lambda: None)
     producer = played(SimpleNamespace(create_batch=lambda: builder))
     with pytest.raises(ClusterError, match="changes a record's timestamp"):
@@ -65,7 +65,7 @@ async def test_a_builder_that_changes_times_is_refused() -> None:
 
 
 def played(client: Any, after: PublicProducer | None = None) -> PublicProducer:
-    """Ours around a client of the test's."""
+    """A PublicProducer around the test's client."""
 
     class Played(PublicProducer):
         client_type = staticmethod(lambda **_: client)
@@ -74,7 +74,7 @@ def played(client: Any, after: PublicProducer | None = None) -> PublicProducer:
 
 
 class Producer:
-    """Takes batches as AIOKafkaProducer does; the test says what becomes of them."""
+    """Accepts batches as AIOKafkaProducer does; the test decides how they end."""
 
     def __init__(self) -> None:
         self.queued: list[asyncio.Future[Any]] = []
@@ -111,14 +111,14 @@ def sender(producer: Producer, **changes: Any) -> Sender:
 
 
 async def queued(producer: Producer) -> asyncio.Future[Any]:
-    """The first batch that was queued, once it is."""
-    while not producer.queued:  # noqa: ASYNC110  # nobody tells of it
+    """Wait until a batch is queued; return the first one's future."""
+    while not producer.queued:  # noqa: ASYNC110  # no event to wait for
         await asyncio.sleep(0)
     return producer.queued[0]
 
 
 async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> None:
-    """The broker's word counts."""
+    """The outcome and the base offset come from the broker's response."""
     made = sender(producer)
     ended = made.send("t", 0, messages())
     (await queued(producer)).set_result(RecordMetadata("t", 0, None, 42, -1, 0, 0))
@@ -128,7 +128,7 @@ async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> 
 
 @pytest.mark.parametrize("error", [*REFUSED_BEFORE_WRITING, errors.LeaderNotAvailableError])
 async def test_a_refusal_proves_nothing(producer: Producer, error: type[Exception]) -> None:
-    """Nobody tells whether it was the answer to the first try."""
+    """It may be the response to a retry: aiokafka does not report how often it sent the batch."""
     made = sender(producer)
     ended = made.send("t", 0, messages())
     (await queued(producer)).set_exception(error())
@@ -137,7 +137,7 @@ async def test_a_refusal_proves_nothing(producer: Producer, error: type[Exceptio
 
 
 async def test_what_was_not_queued_has_failed(producer: Producer) -> None:
-    """The call that queues it says so by raising."""
+    """If the call that queues a batch raises, the batch was not queued."""
     made = sender(producer, acks=1, enable_idempotence=False)
     producer.refusal = errors.KafkaTimeoutError()
     sent = await made.send("t", 0, messages())
@@ -146,11 +146,11 @@ async def test_what_was_not_queued_has_failed(producer: Producer) -> None:
 
 
 async def test_what_may_have_been_queued_is_unknown(producer: Producer) -> None:
-    """Given up while it waits for room: unknown. Behind it, never tried: failed."""
+    """A batch that times out while it waits for room is unknown; the one behind it failed."""
     made = sender(producer, delivery_timeout_ms=1)
     producer.room.clear()
     first, second = (made.send("t", 0, messages()) for _ in range(2))
-    while made.dead is None:  # noqa: ASYNC110  # the timeout is not ours to hear of
+    while made.dead is None:  # noqa: ASYNC110  # no event to wait for
         await asyncio.sleep(0)
     producer.room.set()
     await queued(producer)
@@ -160,7 +160,7 @@ async def test_what_may_have_been_queued_is_unknown(producer: Producer) -> None:
 
 
 async def test_batches_of_a_partition_keep_their_order(producer: Producer) -> None:
-    """However long aiokafka takes to queue one; other partitions do not wait for it."""
+    """A slow batch delays later ones of its partition, but not other partitions."""
     queued: list[tuple[int, Any]] = []
     room = asyncio.Event()
 
@@ -170,22 +170,22 @@ async def test_batches_of_a_partition_keep_their_order(producer: Producer) -> No
         queued.append((partition, builder))
         return asyncio.get_running_loop().create_future()
 
-    producer.send_batch = send_batch  # type: ignore[method-assign]  # what is played may change
+    producer.send_batch = send_batch  # type: ignore[method-assign]  # a test double
     made = sender(producer)
     for partition in (0, 0, 0, 1):
         made.send("t", partition, messages())
-    while not queued:  # noqa: ASYNC110  # nobody tells of it
+    while not queued:  # noqa: ASYNC110  # no event to wait for
         await asyncio.sleep(0)
     assert [partition for partition, _ in queued] == [1]
     room.set()
-    while len(queued) < 4:  # noqa: ASYNC110  # nobody tells of it
+    while len(queued) < 4:  # noqa: ASYNC110  # no event to wait for
         await asyncio.sleep(0)
     builders = [pending.batch.builder for pending in made._pending]  # type: ignore[attr-defined]
     assert [builder for _, builder in queued] == [builders[3], *builders[:3]]
 
 
 async def test_a_stop_leaves_nothing_open(producer: Producer) -> None:
-    """A producer that does not end in time is left to itself; what it had is unknown."""
+    """A producer that does not stop in time is no longer awaited; its batches are unknown."""
     made = sender(producer)
     ended = made.send("t", 0, messages())
     await made.stop()
@@ -200,7 +200,7 @@ async def test_a_stop_leaves_nothing_open(producer: Producer) -> None:
 
 
 async def test_a_delivery_that_broke_off_ends_the_sender(producer: Producer) -> None:
-    """Also one that is not idempotent: aiokafka delivers nothing more."""
+    """Even a sender without idempotence ends, since aiokafka delivers nothing more."""
     made = sender(producer, acks=1, enable_idempotence=False)
     ended = made.send("t", 0, messages())
     (await queued(producer)).set_exception(
@@ -211,7 +211,7 @@ async def test_a_delivery_that_broke_off_ends_the_sender(producer: Producer) -> 
 
 
 async def test_used_up_sequence_numbers_need_a_new_producer(producer: Producer) -> None:
-    """The next would be a negative number: the batch is not sent, and nothing is unknown."""
+    """The next number would be negative: the batch is refused unsent, so nothing is unknown."""
     made = sender(producer)
     ours = made._started
     assert isinstance(ours, PublicProducer)
@@ -223,7 +223,7 @@ async def test_used_up_sequence_numbers_need_a_new_producer(producer: Producer) 
 
 
 def failing_first(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A table's clients, as they start: the first one's writes fail, and it ends on `answers`."""
+    """A table's clients in order of start: the first one's writes fail; all stop on `answers`."""
     clients: list[Any] = []
 
     class Client(Producer):
@@ -243,12 +243,12 @@ def failing_first(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 async def test_a_record_is_never_written_behind_a_later_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A table's producer that failed may still write: the next one waits until it has ended."""
+    """A failed producer may still write: the next one starts only after it has stopped."""
     clients = failing_first(monkeypatch)
     monkeypatch.setattr(compacted, "_STOP_SECONDS", 0)
     patient = replace(CONFIG, request_timeout_ms=60_000)
     table = CompactedTopic(patient, "t")
-    # Only where it has to wait in vain may its time be over: nothing else ends within a moment.
+    # Only the write that must wait in vain gets a short timeout: another one could exceed it.
     for table._config in (patient, replace(CONFIG, request_timeout_ms=1)):
         with pytest.raises(UnreachableError):
             await table.write(b"k", b"v")
@@ -263,11 +263,11 @@ async def test_a_record_is_never_written_behind_a_later_one(
 async def test_a_record_waits_for_the_producer_that_another_writer_is_stopping(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """States are saved at once: an old state could have replaced the newer one in the topic."""
+    """States are saved concurrently: an old state could replace a newer one in the topic."""
     clients = failing_first(monkeypatch)
     table = CompactedTopic(replace(CONFIG, request_timeout_ms=60_000), "t")
     failing = asyncio.create_task(table.write(b"a", b"v"))
-    while table._failed is None:  # noqa: ASYNC110  # nobody tells of it
+    while table._failed is None:  # noqa: ASYNC110  # no event to wait for
         await asyncio.sleep(0)
     writing = asyncio.create_task(table.write(b"k", b"v"))
     for _ in range(10):

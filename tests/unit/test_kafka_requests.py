@@ -1,4 +1,4 @@
-"""Requests newer than aiokafka's, byte by byte as Kafka's protocol has them."""
+"""Requests newer than aiokafka's, byte by byte as Kafka's protocol defines them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def i64(value: int) -> bytes:
 
 
 def compact(text: str) -> bytes:
-    """A string behind its length and one, both short."""
+    """A compact string of one length byte (length + 1), then the text."""
     return bytes([len(text) + 1]) + text.encode()
 
 
@@ -45,7 +45,7 @@ def cursor(data: bytes) -> Cursor:
 
 
 def test_a_topics_id_has_kafkas_spelling() -> None:
-    """URL-safe base64 without padding; zeros are no id."""
+    """URL-safe base64 without padding; zeros mean no id."""
     assert Uuid.encode(TOPIC_ID) == RAW_ID
     assert Uuid.decode(BytesIO(RAW_ID)) == TOPIC_ID
     assert Uuid.decode(BytesIO(bytes(16))) == ""
@@ -59,7 +59,7 @@ def fetch(rack: str = "", topic_id: str | None = TOPIC_ID) -> requests.FetchRequ
 
 
 def test_a_fetch_names_its_topic_by_id_and_both_epochs() -> None:
-    """Version 13: which topic, which leader, and who wrote the batch before the offset."""
+    """Version 13: topic id, leader epoch, and the epoch of the batch before the offset."""
     prepared = fetch("r1").prepare(NEW)
     header = prepared.build_request_header(correlation_id=9, client_id="me").encode()
     assert header == i16(1) + i16(13) + i32(9) + i16(2) + b"me" + b"\0"
@@ -98,7 +98,7 @@ TOPIC_IDS = st.binary(min_size=16, max_size=16).filter(any)
 def test_a_fetch_is_what_its_schema_encodes(
     positions: list[requests.FetchPosition], most: int, rack: str
 ) -> None:
-    """Written faster, and the same."""
+    """The faster encoder writes the bytes that the schema would."""
     limits = requests.FetchLimits(500, 1, 1 << 20, most, committed=False, rack=rack)
     prepared = requests.FetchRequest(limits, positions).prepare(NEW)
     assert prepared.encode() == RequestStruct.encode(prepared)
@@ -106,13 +106,13 @@ def test_a_fetch_is_what_its_schema_encodes(
 
 @pytest.mark.parametrize("topic_id", [None, TOPIC_ID])
 def test_a_broker_without_record_batches_is_not_asked(topic_id: str | None) -> None:
-    """The error says which Kafka is needed, not which version of which request."""
+    """The error names the Kafka version that is needed, not versions of requests."""
     with pytest.raises(IncompatibleBrokerVersion, match=r"need Kafka 0\.11"):
         fetch(topic_id=topic_id).prepare({1: (0, 3)})
 
 
 def test_a_broker_that_knows_no_topic_ids_is_asked_by_name() -> None:
-    """And any broker, of a topic whose id nobody has named."""
+    """So is any broker if the topic's id is unknown."""
     for asked, versions in ((fetch(), OLD), (fetch(topic_id=None), NEW)):
         prepared = asked.prepare(versions)
         assert prepared.API_VERSION == 11
@@ -136,7 +136,7 @@ def fetched(records: bytes, tags: bytes, aborted: bytes = b"\0") -> bytes:
 
 
 def test_a_fetch_is_answered_in_the_shape_that_aiokafka_reads() -> None:
-    """Long records are no copy, aborted transactions are pairs."""
+    """Long records are not copied; aborted transactions are pairs."""
     raw = bytes(5000)
     data = fetched(b"\x89\x27" + raw, b"\0", b"\2" + i64(11) + i64(40) + b"\0")
     made = requests.FetchResponse.decode(cursor(data))
@@ -149,7 +149,7 @@ def test_a_fetch_is_answered_in_the_shape_that_aiokafka_reads() -> None:
 
 
 def test_a_fetch_tells_where_its_log_may_be_what_was_read() -> None:
-    """Tag 0: up to which epoch and offset; other tags are passed over."""
+    """Tag 0 has the last epoch, and its end, that both can share; other tags are skipped."""
     end = i32(4) + i64(6) + b"\0"
     leader = i32(2) + i32(5) + b"\0"
     tags = b"\2" + b"\0" + bytes([len(end)]) + end + b"\1" + bytes([len(leader)]) + leader
@@ -159,7 +159,7 @@ def test_a_fetch_tells_where_its_log_may_be_what_was_read() -> None:
 
 
 def test_an_answer_that_is_cut_off_is_no_answer() -> None:
-    """At any byte but the last, which nobody needs."""
+    """It is refused wherever it is cut; only its last byte is not needed."""
     whole = fetched(b"\1", b"\0")
     for size in range(len(whole) - 1):
         with pytest.raises((ValueError, struct.error)):
@@ -167,7 +167,7 @@ def test_an_answer_that_is_cut_off_is_no_answer() -> None:
 
 
 def test_metadata_is_asked_by_name_and_creates_nothing() -> None:
-    """Version 12; without topics it is asked of all."""
+    """Version 12; without topics, it requests all topics."""
     prepared = MetadataRequest(["t"]).prepare(NEW)
     assert prepared.encode() == b"\2" + bytes(16) + compact("t") + b"\0" + b"\0\0" + b"\0"
     assert MetadataRequest().prepare(NEW).encode() == b"\0" + b"\0\0" + b"\0"
@@ -176,7 +176,7 @@ def test_metadata_is_asked_by_name_and_creates_nothing() -> None:
 
 
 def test_metadata_tells_ids_and_epochs_beside_what_aiokafka_reads() -> None:
-    """In the shape of version 5."""
+    """The rest has the form of version 5."""
     data = b"".join(
         [
             i32(0),

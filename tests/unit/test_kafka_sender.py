@@ -1,4 +1,4 @@
-"""What a sender reports of a batch's end, for every way in which a producer can answer."""
+"""Which outcome a sender reports for a batch, for every way in which a producer can answer."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ def producer() -> Producer:
 
 def sender(producer: Producer, **changes: Any) -> Sender:
     made = Sender(replace(CONFIG, **changes))
-    made._producer = producer  # type: ignore[assignment]  # it plays one
+    made._producer = producer  # type: ignore[assignment]  # a test double
     return made
 
 
 async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> None:
-    """The broker's word counts, also after a repetition."""
+    """The broker's acknowledgement counts, also after a retry."""
     made = sender(producer)
     ended = made.send("t", 0, Encoded())
     batch, _ = producer.queued[0]
@@ -104,7 +104,7 @@ async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> 
 
 
 async def test_who_does_not_wait_any_more_holds_nobody_up(producer: Producer) -> None:
-    """A task that awaits a batch's future and is cancelled cancels it, too."""
+    """Cancelling a task that awaits a batch's future cancels it; other batches go on."""
     made = sender(producer)
     futures = [made.send("t", 0, Encoded()) for _ in range(2)]
     futures[0].cancel()
@@ -116,7 +116,7 @@ async def test_who_does_not_wait_any_more_holds_nobody_up(producer: Producer) ->
 
 
 async def test_without_acknowledgements_nothing_is_known(producer: Producer) -> None:
-    """acks=0: what was sent may have arrived or not."""
+    """With acks=0, a sent batch may or may not have arrived."""
     made = sender(producer, acks=0, enable_idempotence=False)
     ended = made.send("t", 0, Encoded())
     producer.queued[0][0].data()
@@ -131,7 +131,7 @@ async def test_without_acknowledgements_nothing_is_known(producer: Producer) -> 
 async def test_a_refusal_proves_something_of_the_only_try(
     producer: Producer, error: int, tries: int, outcome: Outcome
 ) -> None:
-    """Refused at once it was not written; refused at the second try the first may have been."""
+    """A refused first try was not written; if a retry is refused, the first try may have been."""
     made = sender(producer)
     ended = made.send("t", 0, Encoded())
     batch, _ = producer.queued[0]
@@ -165,7 +165,7 @@ async def test_what_a_broker_says_after_writing_proves_nothing(
 
 
 async def test_what_was_never_handed_over_has_failed(producer: Producer) -> None:
-    """Expired in the queue, or not even queued: it was not written."""
+    """A batch that expired in the queue, or was never queued, was not written."""
     made = sender(producer, acks=1, enable_idempotence=False)
     ended = made.send("t", 0, Encoded())
     producer.fail(0, Code.LEADER_NOT_AVAILABLE)
@@ -179,7 +179,7 @@ async def test_what_was_never_handed_over_has_failed(producer: Producer) -> None
 
 
 async def test_an_idempotent_sender_ends_with_its_first_failure(producer: Producer) -> None:
-    """What waits has failed, what is on its way still gets its answer, more is refused."""
+    """Waiting batches fail, batches in flight still get their response, new ones are refused."""
     made = sender(producer)
     first = made.send("t", 0, Encoded())
     on_its_way = made.send("t", 1, Encoded())
@@ -207,7 +207,7 @@ async def test_an_idempotent_sender_ends_with_its_first_failure(producer: Produc
 
 
 async def test_a_delivery_timeout_ends_the_sender(producer: Producer) -> None:
-    """No answer in time: unknown, withdrawn, and the queue behind it ends."""
+    """A batch without a response in time is unknown and withdrawn."""
     made = sender(producer, delivery_timeout_ms=1)
     ended = made.send("t", 0, Encoded())
     batch = producer.queued[0][0]
@@ -221,7 +221,7 @@ async def test_a_delivery_timeout_ends_the_sender(producer: Producer) -> None:
 
 
 async def test_a_stop_settles_everything(producer: Producer) -> None:
-    """Handed over: unknown. Not handed over: failed. Nothing stays open."""
+    """A batch that was handed over is unknown, any other one failed; none stays pending."""
     made = sender(producer)
     unknown = made.send("t", 0, Encoded())
     failed = made.send("t", 1, Encoded())
@@ -245,6 +245,6 @@ async def test_a_batch_that_was_not_queued_leaves_no_hole(producer: Producer) ->
 
 
 def test_transactions_are_refused() -> None:
-    """An acknowledged message of a transaction may still be aborted: outcomes would not be true."""
+    """An acknowledged message of a transaction may still be aborted: its outcome would be wrong."""
     with pytest.raises(UsageError, match=r"transactional\.id"):
         Sender(replace(CONFIG, transactional_id="x"))

@@ -1,4 +1,4 @@
-"""Faults of the lab are noted for the report of a run, where the user asks for it."""
+"""Faults of the lab are recorded for a run's report if the user asks for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The wishes that a lab would have been asked, all of them granted."""
+    """The requests to a lab; each one succeeds."""
     wishes = []
 
     def ask(_path: Path, verb: str, *, part: str, values: dict[str, float]) -> dict[str, Any]:
@@ -29,12 +29,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 def noted(logdir: Path) -> list[str]:
-    """What stands in events.jsonl."""
+    """The events in events.jsonl, as text."""
     return [str(event) for event in Events.read(EventLog(logdir, "r1").place).events]
 
 
 def test_a_fault_is_noted_with_its_part(asked: list[Any], tmp_path: Path) -> None:
-    """A start is noted twice: when it was asked for, and when the part was ready."""
+    """A start is noted twice: when it is requested, and when the part is ready."""
     where = {"log_dir": str(tmp_path), "run": "r1"}
     lab_fault._command("kill")("mirror", **where)
     lab_fault._command("start")("mirror", **where)
@@ -51,7 +51,7 @@ def test_a_fault_is_noted_with_its_part(asked: list[Any], tmp_path: Path) -> Non
 
 
 def test_a_links_fault_is_noted_with_its_measure(asked: list[Any], tmp_path: Path) -> None:
-    """As it was understood; what is no measure is refused."""
+    """The event has the parsed value; an invalid value is refused."""
     where = {"log_dir": str(tmp_path), "run": "r1"}
     lab_fault.delay("link-source", "200ms", jitter="50ms", **where)
     lab_fault.rate("link-source", "1MB/s", **where)
@@ -70,7 +70,7 @@ def test_a_links_fault_is_noted_with_its_measure(asked: list[Any], tmp_path: Pat
 
 
 def test_what_each_fault_does_and_undoes_is_known() -> None:
-    """No fault of the lab takes a part down unseen, and each that does is undone by a later one."""
+    """Each verb of the lab is `start`, a fault in UP_AFTER, or an event that ends such a fault."""
     healing = frozenset[str]().union(*UP_AFTER.values())
     assert set(FAULTS) == {"start", *UP_AFTER} | (healing - {"ready", "resume"})
 
@@ -78,7 +78,7 @@ def test_what_each_fault_does_and_undoes_is_known() -> None:
 def test_nothing_is_noted_unasked_or_of_a_fault_that_was_none(
     asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without --log-dir there is no file, and a lab that refuses leaves none."""
+    """Without --log-dir there is no file; a fault that the lab refuses is not noted."""
     lab_fault._command("kill")("mirror")
 
     def refuse(*_args: Path | str, **_more: str) -> None:
@@ -91,7 +91,7 @@ def test_nothing_is_noted_unasked_or_of_a_fault_that_was_none(
 
 
 def test_where_and_whose_go_together(asked: list[Any], tmp_path: Path) -> None:
-    """One without the other, or a name that is none, is refused before anything is hurt."""
+    """One without the other, or an invalid run id, is refused before a fault is injected."""
     for where in ({"log_dir": str(tmp_path)}, {"run": "r1"}):
         with pytest.raises(UsageError, match="go together"):
             lab_fault._command("kill")("mirror", **where)

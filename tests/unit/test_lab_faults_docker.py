@@ -1,4 +1,4 @@
-"""What needs a container is refused where there is none; what Docker fails at is tried again."""
+"""Container faults are refused without a container; failed calls of Docker are retried."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("verb", ["delay", "rate", "cut", "reset", "heal"])
 def test_what_is_no_link_has_no_faults_of_one(verb: str, tmp_path: Path) -> None:
-    """The answer names what has them."""
+    """The error names the links, which have such faults."""
     part = Part("A1", ["true"], tmp_path / "log")
     with pytest.raises(LabError, match=f"A1 is not a link: {verb} is for link-source or link-dest"):
         inject(part, verb)
 
 
 def test_links_are_refused_between_containers() -> None:
-    """In one line that says what else there is."""
+    """The error names the alternative."""
     with pytest.raises(LabError, match="not containers: for those use the fault disconnect"):
         Lab(image="kafka", links=True)
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause", "disconnect", "connect"])
 def test_a_process_cannot_be_treated_as_a_container(verb: str, tmp_path: Path) -> None:
-    """The answer says which lab could do it."""
+    """The error names the option of `lab up` that it needs."""
     part = Part("A1", ["true"], tmp_path / "log")
     control = Control(cast("Lab", SimpleNamespace(part=lambda _: part)), tmp_path / "socket")
     answer = control._answer({"verb": verb, "part": "A1"})
@@ -49,7 +49,7 @@ def test_a_process_cannot_be_treated_as_a_container(verb: str, tmp_path: Path) -
 
 
 class FakeContainer:
-    """Fails at what it is asked for, by `failures`; prints what `chunks` has, from its start."""
+    """A container whose calls fail with `failures` in turn, and whose output is `chunks`."""
 
     def __init__(self, *failures: Exception | None, chunks: tuple[bytes, ...] = ()) -> None:
         self.attrs = {"State": {"Status": "running"}}
@@ -58,7 +58,7 @@ class FakeContainer:
         self._chunks = chunks
 
     def reload(self) -> None:
-        """It is as it was."""
+        """Change nothing."""
 
     def pause(self) -> None:
         self.paused += 1
@@ -89,7 +89,7 @@ def refused(text: str) -> docker.errors.APIError:
 def test_a_container_that_was_not_frozen_in_time_is_paused_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A few times, and each is logged; another error is final."""
+    """It is tried three times, with a log line per retry; another error is final."""
     busy = refused("cannot pause container: unable to freeze")
     found = FakeContainer(busy, busy)
     with structlog.testing.capture_logs() as logged:
@@ -105,7 +105,7 @@ def test_a_container_that_was_not_frozen_in_time_is_paused_again(
 def test_a_container_s_output_is_read_on_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind what is in the log already. What cannot be read at all is given up, and logged."""
+    """Copying resumes after the log's last byte; five failures in a row end it, with a log line."""
     monkeypatch.setattr(program, "_RETRY_SECONDS", 0.0)
     lost = requests.ConnectionError("the engine was restarted")
     with structlog.testing.capture_logs() as logged:
@@ -119,7 +119,7 @@ def test_a_container_s_output_is_read_on_after_an_error(
 
 
 def test_an_engine_that_does_not_answer_in_time_is_one_line() -> None:
-    """The SDK raises that as the library below it does."""
+    """The SDK raises the error of the library below it."""
     with (
         pytest.raises(LabError, match="Docker cannot end A1: read timed out"),
         docker_errors("end A1"),
@@ -130,7 +130,7 @@ def test_an_engine_that_does_not_answer_in_time_is_one_line() -> None:
 def test_without_the_sdk_a_lab_of_containers_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`lab up --runtime docker` ended with a traceback; what to install was never said."""
+    """Once, `lab up --runtime docker` ended with a traceback that did not say what to install."""
     monkeypatch.setitem(sys.modules, "docker", None)
     with pytest.raises(
         LabError, match=r"needs Docker's SDK for Python: pip install 'mirrortest\[lab\]'"

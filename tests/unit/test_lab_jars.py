@@ -1,4 +1,4 @@
-"""The lab's jars: pinned, checked, resumed, and offline once they are there."""
+"""The lab's jars: pinned, verified, resumed, and usable offline once downloaded."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def content(number: int) -> bytes:
 
 
 class Registry:
-    """Stands in for jgo: serves contents, and can break."""
+    """Replaces jgo: serves contents, and can fail."""
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class Registry:
         place.mkdir(parents=True)
         path = place / "file.jar"
         if isinstance(served, Exception):
-            path.write_bytes(content(number)[:3])  # what a broken connection leaves behind
+            path.write_bytes(content(number)[:3])  # the partial file of a broken connection
             raise served
         path.write_bytes(served)
         return path
@@ -69,7 +69,7 @@ def test_the_lock_pins_what_the_lab_runs() -> None:
 
 
 def test_mirror_maker_1_has_the_jars_that_it_was_made_with() -> None:
-    """Three of Kafka 3.9, and nothing of today's Kafka beside them."""
+    """Its lock has three jars of Kafka 3.9, and none of the current Kafka."""
     locked = jars.read_lock(jars.MIRROR_MAKER_1)
     assert [one.coordinate for one in locked] == [*jars.COORDINATES[jars.MIRROR_MAKER_1]]
     assert all(len(one.sha256) == 64 for one in locked)
@@ -83,12 +83,12 @@ def test_the_agent_is_locked() -> None:
 
 @pytest.mark.parametrize("lock", jars.COORDINATES)
 def test_no_lock_has_an_address(lock: str) -> None:
-    """Where jars come from is not pinned."""
+    """A lock pins jars, not where they come from."""
     assert "/" not in Path(jars.__file__).with_name(lock).read_text()
 
 
 def test_what_is_missing_is_downloaded_and_kept(registry: Registry, tmp_path: Path) -> None:
-    """All arrive, in order; a second time nothing is asked for."""
+    """All jars are returned in order; a second call requests nothing."""
     wanted = [jar(n) for n in range(20)]
     told: list[tuple[int, int]] = []
     paths = jars.fetch(wanted, tmp_path, lambda *step: told.append(step))
@@ -101,7 +101,7 @@ def test_what_is_missing_is_downloaded_and_kept(registry: Registry, tmp_path: Pa
 
 
 def test_a_broken_download_is_tried_again(registry: Registry, tmp_path: Path) -> None:
-    """A connection that breaks, and then a file cut short, cost two attempts."""
+    """A broken connection and then a truncated file cost one attempt each."""
     wanted = jar(1)
     registry.broken[wanted.coordinate] = [ConnectionError("reset"), content(1)[:4]]
     (path,) = jars.fetch([wanted], tmp_path)
@@ -112,7 +112,7 @@ def test_a_broken_download_is_tried_again(registry: Registry, tmp_path: Path) ->
 def test_what_arrived_is_kept_when_another_cannot_be_had(
     registry: Registry, tmp_path: Path
 ) -> None:
-    """One line says which and why; the next time, only that one is asked for."""
+    """One line names the jar and the reason; the next call requests only what is missing."""
     wanted = [jar(n) for n in range(5)]
     registry.broken[wanted[4].coordinate] = [ConnectionError("reset")] * jars.ATTEMPTS
     with pytest.raises(LabError, match=r"org.example:part-4:1.0 after 4 attempts: reset"):
@@ -125,7 +125,7 @@ def test_what_arrived_is_kept_when_another_cannot_be_had(
 
 
 def test_a_wrong_jar_is_never_taken(registry: Registry, tmp_path: Path) -> None:
-    """Another content than the pinned one is refused, however often it comes."""
+    """A file with another checksum is refused, however often it is downloaded."""
     wanted = jar(1)
     registry.broken[wanted.coordinate] = [b"something else"] * jars.ATTEMPTS
     with pytest.raises(LabError, match="its checksum is wrong"):
@@ -134,7 +134,7 @@ def test_a_wrong_jar_is_never_taken(registry: Registry, tmp_path: Path) -> None:
 
 
 def test_a_jar_damaged_in_the_cache_is_had_anew(registry: Registry, tmp_path: Path) -> None:
-    """What lies in the cache is believed by its checksum alone."""
+    """A cached jar is used only if its checksum matches."""
     (path,) = jars.fetch([jar(1)], tmp_path)
     path.write_bytes(content(1)[:-1])
     (path,) = jars.fetch([jar(1)], tmp_path)
@@ -144,7 +144,7 @@ def test_a_jar_damaged_in_the_cache_is_had_anew(registry: Registry, tmp_path: Pa
 def test_without_the_extra_one_line_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nothing cached and no jgo: the line names the extra."""
+    """Without cached jars and without jgo, the line names the extra."""
     monkeypatch.setattr("mirrortest.lab.jars.importlib.util.find_spec", lambda _: None)
     with pytest.raises(LabError, match=r"pip install 'mirrortest\[lab\]'"):
         jars.fetch([jar(1)], tmp_path)

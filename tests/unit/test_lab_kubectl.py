@@ -1,4 +1,4 @@
-"""kubectl as users have it: what it says, what it copies, and where it cannot be used."""
+"""kubectl: its errors, the files that it copies, and when it cannot be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program of this name, which prints a file and fails as another one says."""
+    """A fake kubectl: it prints the returned file, and fails with the text of $SAID, if any."""
     script = tmp_path / "bin" / "kubectl"
     script.parent.mkdir()
     script.write_text('#!/bin/sh\ncat "$ANSWER"\n[ -z "$SAID" ] || { echo "$SAID" >&2; exit 1; }\n')
@@ -42,7 +42,7 @@ def archive() -> bytes:
 
 
 def test_files_come_whole_or_not_at_all(kubectl: Path, tmp_path: Path) -> None:
-    """A stream that breaks off between two files looks like an archive that has ended."""
+    """A stream that breaks off between two files looks like a complete archive."""
     into = tmp_path / "into"
     into.mkdir()
     kubectl.write_bytes(archive()[:1024])
@@ -57,7 +57,7 @@ def test_files_come_whole_or_not_at_all(kubectl: Path, tmp_path: Path) -> None:
 def test_what_keeps_files_from_coming_is_an_error_in_one_line(
     kubectl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No room for them, and no kubectl."""
+    """The destination directory is missing, or kubectl is."""
     kubectl.write_bytes(archive())
     with pytest.raises(LabError, match="files of p cannot be written: No such file or directory"):
         Kubectl().fetch("p", KEEPER, "/point", ["logs"], tmp_path / "nowhere")
@@ -69,7 +69,7 @@ def test_what_keeps_files_from_coming_is_an_error_in_one_line(
 def test_what_kubectl_says_is_the_reason(
     kubectl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its last line, without its own beginning."""
+    """Its text, without its prefix."""
     monkeypatch.setenv("SAID", 'Error from server (NotFound): namespaces "x" not found')
     for call in (
         lambda: Kubectl().create({}),
@@ -81,7 +81,7 @@ def test_what_kubectl_says_is_the_reason(
 
 
 def test_a_context_that_does_not_exist_is_refused_with_what_was_meant(kubectl: Path) -> None:
-    """As is a kubectl that has none, and no kubectl."""
+    """So is a kubectl without a context."""
     with pytest.raises(UsageError, match="kubectl has no context: set KUBECONFIG"):
         Kubectl().check()
     kubectl.write_text("staging\nproduction\n")
@@ -91,7 +91,7 @@ def test_a_context_that_does_not_exist_is_refused_with_what_was_meant(kubectl: P
 
 
 def test_without_kubectl_the_user_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is started."""
+    """`check` finds that before anything is started."""
     monkeypatch.setenv("PATH", "")
     with pytest.raises(UsageError, match="kubectl is not installed: install it"):
         Kubectl().check()

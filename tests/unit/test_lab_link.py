@@ -1,4 +1,4 @@
-"""A link relays real connections, and is as bad as it was asked to be."""
+"""A link relays real connections, with the delays, rates and failures that were set."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEADLINE = 30.0
 
 
 def _echo(listener: socket.socket) -> None:
-    """Answer each connection with what it sends, to its end."""
+    """Send each connection's bytes back, until it ends."""
 
     def answer(line: socket.socket) -> None:
         with line, contextlib.suppress(ConnectionResetError):
@@ -42,7 +42,7 @@ def _echo(listener: socket.socket) -> None:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
-    """A link to a server that sends all back."""
+    """A link to an echo server."""
     with socket.create_server((ADDRESS, TARGET)) as listener:
         threading.Thread(target=_echo, args=(listener,), daemon=True).start()
         link = Link("link-source", tmp_path_factory.mktemp("link"), {PORT: TARGET})
@@ -55,7 +55,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
 
 @pytest.fixture
 def link(running: Link) -> Iterator[Link]:
-    """A good one."""
+    """The link without faults; a test's faults are healed after it."""
     yield running
     running.heal()
 
@@ -65,7 +65,7 @@ def connect() -> socket.socket:
 
 
 def exchange(line: socket.socket, data: bytes) -> bytes:
-    """Send all of it while reading it back."""
+    """Send all data while reading it back."""
     sender = threading.Thread(target=line.sendall, args=(data,))
     sender.start()
     found = bytearray()
@@ -76,7 +76,7 @@ def exchange(line: socket.socket, data: bytes) -> bytes:
 
 
 def test_bytes_arrive_as_they_were_sent(link: Link) -> None:
-    """Under a delay that varies and a rate, over many connections at once, and to their ends."""
+    """With jitter and a rate, over several connections at once, up to the end of each."""
     link.delay(0.02, jitter=0.02)
     link.rate(20_000_000)
     data = bytes(range(256)) * 4000
@@ -98,7 +98,7 @@ def test_bytes_arrive_as_they_were_sent(link: Link) -> None:
 
 
 def test_an_answer_takes_both_delays(link: Link) -> None:
-    """One for each direction; never less."""
+    """A round trip takes one delay per direction, never less."""
     link.delay(0.1)
     with connect() as line:
         began = time.monotonic()
@@ -122,7 +122,7 @@ def test_a_rate_is_that_of_all_connections_together(link: Link) -> None:
 
 
 def test_nothing_passes_a_cut_link_and_connections_outlive_it(link: Link) -> None:
-    """Bytes and new connections wait; so does the end of a connection."""
+    """Bytes, new connections and a connection's end wait until the link is healed."""
     with connect() as old, connect() as left:
         assert exchange(old, b"before") == b"before"
         link.cut()
@@ -142,7 +142,7 @@ def test_nothing_passes_a_cut_link_and_connections_outlive_it(link: Link) -> Non
 
 
 def test_a_reset_link_breaks_connections_and_refuses_new_ones(link: Link) -> None:
-    """By RST; healed it takes connections again."""
+    """Connections end by RST; after `heal`, the link accepts connections again."""
     with connect() as line:
         assert exchange(line, b"before") == b"before"
         link.reset()
@@ -156,7 +156,7 @@ def test_a_reset_link_breaks_connections_and_refuses_new_ones(link: Link) -> Non
 
 
 def test_a_fault_ends_apart_from_the_others(link: Link) -> None:
-    """`heal` of one leaves the others as they are; the log says what holds."""
+    """`heal` of one leaves the others as they are; the log shows each condition."""
     link.delay(0.001)
     link.rate(9_000_000)
     link.heal("delay")
@@ -165,7 +165,7 @@ def test_a_fault_ends_apart_from_the_others(link: Link) -> None:
 
 
 def test_faults_at_the_same_time_add_up(link: Link) -> None:
-    """Each on a thread of its own, as a scenario has them: none is lost."""
+    """A scenario injects each from a thread of its own: none is lost."""
     changes = [lambda: link.delay(0.001), lambda: link.rate(9_000_000), link.cut]
     threads = [threading.Thread(target=change) for change in changes]
     for thread in threads:
@@ -196,7 +196,7 @@ def test_a_restarted_link_is_as_bad_as_before(link: Link) -> None:
 
 
 def test_a_link_that_just_starts_takes_a_fault(link: Link) -> None:
-    """One of a scenario that came amid the restart by another had ended the link."""
+    """Once, a fault that came while another one restarted the link ended the link."""
     for _ in range(3):
         link.kill()
         link.start()
@@ -205,7 +205,7 @@ def test_a_link_that_just_starts_takes_a_fault(link: Link) -> None:
 
 
 def test_a_target_that_is_down_breaks_the_connection(tmp_path: Path) -> None:
-    """A client sees an end, as from a broker that is down; the link goes on."""
+    """The client's connection ends, as with a broker that is down; the link keeps running."""
     port, nobody = free_ports(2)
     link = Link("link-source", tmp_path, {port: nobody})
     link.start()
@@ -226,7 +226,7 @@ def test_a_target_that_is_down_breaks_the_connection(tmp_path: Path) -> None:
 def test_a_users_file_of_a_librarys_name_is_no_module_of_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A part runs where its user is, who may have called a program of theirs asyncio.py."""
+    """A part runs in its user's directory, which may contain a file asyncio.py."""
     (tmp_path / "asyncio.py").write_text("raise SystemExit('taken for the library')")
     monkeypatch.chdir(tmp_path)
     port, nobody = free_ports(2)
@@ -246,7 +246,7 @@ def _is_broken(line: socket.socket) -> bool:
 
 
 def test_rates_are_read_with_their_unit() -> None:
-    """By seconds, in any unit of size."""
+    """A rate is bytes per second, in any unit of size."""
     assert parse_rate("1MB/s", option="") == 1_000_000
     assert parse_rate("64KiB/s", option="") == 65_536
     for wrong in ("0", "fast", "1MB/h", ""):

@@ -1,4 +1,4 @@
-"""What a lab tells Prometheus: which parts run, and where the parts' own metrics are."""
+"""What a lab exports to Prometheus: which parts run, and where their own metrics are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_which_parts_run_is_asked_at_each_scrape() -> None:
-    """A frozen part is as good as none; it is told again once it goes on."""
+    """Each scrape reads the state anew; a frozen part is not up."""
     part = SimpleNamespace(state=PartState.RUNNING)
     metrics = part_metrics(cast("Lab", SimpleNamespace(parts={"B1": part})))
 
@@ -45,7 +45,7 @@ def test_which_parts_run_is_asked_at_each_scrape() -> None:
 
 
 def test_an_observed_lab_logs_its_collections_where_the_observer_reads_them(tmp_path: Path) -> None:
-    """Each Java process has a log of its own; the observer's command line is right."""
+    """Each Java process has a log of its own, and the options for the observer are valid."""
     logs = tmp_path / "logs"
     jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar", gc_logs=logs)
     source, destination = (Cluster(alias, jvm, tmp_path) for alias in ("A", "B"))
@@ -73,7 +73,7 @@ def test_an_observed_lab_logs_its_collections_where_the_observer_reads_them(tmp_
 
 
 def test_the_parts_that_export_their_metrics_do_it_on_their_own_port(tmp_path: Path) -> None:
-    """Each broker and the mirror has the agent with its own port; others have none."""
+    """Each part with a metrics port has the agent on that port; others have no agent."""
     exported = {"A1": 7001, "mirror": 7002}
     jvm = Jvm(
         Java(Path("/java"), 17, "PATH"), "a.jar", agent=Path("/a.jar"), metrics_ports=exported
@@ -96,7 +96,7 @@ def test_the_parts_that_export_their_metrics_do_it_on_their_own_port(tmp_path: P
 def test_prometheus_is_told_where_the_parts_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """targets.json is what file_sd_configs reads: a target for each part, by its name."""
+    """targets.json has the form of file_sd_configs: one target per part, with its name."""
     monkeypatch.setattr(testbed, "lab_java", lambda: Java(Path("/java"), 17, "PATH"))
     monkeypatch.setattr(jars, "class_path", lambda _: "a.jar")
     monkeypatch.setattr(jars, "jmx_agent", lambda: Path("/a.jar"))

@@ -1,4 +1,4 @@
-"""What surrounds the lab's processes: Java, ports, properties, names, the owner's socket."""
+"""The lab around its processes: Java, ports, properties, names, the owner's socket."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
-    """None lies in the range that the system takes outgoing ports from."""
+    """No port is in the system's range for outgoing connections."""
     found = free_ports.free_ports(50)
     assert len(set(found)) == 50
     if sys.platform == "linux":
@@ -46,17 +46,17 @@ def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs names of sockets without files")
 def test_ports_belong_to_one_process_until_it_ends() -> None:
-    """Also before anybody listens on them: two labs that start at once never get the same."""
+    """Even before a process listens on them: two labs that start at once never share ports."""
     assert not _can_have(free_ports.free_ports(2))
     assert _can_have(_given_to_one_that_ended())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs names of sockets without files")
 def test_a_lab_that_starts_again_has_its_ports_for_itself(tmp_path: Path) -> None:
-    """Before its brokers listen: another lab took them, and one of the two did not start."""
+    """It reserves them before its brokers listen: once, another lab took them and one failed."""
     ports = [*_given_to_one_that_ended(), *_given_to_one_that_ended()]
     jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
-    for _ in range(2):  # the second time in one process
+    for _ in range(2):  # twice in one process
         Cluster("A", jvm, tmp_path, ports=ports[:2], link_ports=ports[2:])
     assert not _can_have(ports[:2])
     assert not _can_have(ports[2:])
@@ -68,7 +68,7 @@ def test_a_lab_that_starts_again_has_its_ports_for_itself(tmp_path: Path) -> Non
 
 
 def _can_have(ports: list[int]) -> bool:
-    """Whether another process can have just these ports."""
+    """Whether another process can reserve exactly these ports."""
     ask = f"""
 import random
 from mirrortest.lab import free_ports
@@ -88,7 +88,7 @@ def _given_to_one_that_ended() -> list[int]:
 
 
 def test_properties_are_written_as_java_reads_them(tmp_path: Path) -> None:
-    """Keys with an arrow, values with backslashes."""
+    """Keys may have an arrow or a colon, values backslashes."""
     path = tmp_path / "new" / "p.properties"
     write_properties(path, {"A->B.topics": "a\\..*, b", "k:=": " x"})
     assert path.read_text() == "A->B.topics=a\\\\..*, b\nk\\:\\==\\ x\n"
@@ -98,7 +98,7 @@ def test_properties_are_written_as_java_reads_them(tmp_path: Path) -> None:
 def test_properties_in_any_script_are_read_as_they_were_written(
     tmp_path_factory: pytest.TempPathFactory, properties: dict[str, str]
 ) -> None:
-    """Java reads ISO 8859-1: a lab in /home/josé had its data in a directory of another name."""
+    """Java reads ISO 8859-1: once, a lab in /home/josé had its data in a wrong directory."""
     path = tmp_path_factory.getbasetemp() / "any.properties"
     write_properties(path, properties)
     expected = {key: text.replace("\b", "b") for key, text in properties.items()}
@@ -108,7 +108,7 @@ def test_properties_in_any_script_are_read_as_they_were_written(
 def test_a_tool_runs_in_the_users_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without its locale Java opens no file in /home/josé: the lab did not start there."""
+    """Without its locale, Java opens no file in /home/josé, and the lab does not start."""
     java = tmp_path / "java"
     java.write_text('#!/bin/sh\necho "$LC_ALL $CLASSPATH"\n')
     java.chmod(0o755)
@@ -124,7 +124,7 @@ def two(tmp_path: Path) -> SimpleNamespace:
 
 
 def test_a_cluster_listens_on_the_loopback_interface_alone(two: SimpleNamespace) -> None:
-    """All its listeners; each broker has its own ports and data."""
+    """All its listeners do; each broker has its own ports and data directory."""
     brokers = [*two.source.brokers, *two.destination.brokers]
     for broker in brokers:
         for listener in broker.properties["listeners"].split(","):
@@ -136,7 +136,7 @@ def test_a_cluster_listens_on_the_loopback_interface_alone(two: SimpleNamespace)
 
 
 def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
-    """Its settings become properties; the user's own ones win."""
+    """Its settings become properties; the user's own properties override them."""
 
     def properties(**settings: Any) -> dict[str, str]:
         mirror = MirrorMaker2(
@@ -152,7 +152,7 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     assert plain["A.bootstrap.servers"] == two.source.bootstrap_servers
     assert plain["B.offset.flush.interval.ms"] == "1000"
     patience = (plain[f"B.{key}.timeout.ms"] for key in ("task.shutdown.graceful", "offset.flush"))
-    assert set(patience) == {"20000"}  # a busy machine is no reason to copy anything again
+    assert set(patience) == {"20000"}  # on a busy machine, nothing is copied again
     assert plain["A->B.topics"] == ".*"
     assert "A->B.topics.exclude" not in plain
     assert not any("exactly" in key for key in plain)
@@ -177,7 +177,7 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
 def test_a_broker_stays_where_the_rest_is_no_majority(
     two: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, there: set[int]
 ) -> None:
-    """Of all that were ever there: after a first of three is removed, no second one is."""
+    """Of all that ever joined: after one of three is removed, a second one cannot be."""
     monkeypatch.setattr("mirrortest.lab.cluster.ClusterClient.broker_ids", lambda _: there)
     cluster = Cluster("A", two.jvm, two.directory, brokers=3)
     left = len(there - {2})
@@ -186,7 +186,7 @@ def test_a_broker_stays_where_the_rest_is_no_majority(
 
 
 def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
-    """It starts at the link's ports, and brokers' answers there name those; clients go directly."""
+    """It bootstraps at the links, where brokers advertise links; clients connect directly."""
     ports = free_ports.free_ports(4)
     linked = Cluster("A", two.jvm, two.directory, brokers=2, link_ports=ports)
     mirror = MirrorMaker2(
@@ -205,7 +205,7 @@ def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
 
 
 def test_any_command_can_be_the_mirror(two: SimpleNamespace) -> None:
-    """It gets the addresses, over links if there are some; other braces are its own."""
+    """It gets the addresses, over links if there are any; other braces stay as they are."""
     linked = Cluster("A", two.jvm, two.directory, link_ports=free_ports.free_ports(2))
     words = ["copy", "--from={source}", "{destination}", '{"a": 1}']
 
@@ -229,7 +229,7 @@ def test_any_command_can_be_the_mirror(two: SimpleNamespace) -> None:
 def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends once the others are up to date; Kafka's tools do the rest."""
+    """Kafka's tools move the partitions; it ends once the new replicas are in sync."""
     line = "Topic: t\tPartition: 0\tLeader: 1\tReplicas: {}\tIsr: {}\tElr: \n".format
     before, moving, moved = line("3,1", "3,1"), line("2,1", "1"), line("2,1", "1,2")
     answers = iter([before, "started", moving, moved])
@@ -262,14 +262,14 @@ def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(
 
 
 def test_only_a_broker_is_removed(two: SimpleNamespace) -> None:
-    """A mirror is none."""
+    """A mirror is refused."""
     mirror = MirrorMaker2(two.jvm, two.directory, source=two.source, destination=two.destination)
     with pytest.raises(LabError, match="mirror is not a broker: terminate it"):
         inject(mirror, "remove")
 
 
 def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
-    """Those whose owner is gone are removed; ours and others' are not."""
+    """Those of an owner that has ended are removed; ours and others' are not."""
     gone = 2**22 + 1  # beyond the largest pid
     for name in (f"mirrortest-lab-{gone}-x", f"mirrortest-lab-{os.getpid()}-x", "else"):
         (tmp_path / name).mkdir()
@@ -282,7 +282,7 @@ def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
-    """Where the first process of a container never asks, what such an owner left is found, too."""
+    """A zombie has ended: its directories are swept even if its parent never reaps it."""
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as owner:
         assert is_running(owner.pid)
         owner.kill()
@@ -293,7 +293,7 @@ def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
 def test_a_part_that_cannot_be_ended_keeps_no_other_from_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All are ended, and what is temporary is removed, before the error is raised."""
+    """All parts are ended, and temporary files removed, before the error is raised."""
     ended = []
 
     def part(name: str, error: str = "") -> Any:
@@ -319,7 +319,7 @@ def test_a_part_that_cannot_be_ended_keeps_no_other_from_its_end(
 
 
 class FakeLab:
-    """Answers as a lab does, with one part that does nothing for long."""
+    """A lab of one part, which only sleeps."""
 
     def __init__(self, directory: Path) -> None:
         command = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -347,7 +347,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
 
 
 def test_wishes_reach_the_owner(served: SimpleNamespace) -> None:
-    """Faults are done by the process that owns the parts."""
+    """The process that owns the parts injects the faults."""
     assert control.ask(served.path, "start", part="A1")["state"] == "running"
     assert control.ask(served.path, "stop", part="A1")["state"] == "stopped"
     assert control.ask(served.path, "continue", part="A1")["state"] == "running"
@@ -356,7 +356,7 @@ def test_wishes_reach_the_owner(served: SimpleNamespace) -> None:
 
 
 def test_what_cannot_be_done_is_told(served: SimpleNamespace) -> None:
-    """Errors of the owner come back as errors."""
+    """The owner's errors are raised at the caller."""
     with pytest.raises(LabError, match="A1 is not running"):
         control.ask(served.path, "stop", part="A1")
     with pytest.raises(UsageError, match="no part Z9: there are A1"):
@@ -368,7 +368,7 @@ def test_what_cannot_be_done_is_told(served: SimpleNamespace) -> None:
 def test_a_request_that_fails_unexpectedly_is_answered_and_so_is_the_next(
     served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else whoever asks waits for ever. A request that is no object is one of these."""
+    """Otherwise, the caller waits forever. A request that is not an object fails like this."""
 
     def broken() -> None:
         raise KeyError("parts")
@@ -392,19 +392,19 @@ def test_one_name_one_lab(served: SimpleNamespace) -> None:
 
 
 def test_the_end_is_asked_for(served: SimpleNamespace) -> None:
-    """The owner learns that its lab shall end; only it can do so."""
+    """Only the owner can end its lab: `down` sets its event `ending`."""
     control.ask(served.path, "down")
     assert served.control.ending.is_set()
 
 
 def test_who_asks_for_another_lab_is_told_which_are_up(served: SimpleNamespace) -> None:
-    """It is not said that there is none."""
+    """The error does not claim that no lab is up."""
     with pytest.raises(LabError, match=r"^no lab other is up; running: --name x$"):
         control.ask(control.socket_path("other"), "status")
 
 
 def test_no_lab_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a missing socket nor one that a killed owner left is a lab."""
+    """A missing socket, or one that a killed owner left, is not a lab."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path = tmp_path / "x.sock"
     with pytest.raises(LabError, match="no lab is up"):
@@ -417,7 +417,7 @@ def test_no_lab_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_names_of_labs_are_names_of_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No path, nothing empty, nothing longer than a socket's path may be."""
+    """A path, an empty name, and a name too long for a socket's path are refused."""
     for name in ("", "../x", "a b"):
         with pytest.raises(UsageError):
             control.socket_path(name)

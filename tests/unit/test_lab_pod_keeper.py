@@ -1,4 +1,4 @@
-"""What keeps a pod's files: it prints them, outlives the client, and sends it signals."""
+"""The keeper of a pod's files: it prints them, outlives the client, and sends it signals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.lab.harness import until
 
 
 def test_the_keeper_prints_what_is_replaced_until_it_is_killed(tmp_path: Path) -> None:
-    """SIGTERM, which a drained pod gets, does not take the files from whoever fetches them."""
+    """SIGTERM, which a drained pod gets, does not end it: its files can still be fetched."""
     file = tmp_path / "status.json"
     file.write_text("one\n")
     command = [sys.executable, "-m", keeper.MODULE, "hold", str(tmp_path / "none"), str(file)]
@@ -31,7 +31,7 @@ def test_the_keeper_prints_what_is_replaced_until_it_is_killed(tmp_path: Path) -
 
 
 def test_the_keeper_s_signal_stops_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before it returns; a client that has ended is an error of one line."""
+    """They are stopped before it returns; if the client has ended, it exits with one line."""
     program = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
     with subprocess.Popen([sys.executable, "-c", program]) as process:
         try:

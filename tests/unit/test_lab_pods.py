@@ -1,4 +1,4 @@
-"""Programs in pods: their manifests, their life, and what comes back, without a Kubernetes."""
+"""Programs in pods: manifests, life cycle, and the files that return, without Kubernetes."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def manifest(settings: PodSettings = SETTINGS) -> dict[str, Any]:
 
 
 def test_a_pod_is_as_restricted_as_the_chart_s() -> None:
-    """Both of its containers, with what Kubernetes itself enforces: its end after a time."""
+    """This holds for both containers; Kubernetes itself ends the pod after a time."""
     values = yaml.safe_load((ROOT / "helm/mirrortest/values.yaml").read_text())
     spec = manifest(PodSettings(labels={RUN: "r1"}, directories=(), seconds=60))["spec"]
     assert spec["securityContext"] == values["podSecurityContext"]
@@ -70,7 +70,7 @@ def test_a_pod_is_as_restricted_as_the_chart_s() -> None:
 
 
 def test_fields_of_the_users_are_put_over_those_of_the_pod() -> None:
-    """Containers and volumes by their names: all else of them stays."""
+    """Containers and volumes are merged by name; their other fields stay."""
     pod = manifest()
     spec = pod["spec"]
     client, keeper = spec["containers"]
@@ -89,7 +89,7 @@ def test_fields_of_the_users_are_put_over_those_of_the_pod() -> None:
 
 
 def test_files_are_in_a_secret_that_the_client_alone_sees() -> None:
-    """Under their own names, and nothing of them is in the pod."""
+    """They are mounted under their own names; the pod does not contain their content."""
     content = b"sasl.jaas.config=... password=hunter2"
     secret = files_secret("r1-files", SETTINGS.labels, [content, b"PEM"])
     assert set(secret["data"]) == {"file-0", "file-1"}
@@ -110,7 +110,7 @@ def answer(client: dict[str, Any], keeper: dict[str, Any] | None = None, **more:
 
 
 def test_what_kubernetes_answers_is_a_client_s_state() -> None:
-    """With its own words where a container does not start, or ends for a reason."""
+    """Kubernetes' own reason is in it if a container does not start, or ends for a reason."""
     assert answer({"running": {}}) == RUNNING
     assert answer({"terminated": {"exitCode": 3, "reason": "Error"}}) == PodStatus(True, 3)
     killed = answer({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
@@ -140,7 +140,7 @@ def test_what_kubernetes_answers_is_a_client_s_state() -> None:
 
 
 class FakePods:
-    """In the place of a run's pods: notes what is asked of it."""
+    """Replaces a run's pods, and records the calls."""
 
     trouble = ""
 
@@ -202,7 +202,7 @@ def is_down(program: PodProgram) -> bool:
 def test_a_client_is_down_once_its_files_are_here(
     pods: FakePods, program: PodProgram, tmp_path: Path
 ) -> None:
-    """Its output is in the log, its figures in the file, before that."""
+    """Before that, its output is in the log, and its status in the file."""
     assert program.state is PartState.RUNNING
     program.update("p1-0", PodStatus(reason="ContainerCreating"), ())
     assert program.awaited == "ContainerCreating"
@@ -223,7 +223,7 @@ def test_a_client_is_down_once_its_files_are_here(
 def test_a_killed_client_is_started_again_in_another_pod(
     pods: FakePods, program: PodProgram, tmp_path: Path
 ) -> None:
-    """What is seen of its first pod any more is not its second one's."""
+    """Later updates about its first pod do not change the state of the second one."""
     program.update("p1-0", RUNNING, ())
     pods.on_signal = lambda _: program.update("p1-0", PodStatus(True, 137), ())
     program.end(signal.SIGKILL, 1)
@@ -237,7 +237,7 @@ def test_a_killed_client_is_started_again_in_another_pod(
 def test_a_frozen_client_goes_on_to_see_that_it_is_to_end(
     pods: FakePods, program: PodProgram
 ) -> None:
-    """A frozen process sees no SIGTERM."""
+    """A frozen process does not handle SIGTERM, so SIGCONT follows."""
     program.update("p1-0", RUNNING, ())
     program.stop()
     assert program.state is PartState.STOPPED
@@ -252,7 +252,7 @@ def test_a_frozen_client_goes_on_to_see_that_it_is_to_end(
 
 
 def test_a_pod_that_does_not_run_yet_is_only_deleted(pods: FakePods, program: PodProgram) -> None:
-    """There is nothing to fetch, and nobody to send a signal to."""
+    """It has no files to fetch, and no process to signal."""
     with pytest.raises(LabError, match="not running"):
         program.send(signal.SIGTERM)
     program.end(signal.SIGTERM, 1)
@@ -262,7 +262,7 @@ def test_a_pod_that_does_not_run_yet_is_only_deleted(pods: FakePods, program: Po
 def test_a_pod_that_was_not_seen_to_start_yet_is_asked(
     pods: FakePods, program: PodProgram, tmp_path: Path
 ) -> None:
-    """A client that ran, however shortly, has files."""
+    """A client that ran, even briefly, has files."""
     pods.present = RUNNING
     pods.on_signal = lambda _: program.update("p1-0", PodStatus(True, 137), ())
     program.end(signal.SIGKILL, 1)
@@ -280,7 +280,7 @@ def test_a_pod_that_was_not_seen_to_start_yet_is_asked(
 def test_a_pod_that_cannot_go_on_says_why_in_the_client_s_log(
     program: PodProgram, tmp_path: Path, status: PodStatus | None, answer: str
 ) -> None:
-    """The log's last line is what the point's result shows."""
+    """The point's result shows the log's last line."""
     program.update("p1-0", status, ())
     assert is_down(program)
     assert answer in (tmp_path / "log").read_text().splitlines()[-1]
@@ -290,9 +290,9 @@ def test_a_pod_that_cannot_go_on_says_why_in_the_client_s_log(
 def test_files_that_cannot_be_fetched_fail_whoever_ended_the_client(
     error: type[Exception], pods: FakePods, program: PodProgram, tmp_path: Path
 ) -> None:
-    """A client that a fault ends for good has no verdict that would be missed.
+    """Otherwise, the missing verdict of a client that a fault ends for good would go unnoticed.
 
-    Whatever the error is: the client's end is waited for without a limit.
+    This holds for any error: the wait for a client's end has no time limit.
     """
     pods.fetching = error("kubectl exec: the node does not answer")
     program.update("p1-0", RUNNING, ())
@@ -303,7 +303,7 @@ def test_files_that_cannot_be_fetched_fail_whoever_ended_the_client(
 
 
 def test_a_pod_that_is_refused_is_one_line(tmp_path: Path) -> None:
-    """With the reason; there is no log whose end could be shown."""
+    """The line has the reason; there is no log whose end could be shown."""
 
     class Refusing(FakePods):
         def create(self, name: str, *_: object) -> str:
@@ -322,7 +322,7 @@ def test_a_pod_that_is_refused_is_one_line(tmp_path: Path) -> None:
 
 
 class FakeKubectl:
-    """Answers as kubectl does; logs have what `printed` has, as often as it is asked."""
+    """Answers as kubectl does; each call for logs returns all of `printed`."""
 
     def __init__(self) -> None:
         self.printed = ""
@@ -330,7 +330,7 @@ class FakeKubectl:
         self.deleted: list[tuple[str, ...]] = []
         self.failing = False
         self.answer: str | None = None
-        """In place of the pods."""
+        """Returned in place of the pods, if set."""
 
     def __call__(self, *arguments: str, given: str | None = None) -> str:
         del given
@@ -349,7 +349,7 @@ class FakeKubectl:
 
 
 class Seen:
-    """Collects what is seen of a pod."""
+    """Collects the updates about a pod."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -361,7 +361,7 @@ class Seen:
 
 
 def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the cluster does not answer nothing changes; the pods are removed at both ends."""
+    """While the cluster does not answer, nothing changes; pods are deleted before and after."""
     monkeypatch.setattr("mirrortest.lab.kubernetes.pods.PAUSE", 0.01)
     kubectl, seen = FakeKubectl(), Seen()
     kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
@@ -384,7 +384,7 @@ def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyP
 
 
 def test_an_answer_of_an_unexpected_form_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does a client that cannot take its own in: the pods are looked at again."""
+    """Neither does an error in a client's `update`: the pods are read again."""
     monkeypatch.setattr("mirrortest.lab.kubernetes.pods.PAUSE", 0.01)
     kubectl, seen = FakeKubectl(), Seen()
     kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]

@@ -1,4 +1,4 @@
-"""A part of the lab can be hurt, tells how it died, and never outlives its owner."""
+"""A part of the lab takes faults, reports how it died, and never outlives its owner."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep
 
 
 def until(condition: Callable[..., Any], seconds: float = 30.0) -> None:
-    """Wait for a condition, which has to come true."""
+    """Wait until a condition is true; fail after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -36,7 +36,7 @@ def until(condition: Callable[..., Any], seconds: float = 30.0) -> None:
 
 
 def gone(pid: int) -> bool:
-    """Whether a process is there no more (or is only waited for)."""
+    """Whether a process has ended (or is a zombie)."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -60,7 +60,7 @@ def pid_of(part: Part) -> int:
 
 
 def test_a_part_runs_and_is_killed(part: Part) -> None:
-    """Killed on purpose it is down, not dead, and its process is gone."""
+    """After a kill on purpose it is down, not dead, and its process has ended."""
     stands(part, PartState.DOWN)
     part.start()
     pid = pid_of(part)
@@ -73,7 +73,7 @@ def test_a_part_runs_and_is_killed(part: Part) -> None:
 
 
 def test_a_part_that_is_being_started_has_not_died(part: Part) -> None:
-    """Who asks from another thread, while its process does not exist yet, finds it down."""
+    """Another thread sees it as down while its process does not exist yet."""
     seen = []
     start = part.program.start
 
@@ -88,20 +88,20 @@ def test_a_part_that_is_being_started_has_not_died(part: Part) -> None:
 
 
 def test_a_part_is_frozen_and_goes_on(part: Part) -> None:
-    """SIGSTOP and SIGCONT reach the program itself, which stands once `stop` has returned."""
+    """SIGSTOP and SIGCONT reach the program itself, which is stopped when `stop` returns."""
     part.start()
     for _ in range(20):
         part.stop()
         stands(part, PartState.STOPPED)
         assert psutil.Process(part.pid).status() == psutil.STATUS_STOPPED
-        part.stop()  # once more, as it may be told
+        part.stop()  # a second time is allowed
         part.cont()
         until(lambda: psutil.Process(part.pid).status() != psutil.STATUS_STOPPED)
         stands(part, PartState.RUNNING)
 
 
 def test_a_part_that_ends_instead_of_stopping_is_told(tmp_path: Path) -> None:
-    """Nobody waits for what cannot stand any more."""
+    """`stop` does not wait for a program that has ended."""
     part = Part("brief", (sys.executable, "-c", "input()"), tmp_path / "log")
     part.start()
 
@@ -116,7 +116,7 @@ def test_a_part_that_ends_instead_of_stopping_is_told(tmp_path: Path) -> None:
 
 
 def test_a_frozen_part_can_be_ended_in_order(part: Part) -> None:
-    """SIGTERM reaches a stopped program, for it is let go on."""
+    """SIGTERM reaches a stopped program, because SIGCONT follows it."""
     part.start()
     part.stop()
     part.terminate()
@@ -124,7 +124,7 @@ def test_a_frozen_part_can_be_ended_in_order(part: Part) -> None:
 
 
 def test_a_part_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
-    """What does not end by SIGTERM in time is killed."""
+    """A part that does not end in time after SIGTERM is killed."""
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
         "print('up', flush=True); time.sleep(600)"
@@ -137,7 +137,7 @@ def test_a_part_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_restart_makes_a_new_process(part: Part) -> None:
-    """The log goes on, the process is another."""
+    """Its log is continued."""
     part.start()
     first = part.pid
     until(lambda: "up" in part.log_since_start())
@@ -161,7 +161,7 @@ def test_a_death_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
 
 
 def test_a_kill_from_outside_is_a_death(part: Part) -> None:
-    """Who killed it was not us: it is dead, by signal 9."""
+    """If another process kills it, it is dead, by signal 9."""
     part.start()
     os.kill(pid_of(part), signal.SIGKILL)
     until(lambda: part.state is PartState.DEAD)
@@ -170,7 +170,7 @@ def test_a_kill_from_outside_is_a_death(part: Part) -> None:
 
 
 def test_a_program_that_cannot_be_run_is_told(tmp_path: Path) -> None:
-    """A missing program fails at once, and no guard stays."""
+    """A missing program fails at once; the error names it."""
     part = Part("nothing", (str(tmp_path / "missing"),), tmp_path / "log")
     with pytest.raises(LabError, match=r"nothing could not be started(.*\n)*.*missing"):
         part.start()
@@ -188,7 +188,7 @@ def test_what_does_not_run_cannot_be_signalled(part: Part) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_what_a_program_started_ends_with_it(tmp_path: Path, number: Signals) -> None:
-    """A mirror behind a script does not go on once the script was ended."""
+    """A mirror behind a script does not keep running after the script has ended."""
     script = "sleep 600 & echo $!; wait"
     part = Part("script", ("sh", "-c", script), tmp_path / "log")
     part.start()
@@ -225,7 +225,7 @@ def _pids(owner: subprocess.Popen[bytes]) -> list[int]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_the_part_ends_with_its_owner(tmp_path: Path, number: Signals) -> None:
-    """However the owner ends, program and guard are gone."""
+    """However the owner ends, program and guard end, too."""
     owner = _owner(tmp_path)
     pids = _pids(owner)
     owner.send_signal(number)
@@ -248,7 +248,7 @@ def test_a_fork_of_the_owner_does_not_keep_the_part_alive(tmp_path: Path) -> Non
 
 
 def test_an_owner_that_ended_before_it_was_watched_gets_nothing_started(tmp_path: Path) -> None:
-    """Its end would not be seen any more: nobody would end the program."""
+    """The guard would not notice its owner's end, and the program would keep running."""
     ran = tmp_path / "ran"
     not_its_parent = str(os.getppid())
     guard = subprocess.Popen(
@@ -262,7 +262,7 @@ def test_an_owner_that_ended_before_it_was_watched_gets_nothing_started(tmp_path
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
 def test_the_part_ends_with_its_guard(part: Part) -> None:
-    """A killed guard takes its program along."""
+    """If the guard is killed, its program ends."""
     part.start()
     pid = pid_of(part)
     assert isinstance(part.program, GuardedProcess)

@@ -14,7 +14,7 @@ Topic: orders\tTopicId: x\tPartitionCount: 2\tReplicationFactor: 2\tConfigs: a=b
 
 
 def test_what_kafkas_tool_prints_is_read() -> None:
-    """The lines of partitions alone; one without a leader has no replica in sync."""
+    """Only lines of partitions are read; one without a leader has no replica in sync."""
     assert parse_description(PRINTED) == [
         Replicas("orders", 0, (1, 3), frozenset({1, 3})),
         Replicas("orders", 1, (2,), frozenset()),
@@ -22,7 +22,7 @@ def test_what_kafkas_tool_prints_is_read() -> None:
 
 
 def test_another_broker_takes_the_place_of_one_that_leaves() -> None:
-    """In the same place of the order; without another there is one replica less."""
+    """It takes the same position; if no other broker is left, there is one replica less."""
     partitions = [
         Replicas("a", 0, (3, 1), frozenset({1, 3})),
         Replicas("a", 1, (1, 2, 3), frozenset({1, 2, 3})),
@@ -36,7 +36,7 @@ def test_another_broker_takes_the_place_of_one_that_leaves() -> None:
 
 
 def test_it_is_done_once_all_replicas_are_up_to_date() -> None:
-    """And the broker has none."""
+    """And once the leaving broker has no replica."""
     here = Replicas("a", 0, (1, 2), frozenset({1, 2}))
     assert is_done(3, [here])
     assert not is_done(2, [here])

@@ -1,4 +1,4 @@
-"""The house's layers: imports point down only."""
+"""The layers of the packages: imports point down only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 CORE_MAY_NOT = {
     "aiokafka", "asyncio", "os", "pathlib", "prometheus_client", "pyarrow", "pyspark",
     "random", "socket", "subprocess", "threading", "time",
-    "posix",  # of what is compiled: the system's own calls
+    "posix",  # in compiled modules: system calls
 }  # fmt: skip
 
 
@@ -49,7 +49,7 @@ def _imports(path: Path) -> set[str]:
 
 
 def _compiled_imports(source: str) -> set[str]:
-    """Of Cython, which Python's own parser does not read; `cimport` is one, too."""
+    """The imports of Cython, which `ast` does not parse; `cimport` is one, too."""
     froms = re.findall(r"^\s*from\s+(\S+)\s+c?import\b", source, re.MULTILINE)
     assert not any(name.startswith(".") for name in froms)
     lists = re.findall(r"^\s*c?import\s+([^#\n]+)", source, re.MULTILINE)
@@ -70,12 +70,12 @@ def _modules() -> list[tuple[str, Path]]:
 
 
 def test_every_room_has_its_layer() -> None:
-    """A new room is put into a layer on purpose."""
+    """A new package is assigned to a layer on purpose."""
     assert {room for room, _ in _modules()} <= set(LEVEL)
 
 
 def test_no_modules_import_each_other() -> None:
-    """In no circle, however long, imports within functions included; types apart."""
+    """There is no import cycle, imports within functions included, those for types excluded."""
     files: dict[str, Path] = {}
     for path in ROOT.rglob("*.py"):
         dotted = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
@@ -85,7 +85,7 @@ def test_no_modules_import_each_other() -> None:
 
 
 def _runs(path: Path, files: Collection[str]) -> Iterator[str]:
-    """Which of these modules one imports when it runs."""
+    """Yield the modules among `files` that a module imports at run time."""
     tree = ast.parse(path.read_text())
     for_types = {
         id(node)
@@ -116,7 +116,7 @@ def test_arrows_point_down_only() -> None:
 
 
 def test_no_application_imports_another() -> None:
-    """What several of them need is in a room below."""
+    """Code that several of them need is in a layer below."""
     sideways = [
         f"{path.relative_to(ROOT)} imports {name}"
         for room, path in _modules()
@@ -141,7 +141,7 @@ def test_the_core_reads_no_clock_and_does_no_io() -> None:
 
 
 def test_the_core_opens_no_file() -> None:
-    """It takes texts and bytes, whoever read them."""
+    """Its callers read files, and pass text and bytes."""
     opening = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "exists", "is_file"}
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
@@ -155,7 +155,7 @@ def test_the_core_opens_no_file() -> None:
 
 
 def test_imports_of_what_is_compiled_are_read() -> None:
-    """In each way that Cython writes them."""
+    """Each form of import in Cython is found."""
     source = (
         "# cython: language_level=3\n"
         "import numpy as np, mirrortest.wire.varint\n"
@@ -170,7 +170,7 @@ def test_imports_of_what_is_compiled_are_read() -> None:
 
 
 def test_aiokafka_stays_behind_one_room() -> None:
-    """Only `kafka` knows the client library."""
+    """Only `kafka` imports the client library."""
     leaks = [
         str(path.relative_to(ROOT))
         for room, path in _modules()

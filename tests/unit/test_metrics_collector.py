@@ -1,4 +1,4 @@
-"""What is published, as a real scrape on the loopback reads it."""
+"""The published metrics, as a real scrape over the loopback interface reads them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from mirrortest.timing.histogram import PROMETHEUS_SECONDS, Histogram
 
 
 def ask(endpoint: MetricsEndpoint, path: str = "/metrics") -> tuple[int, str]:
-    """The answer of a real HTTP request."""
+    """The status and body of a real HTTP response."""
     connection = HTTPConnection("127.0.0.1", endpoint.port, timeout=60)
     try:
         connection.request("GET", path)
@@ -46,7 +46,7 @@ def scrape(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
 
 
 def test_the_names_are_sound() -> None:
-    """Base units, counters that say total, no partition on a histogram, no name twice."""
+    """Base units, `_total` on counters only, histograms without partitions, unique names."""
     full = [metric.full_name for metric in TABLE]
     assert len(set(full)) == len(full)
     for metric in TABLE:
@@ -62,7 +62,7 @@ def test_the_names_are_sound() -> None:
 
 
 def test_a_scrape_tells_every_metric_of_the_table() -> None:
-    """Each row, with a value under each of its labels, is read back by Prometheus's parser."""
+    """Prometheus's parser reads each row back, with a value for each of its labels."""
     metrics = Metrics()
     for number, metric in enumerate(TABLE):
         labels = {label: f'{label} "1"\n\\' for label in metric.labels}
@@ -81,7 +81,7 @@ def test_a_scrape_tells_every_metric_of_the_table() -> None:
 
 
 def test_a_fresh_process_tells_its_version_and_its_costs() -> None:
-    """Before anything is counted."""
+    """They are published before anything is counted."""
     samples = scrape(Metrics())
     version = (("version", mirrortest.__version__),)
     assert samples["mirrortest_build_info", version] == 1
@@ -89,7 +89,7 @@ def test_a_fresh_process_tells_its_version_and_its_costs() -> None:
 
 
 def test_histograms_are_cumulative_and_agree_with_their_count() -> None:
-    """Seconds; negative latencies are in a counter of their own and not in the histogram."""
+    """Bounds are in seconds; negative latencies are not in the histogram."""
     metrics = Metrics(role="consumer")
     latency = metrics.histogram(names.CONSUMER_LATENCY, topic="t", since="intended")
     latency.add(np.array([-5, 500_000, 3_000_000_000, 10**14], dtype=np.int64))
@@ -107,7 +107,7 @@ def test_histograms_are_cumulative_and_agree_with_their_count() -> None:
 
 
 def test_a_histogram_kept_elsewhere_is_read_as_it_grows() -> None:
-    """The application's own one is published, not a copy."""
+    """The application's own histogram is published, not a copy."""
     metrics, own = Metrics(), Histogram()
     assert metrics.histogram(names.PRODUCER_ACK_LATENCY, own, topic="t") is own
     own.add([1, 2])
@@ -119,7 +119,7 @@ def test_a_histogram_kept_elsewhere_is_read_as_it_grows() -> None:
 
 
 def test_children_are_kept_and_removed() -> None:
-    """Asked for again it is the same one; removed, it is no longer scraped."""
+    """A second call returns the same child; a removed one is no longer scraped."""
     metrics = Metrics(role="consumer")
     lag = metrics.gauge(names.CONSUMER_LAG, topic="t", partition="0")
     assert metrics.gauge(names.CONSUMER_LAG, partition="0", topic="t") is lag
@@ -129,7 +129,7 @@ def test_children_are_kept_and_removed() -> None:
 
 
 def test_a_gauge_may_be_a_function() -> None:
-    """It is asked at each scrape, until a value is set."""
+    """The function is called at each scrape, until a value is set."""
     metrics = Metrics()
     ages = iter((1.0, 2.0))
     gauge = metrics.gauge(names.LEDGER_AGE)
@@ -141,7 +141,7 @@ def test_a_gauge_may_be_a_function() -> None:
 
 
 def test_a_counter_only_rises() -> None:
-    """By counting on, or by taking over a total."""
+    """By an increment, or to a total; a lower total is ignored."""
     counter = Metrics().counter(names.CLOCK_STEPS)
     counter.add()
     counter.raise_to(5)
@@ -152,7 +152,7 @@ def test_a_counter_only_rises() -> None:
 
 
 def test_misuse_is_told() -> None:
-    """A wrong kind, missing or unknown labels."""
+    """A wrong kind, and missing or unknown labels, raise ValueError."""
     metrics = Metrics()
     with pytest.raises(ValueError, match="is a counter"):
         metrics.gauge(names.CLOCK_STEPS)
@@ -163,7 +163,7 @@ def test_misuse_is_told() -> None:
 
 
 def test_paths() -> None:
-    """What does not exist is not found; who says nothing of its health is well."""
+    """Unknown paths are not found; without a health check, each probe succeeds."""
     with MetricsEndpoint(Metrics()) as endpoint:
         for probe in ("/startup", "/ready", "/live"):
             assert ask(endpoint, probe)[0] == 200
@@ -171,9 +171,9 @@ def test_paths() -> None:
 
 
 def test_stopping_frees_the_port_and_the_thread() -> None:
-    """At once, and more than once does no harm; the port can be taken again."""
-    threads = set(threading.enumerate())  # some may be another test's, and end meanwhile
-    (port,) = free_ports(1)  # nobody else takes it meanwhile
+    """It takes effect at once, and can be repeated; the port can be used again."""
+    threads = set(threading.enumerate())  # some may be of other tests, and end soon
+    (port,) = free_ports(1)  # reserved for this process
     endpoint = MetricsEndpoint(Metrics(), port=port)
     endpoint.stop()
     endpoint.stop()
@@ -184,7 +184,7 @@ def test_stopping_frees_the_port_and_the_thread() -> None:
 
 
 def test_port_zero_is_off() -> None:
-    """Nothing listens."""
+    """`serve_metrics` starts nothing."""
     assert serve_metrics(Metrics(), address="127.0.0.1", port=0) is None
 
 
@@ -200,12 +200,12 @@ def test_a_taken_port_is_a_usage_error() -> None:
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "not an address"])
 def test_an_address_that_is_not_here_is_a_usage_error(address: str) -> None:
-    """Neither another machine's nor nonsense."""
+    """Neither another machine's address nor an invalid one is accepted."""
     with pytest.raises(UsageError, match="cannot listen"):
         MetricsEndpoint(Metrics(), address=address, port=0)
 
 
 def test_help_lists_every_finding_and_outcome() -> None:
-    """A new finding is in the help of the metric that counts it without an edit there."""
+    """A new finding appears in the help of the metric that counts it without an edit there."""
     assert all(finding.label in names.CONSUMER_FINDINGS.help for finding in Finding)
     assert all(outcome.label in names.PRODUCER_MESSAGES.help for outcome in Outcome)

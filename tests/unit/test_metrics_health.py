@@ -1,4 +1,4 @@
-"""What the probes are told, by the endpoint and by the loops of either side."""
+"""The answers to probes, from the endpoint and from the loops of producer and consumer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROBES = ("/startup", "/ready", "/live")
 
 
 class Time:
-    """Seconds that pass when told."""
+    """A clock in seconds that the test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -57,7 +57,7 @@ def _asked(endpoint: MetricsEndpoint) -> list[int]:
 
 
 def test_each_probe_has_its_own_answer() -> None:
-    """Started, ready and alive are three facts; a probe that does not hold is a 503."""
+    """Started, ready and alive are three facts; a probe that fails is a 503."""
     time = Time()
     health = Health(10, time)
     with MetricsEndpoint(Metrics(), health=health) as endpoint:
@@ -72,7 +72,7 @@ def test_each_probe_has_its_own_answer() -> None:
 
 
 async def test_an_outage_that_is_sat_out_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each try counts: a restart would not end it."""
+    """Each try counts, since a restart would not end the outage."""
     monkeypatch.setattr(outage, "_RETRY_SECONDS", 0)
     answers: Iterator[UnreachableError | str] = iter(
         [UnreachableError("away"), UnreachableError("away"), "here"]
@@ -92,7 +92,7 @@ async def test_an_outage_that_is_sat_out_is_progress(monkeypatch: pytest.MonkeyP
 
 @pytest.fixture
 def tended() -> tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Health]:
-    """A tender, its incarnation's figures, and the time that its health goes by."""
+    """Housekeeping, its incarnation, whether that is idle, the clock, and the health."""
     options = ProduceOptions(
         run="r1",
         name="p",
@@ -120,7 +120,7 @@ def tended() -> tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Heal
 def test_a_producer_that_does_nothing_though_it_should_is_stalled(
     tended: tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Health],
 ) -> None:
-    """Its event loop turns, and yet nothing is sent, answered or tried."""
+    """Its event loop runs, but nothing is sent, answered or tried."""
     housekeeping, incarnation, _, time, health = tended
     housekeeping.tick()
     assert (health.started, health.ready, health.alive) == (False, False, True)
@@ -139,7 +139,7 @@ def test_a_producer_that_does_nothing_though_it_should_is_stalled(
 def test_a_producer_without_anything_to_do_is_well(
     tended: tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Health],
 ) -> None:
-    """A schedule may ask for a message an hour."""
+    """A schedule may ask for one message per hour."""
     housekeeping, incarnation, idle, time, health = tended
     housekeeping.incarnation, idle.now = cast("Incarnation", incarnation), True
     for _ in range(3):
@@ -149,7 +149,7 @@ def test_a_producer_without_anything_to_do_is_well(
 
 
 async def test_a_consumer_is_ready_while_it_has_its_share() -> None:
-    """Be that none, as a group's spare has; amid a rebalance it is not."""
+    """Even if that is empty, as for a spare in a group; during a rebalance it is not ready."""
 
     async def done(*_: object) -> None:
         pass

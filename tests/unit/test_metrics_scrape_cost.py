@@ -1,4 +1,4 @@
-"""What a scrape costs, counted in calls: by series, never by messages, and nobody waits for it."""
+"""What a scrape costs, counted in calls: by series, never by messages; and it blocks nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOPICS, PARTITIONS = 10, 150
 
 
 def published(messages: int, *, topics: int = TOPICS, partitions: int = PARTITIONS) -> Metrics:
-    """A consumer's metrics after so many messages of each topic."""
+    """A consumer's metrics after `messages` messages of each topic."""
     metrics = Metrics(role="consumer")
     for topic in (f"t{number}" for number in range(topics)):
         for since in ("intended", "sent"):
@@ -40,7 +40,7 @@ def samples(text: bytes) -> int:
 
 
 def test_a_scrape_costs_the_same_whatever_was_counted() -> None:
-    """A thousand times the messages make no call more."""
+    """A thousand times as many messages cause no further call."""
     few, many = published(100), published(100_000)
     scraped(few)
     assert samples(scraped(few)) == samples(scraped(many))
@@ -48,7 +48,7 @@ def test_a_scrape_costs_the_same_whatever_was_counted() -> None:
 
 
 def test_a_scrape_costs_by_its_series_alone() -> None:
-    """Ten times the series cost ten times the calls: a child looks at no other child."""
+    """Ten times the series cost ten times the calls: a child does not visit other children."""
     small = published(100, topics=2, partitions=15)
     large = published(100, topics=20, partitions=150)
     for metrics in (small, large):
@@ -59,7 +59,7 @@ def test_a_scrape_costs_by_its_series_alone() -> None:
 
 
 def test_a_sample_costs_no_more_than_its_text() -> None:
-    """Most of a scrape is what prometheus_client does to write it: ours is a fraction of it."""
+    """Most calls of a scrape are prometheus_client's, to write the text; ours are fewer."""
     metrics = published(100_000)
     text = scraped(metrics)
     ours = calls(lambda: list(metrics.collect()))
@@ -69,7 +69,7 @@ def test_a_sample_costs_no_more_than_its_text() -> None:
 
 
 def test_counting_goes_on_while_a_scrape_is_made() -> None:
-    """No batch waits for a scrape: what is counted takes no lock that a scrape holds."""
+    """No batch waits for a scrape: counting takes no lock that a scrape keeps."""
     metrics = published(1000)
     histogram = metrics.histogram(names.CONSUMER_LATENCY, topic="t0", since="sent")
     counter = metrics.counter(names.CONSUMER_MESSAGES, topic="t0")

@@ -1,4 +1,4 @@
-"""A busy process's metrics, served by another: true, fresh, and never left over."""
+"""A busy process's metrics, served by a child: correct, fresh, and never left running."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ input()
 
 
 def ask(port: int, path: str = "/metrics", accept: str = "") -> tuple[int, str]:
-    """The answer of a real HTTP request."""
+    """The status and body of a real HTTP response."""
     request = urllib.request.Request(f"http://{_ADDRESS}:{port}{path}", headers={"Accept": accept})
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -57,7 +57,7 @@ def ask(port: int, path: str = "/metrics", accept: str = "") -> tuple[int, str]:
 
 
 def ended(process: psutil.Process) -> bool:
-    """Whether it is gone, or waits for nothing but that its end is taken note of."""
+    """Whether a process has ended (or is a zombie)."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -65,12 +65,12 @@ def ended(process: psutil.Process) -> bool:
 
 
 def serving(metrics: Metrics, health: Health | None = None) -> ServerProcess:
-    """On a free port."""
+    """A server on a free port."""
     return ServerProcess(metrics, address=_ADDRESS, port=0, health=health or Health(90))
 
 
 def test_what_changes_is_served_soon() -> None:
-    """Numbers, probes, and what the operating system tells of this process, not of the server."""
+    """Values, probes, and the operating system's figures of this process, not of the server."""
     metrics, health = Metrics(), Health(90)
     steps = metrics.counter(names.CLOCK_STEPS)
     with serving(metrics, health) as server:
@@ -92,7 +92,7 @@ def test_what_changes_is_served_soon() -> None:
 
 
 def test_the_status_is_served_as_json() -> None:
-    """As --status-file has it; before there is one, and where it is no longer fresh: 503."""
+    """As in --status-file; 503 before there is one, and None if it is no longer fresh."""
     health, status = Health(90), producing_badly()
     with serving(Metrics(), health) as server:
         assert ask(server.port, "/status")[0] == 503
@@ -106,7 +106,7 @@ def test_the_status_is_served_as_json() -> None:
 
 
 def test_a_server_that_is_killed_is_started_again() -> None:
-    """On the same port, on which it waits meanwhile for who asks."""
+    """It uses the same port, on which requests wait meanwhile."""
     with serving(Metrics()) as server:
         first = server._process.pid
         os.kill(first, signal.SIGKILL)
@@ -117,7 +117,7 @@ def test_a_server_that_is_killed_is_started_again() -> None:
 def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A machine may have no room for a process for a while; each try is logged."""
+    """A machine may be unable to start a process for a while; each failed try is logged."""
     monkeypatch.setattr(server_process, "_RETRY_SECONDS", 0.01)
     popen, refusals = subprocess.Popen, [BlockingIOError(11, "Resource unavailable")] * 2
 
@@ -140,7 +140,7 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
 
 
 def test_metrics_that_could_not_be_sent_once_are_sent_later() -> None:
-    """A worker's pipe takes what can be pickled: what cannot is logged, and the thread goes on."""
+    """A snapshot that cannot be pickled is logged, and the thread goes on."""
     stopped, sent = threading.Event(), list[Snapshot]()
     refusals: list[Exception] = [TypeError("cannot be pickled")]
 
@@ -156,7 +156,7 @@ def test_metrics_that_could_not_be_sent_once_are_sent_later() -> None:
 
 
 def test_metrics_that_could_not_be_collected_once_are_served_later() -> None:
-    """They are read while they are written: what that breaks is logged, and tried again."""
+    """They are read while others write them: an error is logged, and the read is repeated."""
     metrics, refusals = Metrics(), iter([ZeroDivisionError()])
 
     def bound() -> float:
@@ -172,7 +172,7 @@ def test_metrics_that_could_not_be_collected_once_are_served_later() -> None:
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_stopping_ends_the_server_and_frees_the_port(stopped: bool) -> None:
-    """At once, and more than once does no harm; also where the server stands still."""
+    """It takes effect at once, can be repeated, and works on a frozen server, too."""
     server = serving(Metrics())
     assert ask(server.port)[0] == 200
     process = psutil.Process(server._process.pid)
@@ -186,7 +186,7 @@ def test_stopping_ends_the_server_and_frees_the_port(stopped: bool) -> None:
 
 
 def test_a_server_ends_with_whom_it_serves_and_hears_no_ctrl_c() -> None:
-    """However that ends; a terminal's Ctrl-C goes to a session's processes, of which it is none."""
+    """It ends however its parent ends; Ctrl-C reaches the terminal's session, not its own."""
     with subprocess.Popen(
         [sys.executable, "-c", _SERVES],
         stdin=subprocess.PIPE,
@@ -204,7 +204,7 @@ def test_a_server_ends_with_whom_it_serves_and_hears_no_ctrl_c() -> None:
 
 
 def test_a_taken_port_is_a_usage_error() -> None:
-    """Before anything is started; port zero is off."""
+    """The error comes before a process is started; port zero is off."""
     (port,) = free_ports(1)
     refused = pytest.raises(UsageError, match=f"--metrics-port {port}")
     with socket.create_server((_ADDRESS, port)), refused:
@@ -213,7 +213,7 @@ def test_a_taken_port_is_a_usage_error() -> None:
 
 
 def test_who_stands_still_is_not_well() -> None:
-    """What was told long ago is given to nobody, and no probe passes: as if nobody answered."""
+    """An old snapshot is not served, and no probe passes, as if the process did not answer."""
     now = [100.0]
     latest = LatestSnapshot(lambda: now[0])
     assert not latest.fresh
@@ -235,7 +235,7 @@ def test_who_stands_still_is_not_well() -> None:
 
 
 def test_each_form_that_is_asked_for_is_what_was_told_last() -> None:
-    """Whatever was rendered before; and who asks for ever new ones has few of them kept."""
+    """Whatever was rendered before; and of many different requests, few pages are kept."""
     metrics, latest = Metrics(), LatestSnapshot()
     rows, pages = metrics.counter(names.LOG_ROWS), SnapshotPages(latest)
     with MetricsEndpoint(pages, health=latest) as endpoint:

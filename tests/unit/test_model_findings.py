@@ -1,4 +1,4 @@
-"""The registry of findings: each has one row, and no number or name that logs hold changes."""
+"""The registry of findings: each has one row, and no number or name in logs ever changes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mirrortest.model.findings import (
 
 
 def test_each_finding_has_one_row() -> None:
-    """In the order of people, not of bits."""
+    """The rows are in an order for readers, not by bit; each has a meaning."""
     assert sorted(each.finding for each in DEFINITIONS) == sorted(Finding)
     assert all(each.meaning for each in DEFINITIONS)
 
 
 def test_what_logs_and_states_hold_stays() -> None:
-    """Bits, values and labels are written into logs: they are added to, and never changed."""
+    """Bits, values and labels are written into logs: new ones are added, none is changed."""
     assert [(finding.label, finding.bit_length() - 1) for finding in Finding] == [
         ("foreign", 0), ("other_run", 1), ("unproven", 2), ("corrupted", 3), ("altered_key", 4),
         ("altered_headers", 5), ("altered_timestamp", 6), ("misrouted", 7), ("duplicated", 8),
@@ -39,14 +39,14 @@ def test_what_logs_and_states_hold_stays() -> None:
 
 
 def test_scopes_part_the_findings() -> None:
-    """Each finding belongs to no stream, to a partition, or to the union with the ledger."""
+    """Each finding is in exactly one of NO_STREAM, IN_PARTITION and BY_LEDGER."""
     assert {*NO_STREAM, *IN_PARTITION, *BY_LEDGER} == set(Finding)
     assert len(NO_STREAM) + len(OF_STREAM) == len(Finding)
     assert set(PER_MESSAGE) == {*NO_STREAM} | {f for f in IN_PARTITION if f <= Finding.MISROUTED}
 
 
 def test_what_fails_a_run_by_default() -> None:
-    """Loss and every change to a message; repetition and disorder under exactly-once only."""
+    """Loss and every change to a message; duplicates and reordering under exactly-once only."""
     always = [
         "lost", "corrupted", "misrouted", "phantom",
         "altered_key", "altered_headers", "altered_timestamp",

@@ -1,4 +1,4 @@
-"""Interval sets are held against Python's sets."""
+"""Interval sets, compared with Python's sets."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_algebra(left: frozenset[int], right: frozenset[int]) -> None:
 
 @given(SETS, SPANS)
 def test_windows(numbers: frozenset[int], span: tuple[int, int]) -> None:
-    """Within, missing, below and count_within look at one interval only."""
+    """`within`, `missing`, `below` and `count_within` agree with Python's sets for any span."""
     ids, window = of(numbers), set(range(*span))
     assert numbers_of(ids.within(*span)) == numbers & window
     assert numbers_of(ids.missing(*span)) == window - numbers
@@ -80,7 +80,7 @@ def test_membership_and_ends(numbers: frozenset[int], number: int) -> None:
 
 @given(SETS)
 def test_round_trip(numbers: frozenset[int]) -> None:
-    """A set survives its list in JSON."""
+    """A set equals what is read back from its JSON list."""
     ids = of(numbers)
     assert IntervalSet.from_list(json.loads(json.dumps(ids.to_list()))) == ids
 
@@ -95,7 +95,7 @@ def test_damaged_lists_are_refused(damaged: list[Any]) -> None:
 
 
 def test_a_long_clean_stream_is_one_interval() -> None:
-    """What is appended at the end costs nothing more."""
+    """Numbers appended at the end extend its interval."""
     ids = IntervalSet()
     for lo in range(0, 100_000, 100):
         ids.add(lo, lo + 100)

@@ -1,6 +1,6 @@
-"""P2, P4: no record that is read from a topic raises, whatever somebody made of it.
+"""P2, P4: no record that is read from a topic raises an error, however it was changed.
 
-What is read here is the beginning of what `python -m tests.mutants` reads.
+These are the first mutants of `python -m tests.mutants`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.mutants.tally import Tally, read
 
 @pytest.mark.parametrize("kind", READERS)
 def test_a_changed_record_is_understood_or_counted(kind: str) -> None:
-    """It raises nothing, and changes nothing that is known of other streams and partitions."""
+    """It raises nothing, and changes no data of other streams and partitions."""
     tally = Tally()
     for number in range(5000):
         tally.add(kind, understood=read(kind, 1, number))

@@ -1,6 +1,6 @@
-"""Figures of brokers and of MirrorMaker 2, from scrapes of the lab's and of others' exporters.
+"""Figures of brokers and of MirrorMaker 2, from scrapes of the lab's and of other exporters.
 
-`scrapes` has one of a broker and one of the mirror, of `lab up --metrics-port`, without comments.
+`scrapes` has one of a broker and one of the mirror, from `lab up --metrics-port`, without comments.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ kafka_server_brokertopicmetrics_bytesin_total{topic="t"} 900.0
 
 
 def parse(text: str) -> list[Series]:
-    """A first scrape."""
+    """The series of a first scrape."""
     return Parser(keys(by_partition=True)).parse(text)
 
 
 def rows(
     endpoint: str, before: list[Series], now: list[Series], seconds: float, *, by_partition: bool
 ) -> dict[Observed, list[dict[str, object]]]:
-    """What two scrapes give."""
+    """The rows from two scrapes."""
     first, second = (broker_figures.read(each, by_partition=by_partition) for each in (before, now))
     return broker_figures.rows(endpoint, first, second, seconds)
 
@@ -85,7 +85,7 @@ def test_both_usual_sets_of_names_are_read(text: str) -> None:
     assert broker["endpoint"] == "b"
     assert broker["isr_shrinks_per_second"] == 2
     assert broker["under_replicated_partitions"] == 2
-    assert broker["bytes_in_per_second"] == 250  # not those of the topic a second time
+    assert broker["bytes_in_per_second"] == 250  # the topic's are not added
     (request,) = found[REQUEST]
     assert request["request"] == "Produce"
     assert request["total_seconds"] == pytest.approx(0.010)
@@ -94,7 +94,7 @@ def test_both_usual_sets_of_names_are_read(text: str) -> None:
 
 @pytest.mark.parametrize("count_before", [4, 7])
 def test_a_mean_of_nothing_is_exactly_0(count_before: int) -> None:
-    """The broker's own mean is of all it ever measured, with as many digits as it has."""
+    """Rounding in the broker's means, which are of all its requests, leaves no remainder."""
     prefix = "kafka_network_RequestMetrics"
     before, now = (
         parse(
@@ -118,16 +118,16 @@ def test_a_restarted_broker_gives_no_rates() -> None:
 
 
 def test_the_labs_broker_has_every_figure() -> None:
-    """But for those that a broker alone in its cluster, and a KRaft controller, do not have."""
+    """Except those that a single broker in its cluster, and a KRaft controller, do not have."""
     series = parse((SCRAPES / "broker.txt").read_text())
     found = rows("B1", series, series, 1.0, by_partition=True)
     (broker,) = found[BROKER]
     present = {name for name, value in broker.items() if value is not None}
     missing = {each.name for each in BROKER.figures} - present
     assert missing == {
-        "elections_per_second",  # of ZooKeeper's time
+        "elections_per_second",  # ZooKeeper only
         "election_seconds",
-        "quorum_election_seconds",  # none was held
+        "quorum_election_seconds",  # there was no election
         "replica_lag",  # no followers
         "flush_seconds",  # nothing was flushed between
     }
@@ -139,7 +139,7 @@ def test_the_labs_broker_has_every_figure() -> None:
 
 
 def test_the_labs_exporter_leaves_out_only_what_nobody_reads() -> None:
-    """It is not asked for the percentiles of a request's stages: each would sort samples."""
+    """It omits the percentiles of a request's stages, since each would sort samples."""
     config = yaml.safe_load(Path(jars.__file__).with_name("jmx_exporter.yaml").read_text())
     for name, attributes in config["excludeObjectNameAttributes"].items():
         assert not {"Count", "Mean"} & set(attributes), name
@@ -147,7 +147,7 @@ def test_the_labs_exporter_leaves_out_only_what_nobody_reads() -> None:
 
 
 def test_the_labs_mirror_by_topic_and_by_partition() -> None:
-    """Of a topic the sum of its partitions' rates, and the worst of their latencies."""
+    """A topic has the sum of its partitions' rates, and the highest of their latencies."""
     series = parse((SCRAPES / "mirror.txt").read_text())
     more = [
         each._replace(value=each.value + 10 * (1 + int(each.labels["partition"])))
@@ -167,7 +167,7 @@ def test_the_labs_mirror_by_topic_and_by_partition() -> None:
 
 
 def test_what_is_no_number_is_left_out() -> None:
-    """An exporter has NaN for a mean of nothing."""
+    """An exporter writes NaN for a mean without values."""
     nothing = "kafka_server_raft_metrics_election_latency_avg NaN\n"
     assert parse(nothing) == []
     key = "kafka_server_replicamanager_leadercount"
@@ -175,7 +175,7 @@ def test_what_is_no_number_is_left_out() -> None:
 
 
 def test_what_a_series_is_called_is_read_once() -> None:
-    """A scrape each second would cost a core some percent else; only values change."""
+    """Only values change; reading all in each scrape would cost some percent of a core."""
     text = (SCRAPES / "broker.txt").read_text()
     parser = Parser(keys(by_partition=True))
     first, second = (calls(lambda: parser.parse(text)) for _ in range(2))
@@ -191,7 +191,7 @@ def test_what_a_series_is_called_is_read_once() -> None:
     ],
 )
 def test_values_are_read_again_in_each_scrape(line: str) -> None:
-    """Labels may contain what else ends them; a time may follow."""
+    """Labels may contain their own delimiters; a timestamp may follow the value."""
     parser = Parser(keys(by_partition=False))
     for text, value in ((line, 3), (line.replace("3", "4", 1), 4), (line, 3)):
         (series,) = parser.parse(f"# HELP {text}\n{text}\njvm_threads 7\n")
@@ -202,7 +202,7 @@ def test_values_are_read_again_in_each_scrape(line: str) -> None:
     "text", ["", "jvm_threads 7\n", "kafka_x\n", "kafka_x y\n", "kafka_x{ 1\n"]
 )
 def test_what_is_no_scrape_of_kafka_is_refused(text: str) -> None:
-    """Another server's page, or an exporter without Kafka's metrics."""
+    """It may be another server's page, or an exporter without Kafka's metrics."""
     parser = Parser({"kafka_x"})
     with pytest.raises(ValueError):  # noqa: PT011  # it has no text: the scraper names the endpoint
         parser.parse(text)
@@ -211,7 +211,7 @@ def test_what_is_no_scrape_of_kafka_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["http://h/metrics", "a=h:9404", "=http://h", "a=file:///etc/x"])
 def test_an_endpoint_that_cannot_be_meant_is_refused(text: str) -> None:
-    """With an example of how it is written."""
+    """The error has an example."""
     with pytest.raises(UsageError, match="must be NAME=URL, for example"):
         Endpoint.parse(text)
 
@@ -221,7 +221,7 @@ def test_an_endpoint_that_cannot_be_meant_is_refused(text: str) -> None:
 
 NO_HTTP = "no HTTP"
 BROKEN_OFF = OWN[:-2] + "\0"
-"""Ends within its last value, and before the length that it announced."""
+"""A response that ends within its last value, before its announced length."""
 
 
 class Exporter(BaseHTTPRequestHandler):
@@ -247,7 +247,7 @@ class Exporter(BaseHTTPRequestHandler):
 
 @contextmanager
 def exporter(*answers: str | int) -> Iterator[Endpoint]:
-    """An endpoint `b` that gives these answers."""
+    """An endpoint `b` that returns these answers."""
     Exporter.answers = iter(answers)
     server = HTTPServer(("127.0.0.1", 0), Exporter)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -277,7 +277,7 @@ async def test_an_observation_shorter_than_a_scrape_interval_has_its_brokers(
 
 
 async def test_a_last_interval_that_is_too_short_is_left_out() -> None:
-    """The rates of some milliseconds would be the highest of all."""
+    """The rates of a few milliseconds would be the highest of all."""
     with exporter(OWN, later(OWN)) as endpoint:
         scraper = Scraper(endpoint, 10.0, by_partition=False)
         await scraper.scrape()
@@ -290,7 +290,7 @@ async def test_a_last_interval_that_is_too_short_is_left_out() -> None:
 async def test_an_observer_that_cannot_scrape_any_more_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is not foreseen does not leave an observation without its brokers."""
+    """An unexpected error does not lead to an observation without its brokers."""
 
     async def broken(_: Scraper) -> None:
         raise ZeroDivisionError
@@ -305,7 +305,7 @@ async def test_an_observer_that_cannot_scrape_any_more_ends(
 
 
 async def test_what_fails_is_named_and_scraped_again() -> None:
-    """Rows need two scrapes that follow each other; a failure between is a new beginning."""
+    """Rows need two consecutive scrapes; after a failure, the next scrape is a first one."""
     with exporter(OWN, 503, 520, NO_HTTP, "{", OWN, later(OWN)) as endpoint:
         scraper = Scraper(endpoint, 10.0, by_partition=False)
         await scraper.scrape()
@@ -329,7 +329,7 @@ async def test_what_fails_is_named_and_scraped_again() -> None:
 async def test_an_answer_that_is_cut_off_is_no_scrape(
     answer: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of a broker that is killed amid it: its last value was taken without its last digits."""
+    """Once, a broker was killed during its response, and its last value lost digits unnoticed."""
     monkeypatch.setattr(scraping, "_MOST_BYTES", most)
     with exporter(answer) as endpoint:
         scraper = Scraper(endpoint, 10.0, by_partition=False)

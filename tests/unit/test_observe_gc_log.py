@@ -1,6 +1,6 @@
-"""Logs of garbage collections of real JVMs, against what the JVM itself counted.
+"""Garbage collection logs of real JVMs, compared with the JVM's own counters.
 
-gc_logs/README.md has the commands that made them.
+gc_logs/README.md has the commands that created them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OF = {"G1 Young Generation": [GcKind.YOUNG], "G1 Old Generation": [GcKind.FULL],
       "ZGC Cycles": [GcKind.COLLECTION],
       "ZGC Pauses": [GcKind.PAUSE], "ZGC Major Cycles": [GcKind.COLLECTION],
       "ZGC Major Pauses": [GcKind.PAUSE], "Shenandoah Pauses": [GcKind.PAUSE]}  # fmt: skip
-"""What the JVM calls its collectors -> the events that are theirs."""
+"""The JVM's name of a collector -> the kinds of its events."""
 
 
 def rows(name: str) -> list[dict[str, object]]:
@@ -41,7 +41,7 @@ def summary(name: str) -> GcSummary:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in LOGS.glob("*.log")))
 def test_collections_are_those_that_the_jvm_counted(name: str) -> None:
-    """So many, and as long: within the millisecond to which it rounds each."""
+    """Counts are equal; times agree within 1 ms per collection plus 10 %."""
     found = summary(name)
     compared = 0
     for bean, count, milliseconds in csv.reader((LOGS / f"{name}.csv").read_text().splitlines()):
@@ -69,7 +69,7 @@ def test_collections_are_those_that_the_jvm_counted(name: str) -> None:
     ],
 )
 def test_the_heap_of_each_collector(name: str, collector: str, footprint: int, freed: int) -> None:
-    """Its largest size, and what its collections freed, in MiB: added up by hand."""
+    """Its largest size, and what its collections freed, in MiB, added up by hand."""
     found = summary(name)
     assert (found.collector, found.footprint >> 20, found.freed >> 20) == (
         collector,
@@ -79,7 +79,7 @@ def test_the_heap_of_each_collector(name: str, collector: str, footprint: int, f
 
 
 def test_phases_are_each_collectors_own() -> None:
-    """A full collection of Serial's has four; work beside the program is ZGC's and Shenandoah's."""
+    """A full collection of Serial has four; ZGC and Shenandoah have concurrent ones."""
     serial = summary("serial-17").phases
     assert [name for kind, name in serial if kind == GcKind.PHASE] == [
         "Phase 1: Mark live objects",
@@ -93,7 +93,7 @@ def test_phases_are_each_collectors_own() -> None:
 
 
 def test_a_pause_as_a_row() -> None:
-    """With its times, its cause and its heap."""
+    """A row has all columns; its name, cause, kind, number and heap are right."""
     log = LOGS / "serial-17.log"
     line = next(text for text in log.read_text().splitlines() if re.search(r"\d+ms$", text))
     at = re.match(r"\[(\S+?)\]", line)
@@ -111,7 +111,7 @@ def test_a_pause_as_a_row() -> None:
 
 
 def test_lines_with_the_uptime_alone_have_times_by_the_files_age(tmp_path: Path) -> None:
-    """These are the decorations that Java has by itself. The last line is as old as the file."""
+    """These are Java's default decorations. The last line's time is the file's."""
     log = tmp_path / "gc.log"
     log.write_text(
         "[0.010s][info][gc] Using G1\n"
@@ -125,7 +125,7 @@ def test_lines_with_the_uptime_alone_have_times_by_the_files_age(tmp_path: Path)
 
 
 def test_a_restarted_jvm_has_times_of_its_own(tmp_path: Path) -> None:
-    """Its uptime begins at 0 again: its pauses had been ten hours before they happened."""
+    """Its uptime starts at 0 again: once, its pauses were dated ten hours too early."""
     log = tmp_path / "gc.log"
     pause = "[{}s][info][gc] GC(0) Pause Young (Normal) (Evacuation) 14M->3M(46M) 50.000ms\n"
     log.write_text(pause.format("36000.000"))
@@ -139,7 +139,7 @@ def test_a_restarted_jvm_has_times_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_deleted_while_it_is_read_ends_nothing(tmp_path: Path) -> None:
-    """As in a rotation; the observation of everything else had ended with a traceback."""
+    """A rotation may delete it: once, that ended the entire observation with a traceback."""
     log = tmp_path / "gc.log"
     log.write_text("[0.010s][info][gc] Using G1\n")
     logs = GcLogs(ReadableFiles(), [log])
@@ -153,7 +153,7 @@ def test_a_log_that_is_deleted_while_it_is_read_ends_nothing(tmp_path: Path) -> 
 
 
 def test_the_share_of_time_without_pauses() -> None:
-    """Of the observation; without its length, from the first event to the last."""
+    """It is a share of the observation; if its length is unknown, from first to last event."""
     found = summary("parallel-25")
     pauses = found.of(*PAUSES).seconds
     assert found.to_json(10.0)["throughput_ratio"] == pytest.approx(1 - pauses / 10)
@@ -175,5 +175,5 @@ def test_the_share_of_time_without_pauses() -> None:
     ],
 )
 def test_other_lines_are_no_events(line: str) -> None:
-    """Starts, other tags, and what is no line of such a log."""
+    """Starts, other tags, and lines that are not from such a log."""
     assert list(GcLog().events(line)) == []

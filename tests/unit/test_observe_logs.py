@@ -1,4 +1,4 @@
-"""Kafka's logs: what is counted, and files that grow and are rotated."""
+"""Kafka's logs: the entries that are counted, and files that grow and are rotated."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ AT = 1795648632 * SECOND
 
 
 def test_entries_are_counted_by_class_or_logger() -> None:
-    """The class that was thrown, not its cause; INFO is not counted, whatever it names."""
+    """The thrown class is counted, not its cause; INFO is not counted, whatever it names."""
     log = LogLines(UTC)
     log.add(SERVER.splitlines())
     log.close()
@@ -68,7 +68,7 @@ def test_an_entry_is_counted_once_its_trace_is_complete() -> None:
 
 
 def test_the_labs_layout_is_read_too() -> None:
-    """The logger stands before the text there."""
+    """In that layout, the logger comes before the text."""
     log = LogLines(UTC)
     log.add(["2026-11-25 23:17:12.063 WARN  Plugins: All plugins have ServiceLoader manifests"])
     log.close()
@@ -78,7 +78,7 @@ def test_the_labs_layout_is_read_too() -> None:
 
 
 def test_control_characters_of_a_log_are_escaped(tmp_path: Path) -> None:
-    """Others write it."""
+    """Other programs write it."""
     path = tmp_path / "server.log"
     path.write_text("[2026-11-25 23:17:12,063] WARN \x1b[31mred (a.B)\n")
     (row,) = KafkaLogs(ReadableFiles(), [path]).rows(last=True)
@@ -86,7 +86,7 @@ def test_control_characters_of_a_log_are_escaped(tmp_path: Path) -> None:
 
 
 def test_a_file_is_read_by_whole_lines_as_it_grows(tmp_path: Path) -> None:
-    """From its beginning, also where it is created later."""
+    """It is read from its beginning, even if it is created later."""
     path = tmp_path / "log"
     tailed = TailedFile(path)
     assert tailed.lines() == []
@@ -100,7 +100,7 @@ def test_a_file_is_read_by_whole_lines_as_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_rotated_file_loses_no_line(tmp_path: Path) -> None:
-    """What was written to the old one after the last reading is read, then the new one."""
+    """Lines appended to the old file since the last read come first, then the new file's."""
     path = tmp_path / "log"
     path.write_text("one\n")
     tailed = TailedFile(path)
@@ -117,7 +117,7 @@ def test_a_rotated_file_loses_no_line(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_rotated_amid_a_reading_loses_no_line(tmp_path: Path) -> None:
-    """Warnings that a broker logged just before the rotation were not counted."""
+    """Once, warnings that a broker logged just before the rotation were not counted."""
     path = tmp_path / "log"
 
     class Rotated(TailedFile):
@@ -137,7 +137,7 @@ def test_a_file_that_is_rotated_amid_a_reading_loses_no_line(tmp_path: Path) -> 
 
 
 def test_the_command_reads_logs_once(tmp_path: Path) -> None:
-    """Their content so far, also the entry at the end; figures of the machine are not measured."""
+    """It reads them to their last entry, and does not measure the machine."""
     path = tmp_path / "server.log"
     path.write_text(SERVER)
     gc_log = tmp_path / "gc.log"
@@ -171,7 +171,7 @@ def test_the_command_reads_logs_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read_is_refused(arguments: list[str], expected: str) -> None:
-    """In one line, before anything is observed."""
+    """The error is one line, before anything is observed."""
     done = subprocess.run(
         [sys.executable, "-m", "mirrortest", "observe", *arguments],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""Figures of /proc: from two readings of its files as they are on a real machine, shortened."""
+"""Figures of /proc, from two readings of its files, which are a real machine's, shortened."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SECOND = FIRST | {
 
 
 class Clock:
-    """A monotonic clock that is set."""
+    """A monotonic clock that the test sets."""
 
     now = 100.0
 
@@ -88,7 +88,7 @@ def two_readings(
 
 
 def test_the_hosts_figures(files: ReadableFiles, clock: Clock) -> None:
-    """Of 200 ticks of all CPUs; guests' time is in user's already; pages have 4096 bytes."""
+    """All CPUs together have 200 ticks; user time includes guests'; a page has 4096 bytes."""
     (host,) = two_readings(files, clock)[HOST]
     assert host == pytest.approx(
         {
@@ -122,7 +122,7 @@ def test_the_hosts_figures(files: ReadableFiles, clock: Clock) -> None:
 
 
 def test_a_disks_figures(files: ReadableFiles, clock: Clock) -> None:
-    """Without partitions, and without devices that were never used."""
+    """Partitions, and devices that were never used, are left out."""
     (device,) = two_readings(files, clock)[DEVICE]
     assert device == pytest.approx(
         {
@@ -147,7 +147,7 @@ def test_a_disks_figures(files: ReadableFiles, clock: Clock) -> None:
 
 
 def test_an_interfaces_figures(files: ReadableFiles, clock: Clock) -> None:
-    """Errors and drops of both directions together."""
+    """Errors and drops are sums of both directions."""
     (interface,) = two_readings(files, clock)[INTERFACE]
     assert interface == pytest.approx(
         {
@@ -171,7 +171,7 @@ def test_figures_are_those_of_the_table(files: ReadableFiles, clock: Clock) -> N
 
 
 def test_a_counter_that_fell_gives_no_figure(files: ReadableFiles, clock: Clock) -> None:
-    """A device that was replaced begins again: never a negative rate."""
+    """The counters of a replaced device start again: no rate is negative."""
     fallen = SECOND | {
         "proc/diskstats": " 254 0 vda 1 0 8 1 240 260 4800 500 3 2500 2900 0 0 0 0 7 16\n"
     }
@@ -194,7 +194,7 @@ def test_nothing_written_has_no_merge_ratio_and_no_response_time(
 def test_what_cannot_be_read_is_left_out_and_noted_once(
     files: ReadableFiles, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Here the system has no file of its memory's pressure."""
+    """Here the system has no file for memory pressure."""
     place(files, FIRST)
     machine = Machine(files, 4096, clock)
     for _ in range(3):
@@ -206,7 +206,7 @@ def test_what_cannot_be_read_is_left_out_and_noted_once(
 
 
 def process(pid: int, line: str, stat: str, **others: str) -> dict[str, str]:
-    """A process's files; `stat` is what follows its name."""
+    """A process's files; `stat` is the text after its name."""
     return {
         f"proc/{pid}/cmdline": line.replace(" ", "\0"),
         f"proc/{pid}/stat": f"{pid} (a (java) b) {stat}",
@@ -251,7 +251,7 @@ def test_a_processs_figures(files: ReadableFiles, clock: Clock, processes: Proce
     clock.now += 2
     assert processes.unmatched == ["Mirror"]
     (row,) = processes.rows()
-    descriptors = row.pop("descriptors")  # by the file system that stands for /proc
+    descriptors = row.pop("descriptors")  # depends on the file system of the fake /proc
     assert isinstance(descriptors, int)
     assert row == pytest.approx(
         {
@@ -278,7 +278,7 @@ def test_a_processs_figures(files: ReadableFiles, clock: Clock, processes: Proce
 def test_another_process_of_the_same_pid_begins_anew(
     files: ReadableFiles, clock: Clock, processes: Processes
 ) -> None:
-    """It was started at another time; what the former one used is not its own."""
+    """Its start time differs; the former process's usage does not count."""
     place(files, process(7, "java kafka.Kafka a", stat(500, 50, 9), io=IO.format(0, 0, 0, 0)))
     processes.rows()
     place(files, process(7, "java kafka.Kafka a", stat(900, 50, 10), io=IO.format(0, 0, 0, 0)))
@@ -287,7 +287,7 @@ def test_another_process_of_the_same_pid_begins_anew(
 
 
 def test_a_real_process_is_found_by_its_command_line_until_it_ends() -> None:
-    """And this one is not, though the text is in the command line of its caller, too."""
+    """Its row has its pid, one thread and its descriptors; after its end, there is no row."""
     program = "import sys; print('runs', flush=True); sys.stdin.read()  # observed-by-the-test"
     files = ReadableFiles()
     found = Processes(files, matches=["observed-by-the-test"], tick_seconds=0.01, page_bytes=4096)
@@ -307,7 +307,7 @@ def test_a_real_process_is_found_by_its_command_line_until_it_ends() -> None:
 
 
 def test_a_process_named_by_its_pid_is_called_by_its_command() -> None:
-    """This one: it is observed where it is asked for."""
+    """Even this process, which no text matches, is observed by its pid."""
     found = Processes(ReadableFiles(), pids=[os.getpid()], tick_seconds=0.01, page_bytes=4096)
     found.rows()
     (row,) = found.rows()
@@ -323,7 +323,7 @@ def test_a_refusal_is_noted_once_and_the_rest_is_observed(
     name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A process of another user shows its CPU, and neither its I/O nor its descriptors."""
+    """Another user's process shows its CPU, but neither its I/O nor its descriptors."""
     place(files, process(7, "java kafka.Kafka a", stat(100, 50, 9), io=IO.format(0, 0, 0, 0)))
     allowed = files.of_process
 

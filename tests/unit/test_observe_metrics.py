@@ -1,4 +1,4 @@
-"""What a scrape of an observer gets."""
+"""The metrics that an observer publishes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def published(metrics: ObserverMetrics) -> dict[tuple[str, tuple[str, ...]], flo
 
 
 def test_names_follow_the_rules_of_all_metrics() -> None:
-    """Unique, in base units, counters end in _total."""
+    """They are unique and in base units; counters end in _total."""
     assert len({each.full_name for each in (*TABLE, *OBSERVER_TABLE)}) == len(TABLE) + len(
         OBSERVER_TABLE
     )
@@ -40,7 +40,7 @@ def test_names_follow_the_rules_of_all_metrics() -> None:
 
 
 def test_figures_are_those_of_the_last_interval() -> None:
-    """What is unknown then, and a device that is gone, is published no longer."""
+    """An unknown figure, or a device that was removed, is no longer published."""
     metrics = ObserverMetrics(name="here", run="nightly")
     metrics.publish({
         HOST: [{"cpu_ratio": 0.5, "running": 3}],
@@ -60,7 +60,7 @@ def test_figures_are_those_of_the_last_interval() -> None:
 
 
 def test_brokers_stay_until_their_next_scrape_or_until_they_fail() -> None:
-    """They are scraped less often than an interval ends."""
+    """They are scraped less often than once per interval."""
     metrics = ObserverMetrics(name="here", run=None)
     both: Tables = {
         BROKER: [{"endpoint": "a", "leaders": 1}, {"endpoint": "b", "leaders": 2, "replica_lag": 3}]
@@ -74,7 +74,7 @@ def test_brokers_stay_until_their_next_scrape_or_until_they_fail() -> None:
 
 
 def test_events_of_logs_are_counted() -> None:
-    """Pauses by their time, entries by how many they are."""
+    """Pauses add their seconds, entries their counts."""
     metrics = ObserverMetrics(name="here", run=None)
     event: dict[str, Any] = {"log": "gc", "collector": "G1", "seconds": 0.25}
     tables: Tables = {
@@ -92,7 +92,7 @@ def test_events_of_logs_are_counted() -> None:
 
 
 def test_an_observed_run_is_named() -> None:
-    """As producers and consumers name theirs; the endpoint serves it."""
+    """As for producers and consumers, run_info names it; an endpoint takes the collector."""
     metrics = ObserverMetrics(name="here", run="nightly")
     assert metrics.gauge(names.RUN_INFO, run="nightly", role="observer", name="here").value == 1
     with MetricsEndpoint(metrics) as endpoint:

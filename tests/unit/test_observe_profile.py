@@ -1,4 +1,4 @@
-"""What a machine is, its configurations without secrets, and what changed meanwhile."""
+"""A machine's profile, configurations without secrets, and changes during an observation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ Max realtime timeout      unlimited            unlimited            us
 
 
 def test_parts_of_a_profile() -> None:
-    """As the kernel and a Java runtime write them."""
+    """Each is parsed from text as the kernel or a Java runtime writes it."""
     assert processors(CPUINFO) == {"count": 2, "model": "AMD EPYC", "flags": ["fpu", "vme"]}
     assert limits(LIMITS) == {"open files": "20000", "realtime timeout": "unlimited"}
     text = r"/dev/vda /data\040one ext4 rw,noatime 0 0" "\nproc /proc proc rw 0 0\n"
@@ -68,7 +68,7 @@ def test_parts_of_a_profile() -> None:
 
 
 def test_this_machine_has_a_profile() -> None:
-    """With this process's command and limits; it can be written as JSON."""
+    """It has this process's command and limits, and can be written as JSON."""
     profile = read_profile(ReadableFiles(), [os.getpid()])
     assert profile["processors"]["count"] == os.cpu_count()
     assert profile["kernel"]["release"] == os.uname().release
@@ -80,7 +80,7 @@ def test_this_machine_has_a_profile() -> None:
 
 
 def test_a_process_that_has_ended_is_in_no_profile(tmp_path: Path) -> None:
-    """One that ended after the last reading would be a change of all that it was."""
+    """Otherwise, all its fields would count as changes if it ended after the last reading."""
     for pid, line in (("7", "java\0kafka.Kafka\0"), ("8", "")):
         (tmp_path / pid).mkdir()
         (tmp_path / pid / "cmdline").write_text(line)  # a zombie's is empty
@@ -104,7 +104,7 @@ def test_values_of_secret_properties_are_hidden(key: str) -> None:
 
 
 def test_other_properties_stay_but_for_passwords_in_addresses() -> None:
-    """Also those whose names are almost a secret's."""
+    """Even if their names resemble a secret's."""
     given = {
         "key.converter": "x.ByteArray",
         "log.dirs": "/data",
@@ -136,7 +136,7 @@ def test_credentials_in_an_address_are_hidden_and_the_rest_of_a_list_stays(
 
 
 def test_a_command_line_keeps_its_options_and_loses_its_secrets() -> None:
-    """Given as one word, or as the word that follows."""
+    """A secret may be part of the option's word, or the next word."""
     words = ["java", "-Xmx1g", "-Dssl.password=a", "--password", "b", "--topic", "c", "kafka.Kafka"]
     assert command_without_secrets(words) == [
         *("java", "-Xmx1g", f"-Dssl.password={HIDDEN}", "--password", HIDDEN, "--topic", "c"),
@@ -165,7 +165,7 @@ def test_a_command_line_keeps_its_options_and_loses_its_secrets() -> None:
     ],
 )  # fmt: skip
 def test_a_secret_within_a_word_of_a_command_line_is_hidden(given: str, shown: str) -> None:
-    """A property as an option's value, as scenarios write it, was shown with its password."""
+    """Once, a property as an option's value, as in scenarios, was shown with its password."""
     assert command_without_secrets([given]) == [f"{shown}{HIDDEN}"]
     assert command_without_secrets(["--set", given]) == ["--set", f"{shown}{HIDDEN}"]
     assert "geheim" not in str(without_secrets({"java.options": given}))
@@ -180,20 +180,20 @@ def test_a_secret_within_a_word_of_a_command_line_is_hidden(given: str, shown: s
     ],
 )  # fmt: skip
 def test_a_word_without_the_value_of_a_secret_stays(word: str) -> None:
-    """A name like a secret's alone hides nothing: files and topics may have it."""
+    """A name like a secret's hides nothing by itself: files and topics may have such names."""
     assert command_without_secrets([word]) == [word]
 
 
 @pytest.mark.parametrize("before", ["", "-Durl=", "--proxy="])
 def test_an_address_in_a_command_line_loses_its_credentials(before: str) -> None:
-    """Also where these contain what separates an option from its value."""
+    """Even if these contain `=`, which separates an option from its value."""
     assert command_without_secrets([f"{before}http://ann:ge=heim@proxy:3128"]) == [
         f"{before}http://{HIDDEN}@proxy:3128"
     ]
 
 
 def test_changes_are_named_by_their_place() -> None:
-    """What came and what went, too."""
+    """Added and removed entries are changes, too."""
     before = {"settings": {"vm/swappiness": "60"}, "disks": {"vda": {"bytes": 1}}, "same": [1]}
     now = {"settings": {"vm/swappiness": "1"}, "disks": {"vdb": {"bytes": 2}}, "same": [1]}
     assert list(changes(before, now)) == [
@@ -204,7 +204,7 @@ def test_changes_are_named_by_their_place() -> None:
 
 
 def test_an_observation_has_the_profile_and_the_configurations(tmp_path: Path) -> None:
-    """No secret of theirs is in any of its files."""
+    """Its files contain no secret of theirs."""
     config = tmp_path / "server.properties"
     config.write_text("broker.id=1\nssl.key.password=geheim\n")
     subprocess.run(
@@ -225,7 +225,7 @@ def test_an_observation_has_the_profile_and_the_configurations(tmp_path: Path) -
 
 
 def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(tmp_path: Path) -> None:
-    """Once, with both values; that a process came or went is no change of the machine."""
+    """It is noted once, with both values; a process that starts or ends is not a change."""
     now, swappiness, processes = [0.0], ["60"], {"1": {"limits": {"open files": "20"}}}
 
     def profile() -> dict[str, Any]:
@@ -250,13 +250,13 @@ def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(tmp_path: P
 
 
 def test_events_need_a_run() -> None:
-    """They are in its directory."""
+    """They are written to its directory."""
     with pytest.raises(UsageError, match="--log-dir needs --run"):
         ObserveOptions(name="here", log_dir=Path("logs"))
 
 
 class Cluster:
-    """What a cluster answers; `None` in place of properties: refused."""
+    """A cluster with given answers; properties of None mean that the request is refused."""
 
     def __init__(self, client: ClientConfig, answers: dict[str, dict[str, Any]]) -> None:
         del client
@@ -289,7 +289,7 @@ class Cluster:
 async def test_changes_of_brokers_and_topics_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Topics that come and go are no change, nor is what is not answered; secrets stay hidden."""
+    """New and deleted topics, and missing answers, are not changes; secrets stay hidden."""
     answers: dict[str, dict[str, Any]] = {
         "brokers": {"1": {"num.io.threads": "8", "ssl.key.password": "geheim"}, "2": {"a": "b"}},
         "topics": {"orders": {"retention.ms": "1000"}, "gone": {}},

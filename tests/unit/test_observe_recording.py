@@ -53,7 +53,7 @@ def record(recording: Recording) -> None:
 
 
 def test_rows_become_parquet_files_that_the_observation_notes(tmp_path: Path) -> None:
-    """With their digests; journals are removed, and a table without rows has no file."""
+    """It notes their digests; journals are removed, and a table without rows has no file."""
     with Recording(tmp_path, observation(), csv=False) as recording:
         record(recording)
         recording.finish(EPOCH + 2 * SECOND, left_out={"io of java": "no permission"})
@@ -75,7 +75,7 @@ def test_rows_become_parquet_files_that_the_observation_notes(tmp_path: Path) ->
 
 
 def test_the_csv_has_the_same_rows(tmp_path: Path) -> None:
-    """Times in UTC, unknown figures empty; it can be read while the observation lasts."""
+    """Times are in UTC, unknown figures empty; it can be read during the observation."""
     with Recording(tmp_path, observation(), csv=True) as recording:
         record(recording)
         recording.flush()
@@ -87,7 +87,7 @@ def test_the_csv_has_the_same_rows(tmp_path: Path) -> None:
 
 
 def test_rows_are_in_their_files_after_five_seconds(tmp_path: Path) -> None:
-    """Whichever table is written then."""
+    """The next write to any table flushes them."""
     now = [100.0]
     with Recording(tmp_path, observation(), csv=True, monotonic=lambda: now[0]) as recording:
         record(recording)
@@ -98,7 +98,7 @@ def test_rows_are_in_their_files_after_five_seconds(tmp_path: Path) -> None:
 
 
 def test_many_intervals_are_one_row_group(tmp_path: Path) -> None:
-    """A group for each would make the file ten times as large."""
+    """A group for each interval would make the file ten times as large."""
     with Recording(tmp_path, observation(), csv=False) as recording:
         for number in range(50):
             recording.write(HOST, [row(number, cpu_ratio=0.5)])
@@ -119,7 +119,7 @@ with Recording(Path(sys.argv[1]), observation(), csv=False) as recording:
 
 
 def test_a_killed_observation_keeps_its_rows_and_is_finished_by_the_next(tmp_path: Path) -> None:
-    """It stays without an end. One that goes on is left alone; a second time nothing is left."""
+    """It has no end time. A running one is left alone; a second call finds nothing."""
     killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
     assert killed.returncode == -9
     other = observation().model_copy(update={"name": "other"})
@@ -136,7 +136,7 @@ def test_a_killed_observation_keeps_its_rows_and_is_finished_by_the_next(tmp_pat
 
 
 def killed_with(tmp_path: Path, damaged: bytes) -> Path:
-    """An observation that ended early, with other journals of the host and of an unknown table."""
+    """An observation that ended early, with this journal of the host, and an unknown table's."""
     with Recording(tmp_path, observation(), csv=False) as recording:
         record(recording)
         recording.flush()
@@ -155,7 +155,7 @@ def test_a_table_of_a_newer_version_stays_a_journal(tmp_path: Path) -> None:
 
 
 def test_rows_that_a_killed_observation_lost_are_reported(tmp_path: Path) -> None:
-    """A hole in a journal is; the frame that the kill cut short is not."""
+    """A hole in a journal is reported; the last frame, which the kill truncated, is not."""
     batch = pa.RecordBatch.from_pylist([row(0, cpu_ratio=0.5)], schema=SCHEMAS["host"])
     frames = [frame(batch, at) for at in range(3)]
     path = killed_with(tmp_path, frames[0] + b"\0" * len(frames[1]) + frames[2] + frames[0][:20])
@@ -166,7 +166,7 @@ def test_rows_that_a_killed_observation_lost_are_reported(tmp_path: Path) -> Non
 
 
 def test_a_damaged_observation_hinders_no_other(tmp_path: Path) -> None:
-    """It is named, and its journals stay."""
+    """It is reported, and its journals stay."""
     with Recording(tmp_path, observation(), csv=False) as recording:
         record(recording)
         recording.flush()
@@ -178,7 +178,7 @@ def test_a_damaged_observation_hinders_no_other(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    """In one line."""
+    """The error is one line."""
     (tmp_path / "file").touch()
     with pytest.raises(SequenceLogError, match="file/host-s: cannot write the observation here"):
         Recording(tmp_path / "file", observation(), csv=False)
@@ -191,7 +191,7 @@ def test_an_interval_too_short_for_the_kernels_clock_is_refused() -> None:
 
 
 def test_the_command_observes_this_machine(tmp_path: Path) -> None:
-    """Each of four intervals is a row; the result's JSON has the columns' names."""
+    """Each interval is a row; the JSON result has the columns' names."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "mirrortest", "observe", "--json", "--csv"),
@@ -221,7 +221,7 @@ def test_the_command_observes_this_machine(tmp_path: Path) -> None:
     [("--match", "", "matches every process"), ("--pid", "4194304", "no such process")],
 )
 def test_a_process_that_cannot_be_meant_is_refused(option: str, value: str, expected: str) -> None:
-    """In one line, before anything is written."""
+    """The error is one line, before anything is written."""
     done = subprocess.run(
         [sys.executable, "-m", "mirrortest", "observe", option, value],
         capture_output=True,
@@ -234,7 +234,7 @@ def test_a_process_that_cannot_be_meant_is_refused(option: str, value: str, expe
 
 
 def test_every_table_and_column_has_its_own_name_and_meaning() -> None:
-    """Sentences, and names by which a metric can be called."""
+    """Names are unique, and meanings are sentences."""
     assert len({table.name for table in TABLES}) == len(TABLES)
     for table in TABLES:
         assert len({each.name for each in table.columns}) == len(table.columns)

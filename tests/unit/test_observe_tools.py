@@ -1,6 +1,6 @@
-"""Figures against vmstat, iostat and pidstat, all since the machine's start.
+"""Figures compared with vmstat, iostat and pidstat, all since the machine's start.
 
-Both read the same counters within a moment, so that figures over so long a time are equal.
+Both read the same counters at almost the same time, so that such long-term figures agree.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def uptime() -> float:
 
 
 def none(counters: dict[str, int]) -> dict[str, int]:
-    """The counters as they were at the start."""
+    """The counters at the machine's start."""
     return dict.fromkeys(counters, 0)
 
 
 def test_cpu_and_switches_are_vmstats() -> None:
-    """Its first line is since the machine's start: in whole percents, and per second."""
+    """Its first line covers the time since boot, in whole percents and per second."""
     lines = output("vmstat", "procps", "-n")
     theirs = dict(zip(lines[1], map(int, lines[2]), strict=True))
     now = proc_stat.parse((PROC / "stat").read_text())
@@ -61,7 +61,7 @@ def test_cpu_and_switches_are_vmstats() -> None:
         "st": "steal_ratio",
     }.items():
         assert 100 * (ours[name] or 0) == pytest.approx(theirs[column], abs=1.5), column
-    # Versions of vmstat differ in what they divide its first line's rates by: so by the totals.
+    # Versions of vmstat divide the rates of its first line differently: compare totals.
     totals = {" ".join(words[1:]): int(words[0]) for words in output("vmstat", "procps", "-s")}
     for what, name in {
         "CPU context switches": "context_switches_per_second",
@@ -72,7 +72,7 @@ def test_cpu_and_switches_are_vmstats() -> None:
 
 
 def test_disks_are_iostats() -> None:
-    """Of each device that it shows; it prints two digits."""
+    """Each device that it shows is compared; it prints two decimals."""
     lines = [line for line in output("iostat", "sysstat", "-dxk") if line]
     head = next(index for index, line in enumerate(lines) if line[0] == "Device")
     now = disk_stats.parse((PROC / "diskstats").read_text())
@@ -103,14 +103,14 @@ def test_disks_are_iostats() -> None:
 
 
 def test_a_process_is_pidstats_and_the_systems() -> None:
-    """This one: its sizes as pidstat shows them, its CPU since its start as the system tells it."""
+    """This process's sizes agree with pidstat, its CPU time since its start with the system."""
     pid = str(os.getpid())
     lines = output("pidstat", "sysstat", "-h", "-r", "-p", pid)
     head = next(line for line in lines if line[:2] == ["#", "Time"])
     theirs = dict(zip(head[1:], lines[lines.index(head) + 1], strict=False))
     _, now = process_stat.parse((PROC / pid / "stat").read_text())
     times = os.times()
-    # Within a second, so that a rate is what was used in all.
+    # Over one second, so that a rate equals the total.
     ours = process_stat.figures(none(now), now, 1.0, tick_seconds=TICK, page_bytes=PAGE)
     assert (ours["virtual_bytes"] or 0) / 1024 == pytest.approx(float(theirs["VSZ"]), rel=0.01)
     assert (ours["resident_bytes"] or 0) / 1024 == pytest.approx(float(theirs["RSS"]), rel=0.05)

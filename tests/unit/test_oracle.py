@@ -1,4 +1,4 @@
-"""Random histories through the consumer's judgement, held against the brute-force judge."""
+"""The consumer's judgement of random histories, compared with the brute-force judge."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ TAPES = st.binary(min_size=LENGTH, max_size=LENGTH)
 
 
 def seeded(number: int) -> History:
-    """A history of its own for each number."""
+    """A different history for each number."""
     return make_history(Tape(random.Random(f"test/{number}").randbytes(LENGTH)))
 
 
 @settings(max_examples=250)
 @given(TAPES)
 def test_the_online_judgement_is_the_references(tape: bytes) -> None:
-    """At each state every checker, at each round every claim, at the end every verdict.
+    """Every checker agrees at each save, every claim in each round, all verdicts at the end.
 
-    Two thousand more are judged so, and by the reconciliation, in tests/spark.
+    In tests/spark, two thousand more are judged like this, and by the reconciliation.
     """
     play(make_history(Tape(tape)))
 
 
 def test_the_histories_hold_what_they_are_meant_to() -> None:
-    """Every finding, every kind of event, zombies, deaths, late claims: none is too rare."""
+    """Every finding and outcome, every kind of event, and zombies: none is too rare."""
     told: Counter[object] = Counter()
     for number in range(300):
         history = seeded(number)
@@ -73,7 +73,7 @@ def test_the_histories_hold_what_they_are_meant_to() -> None:
 
 
 def test_a_difference_is_found_and_made_plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A judge that forgets reordering is caught, with an example made much plainer."""
+    """A judge that ignores reordering is caught, and the example is made much simpler."""
 
     def forgetful(*args: Any, **kwargs: Any) -> StreamVerdict:
         verdict = check_judge_judge(*args, **kwargs)
@@ -101,7 +101,7 @@ def test_a_difference_is_found_and_made_plain(monkeypatch: pytest.MonkeyPatch) -
 @settings(max_examples=200)
 @given(TAPES, st.integers(2, 24))
 def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> None:
-    """With ids given up at any point what is still told is true, and nothing missing is lost."""
+    """Wherever ids are dropped, remaining findings are true, and no missing message is lost."""
     truth = make_truth(Tape(tape))
     checkers, passed = {}, {}
     for partition, stood in enumerate(truth.stood):
@@ -140,7 +140,7 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
         assert verdict.bounded == any(fragment.inconclusive for fragment in held.values())
         for finding in OF_STREAM:
             if finding in {Finding.INCONCLUSIVE, Finding.MISROUTED}:
-                continue  # the one is what is left; the other is what routing says, not the judge
+                continue  # INCONCLUSIVE is the remainder; MISROUTED comes from routing, not judging
             found = ids(verdict.having(finding))
             if verdict.bounded:
                 assert found <= expected.get(finding.label, set()), finding.label
@@ -152,13 +152,13 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
 
 
 def record(stream: StreamId, lane: Lane) -> LaneRecord:
-    """A closed lane as the ledger has it."""
+    """A closed lane, as the ledger records it."""
     acked, failed, unknown = map(intervals, (lane.acked, lane.failed, lane.unknown))
     return LaneRecord(stream, lane.end or 0, acked, failed, unknown, lane.end)
 
 
 def test_doubt_is_only_where_a_stream_was_seen_or_belongs() -> None:
-    """Offsets that nobody read, elsewhere than where a lane belongs, excuse nothing."""
+    """Unread offsets in a partition to which a lane does not belong excuse nothing."""
     stream = make_truth(Tape(b"")).sent[0].stream
     blind = {1: Expected(stream, {}, [Passed(0, 5, blind=True)])}
     assert not doubted(blind, homes={0})
@@ -170,5 +170,5 @@ def test_doubt_is_only_where_a_stream_was_seen_or_belongs() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 10])
 def test_a_short_tape_is_a_plain_history(size: int) -> None:
-    """Past its end a tape holds noughts, and they are the plainest of everything."""
+    """Past its end, a tape contains zeros, and these are the simplest choices."""
     assert play(make_history(Tape(bytes(size))))

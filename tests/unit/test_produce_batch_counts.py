@@ -1,4 +1,4 @@
-"""Exact batches: where each ends, by number, and how many messages they have."""
+"""Exact batches: how many messages each has, and at which number it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def batches(shape: BatchShape, *, lane: int = 0) -> BatchCounts:
 
 
 def counts(shape: BatchShape, batch_count: int, *, lane: int = 0) -> list[int]:
-    """How many messages the first batches have."""
+    """The message counts of the first batches."""
     found, position, sizes = batches(shape, lane=lane), 0, []
     for _ in range(batch_count):
         end = found.end(position)
@@ -39,17 +39,17 @@ def counts(shape: BatchShape, batch_count: int, *, lane: int = 0) -> list[int]:
 
 @given(st.integers(1, 1000), st.integers(0, 10**6))
 def test_batches_of_one_count(count: int, position: int) -> None:
-    """Each ends at a multiple of it."""
+    """Each batch ends at a multiple of the count."""
     end = batches(count).end(position)
     assert end % count == 0
     assert position < end <= position + count
 
 
 def test_gaussian_batches_are_gaussian() -> None:
-    """68, 95 and 99.7 % are within one, two and three deviations, at least one message each."""
+    """68, 95 and 99.7 % are within one, two and three deviations; each has a message or more."""
     found = np.array(counts(SHAPE, 5000))
     away = np.abs(found - 16)
-    # Whole messages: within k deviations is within 4 k and a half.
+    # Counts are integers: k deviations are 4 k and a half.
     for most, share in ((4.5, 0.7394), (8.5, 0.9664), (12.5, 0.9982)):
         assert abs((away < most).mean() - share) < 0.025
     assert found.min() >= 1
@@ -58,7 +58,7 @@ def test_gaussian_batches_are_gaussian() -> None:
 
 
 def test_batches_are_the_same_in_any_life() -> None:
-    """A position's batch is the same asked for first, or by one that begins in its middle."""
+    """A position's batch is the same without earlier calls, and from a position in its middle."""
     ends = np.cumsum(counts(SHAPE, 3000)).tolist()
     assert batches(SHAPE).end(ends[2500]) == ends[2501]
     assert batches(SHAPE).end(ends[2500] - 1) == ends[2500]
@@ -66,7 +66,7 @@ def test_batches_are_the_same_in_any_life() -> None:
 
 
 def test_a_batch_that_was_not_sent_is_made_again() -> None:
-    """Positions go back by a batch or two, also where more were just drawn; not to the start."""
+    """A position may go back by a batch or two, even after new draws, but not to the start."""
     found = batches(SHAPE)
     ends = np.cumsum(counts(SHAPE, 1026)).tolist()
     assert found.end(ends[1024]) == ends[1025]
@@ -78,7 +78,7 @@ def test_a_batch_that_was_not_sent_is_made_again() -> None:
 
 
 def test_a_batch_that_is_taken_on_fits_in_each_lane_and_incarnation() -> None:
-    """Keys and ids of any length: one that did not fit would never be sent."""
+    """This holds for keys and ids of any length: a batch that does not fit is never sent."""
     plan = TopicPlan("t", 300, 300)
     client = ClientConfig(bootstrap_servers=("h:1",), batch_size=50_000)
     accepted = 0

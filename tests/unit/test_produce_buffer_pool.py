@@ -1,4 +1,4 @@
-"""Turns at a partition's memory: in order, bounded, and never lost."""
+"""Turns for a partition's buffer memory: in order, bounded, and never lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIZE = 100
 
 
 class _Lane:
-    """Asks for a turn whenever it is notified, and holds what it then takes."""
+    """Requests a turn when it is notified, and keeps the memory that it then takes."""
 
     def __init__(self, pool: BufferPool, number: int, size: int, began: list[int]) -> None:
         self.pool, self.number, self.size, self._began = pool, number, size, began
@@ -52,9 +52,9 @@ class _Lane:
 def test_batches_begin_in_the_order_they_came_and_stay_within_the_memory(
     sizes: list[int], leaving: set[int], seed: int
 ) -> None:
-    """Whatever the sizes, whoever gives up: the rest begin in order, one batch beyond at most.
+    """For any sizes and leaving lanes, batches begin in order, at most one beyond the limit.
 
-    At the end all is given back.
+    At the end, all memory is returned.
     """
     pool, began, chance = BufferPool(SIZE), list[int](), random.Random(seed)
     lanes = [_Lane(pool, *each, began) for each in enumerate(sizes)]
@@ -83,7 +83,7 @@ def test_batches_begin_in_the_order_they_came_and_stay_within_the_memory(
 
 
 def test_a_lane_that_leaves_passes_its_turn_on() -> None:
-    """Who has nothing to send any more, by the time it is notified, holds up nobody."""
+    """A lane that has nothing to send any more when it is notified does not block others."""
     pool, began = BufferPool(SIZE), list[int]()
     first, second, third = (_Lane(pool, number, SIZE, began) for number in range(3))
     for lane in (first, second, third):
@@ -113,12 +113,12 @@ def plan(topic: str, source: int, destination: int) -> TopicPlan:
 def test_a_batch_holds_a_lanes_share_and_a_turns_where_lanes_are_many(
     lanes: int, expected: int
 ) -> None:
-    """So that its cost is spread over hundreds of messages, however many lanes there are."""
+    """Its cost is thus spread over hundreds of messages, however many lanes there are."""
     assert BufferPools([plan("t", 4, lanes)], 32 << 20).batch_bytes == expected
 
 
 def test_each_partition_has_a_pool_of_its_own() -> None:
-    """All lanes of a partition share one; together they are the memory."""
+    """All lanes of a partition share one; the pools divide the memory."""
     pools = BufferPools([plan("t", 2, 6), plan("u", 2, 2)], 400)
     topic = plan("t", 2, 6)
     assert {id(pools.of("t", partition)) for partition in topic.partitions} == {

@@ -1,4 +1,4 @@
-"""What a producer's housekeeping makes of what is counted: a status at each tick."""
+"""A producer's housekeeping, which turns its counts into a status at each tick."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def world() -> World:
 
 
 def test_figures_are_of_all_topics(world: World) -> None:
-    """Rates and percentiles of the last seconds, and of the whole run."""
+    """Rates and percentiles are of the last seconds, and of the entire run."""
     world.tick()
     for _ in range(40):
         world.acknowledge("t", 5, 1_000_000)
@@ -100,13 +100,13 @@ def test_figures_are_of_all_topics(world: World) -> None:
 async def test_a_status_that_cannot_be_published_is_tried_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Probes and metrics go on; what fails is logged when it begins to."""
+    """Probes and metrics go on; a failure is logged once, when it begins."""
     monkeypatch.setattr("mirrortest.produce.housekeeping._TICK_SECONDS", 0.0)
     published, grown = asyncio.Event(), iter([None, None])
 
     def failing() -> dict[str, tuple[int, int]]:
         for each in grown:
-            return each  # type: ignore[return-value]  # what the next one cannot read
+            return each  # type: ignore[return-value]  # the caller cannot read it
         published.set()
         return {}
 
@@ -120,7 +120,7 @@ async def test_a_status_that_cannot_be_published_is_tried_again(
 
 
 def test_time_counts_from_the_start_of_sending(world: World) -> None:
-    """With --start-at a producer waits: nothing has elapsed, and all of its duration remains."""
+    """With --start-at, a producer waits: nothing has elapsed, and its full duration remains."""
     world.housekeeping._context.began_ns = world.now + 30 * SECOND
     waiting = world.tick(10)
     assert (waiting.elapsed_seconds, waiting.remaining_seconds) == (0.0, 60.0)
@@ -128,9 +128,9 @@ def test_time_counts_from_the_start_of_sending(world: World) -> None:
 
 
 def test_what_was_due_before_the_start_is_neither_planned_nor_asked_nor_sent(world: World) -> None:
-    """With --start-at in the past: of 100 messages of each topic 50 are left out, and not missed.
+    """With --start-at in the past: 50 of each topic's 100 messages are left out, and not missed.
 
-    The progress never reached its total, and the first interval had sent what nobody sent.
+    Once, progress never reached its total, and the first interval counted them as sent.
     """
     context = world.housekeeping._context
     for topic in ("t", "u"):
@@ -148,7 +148,7 @@ def test_what_was_due_before_the_start_is_neither_planned_nor_asked_nor_sent(wor
 
 
 def test_a_wait_for_acknowledgements_begins_with_the_first_message_in_flight(world: World) -> None:
-    """Not when the machine was started, nor while nothing is underway."""
+    """It does not begin at the machine's start, nor while no message is in flight."""
     assert world.tick(60).quiet_seconds == 0.0
     world.backlogs = {TopicPartition("t", 0): Backlog(8)}
     assert world.tick().quiet_seconds == 0.5
@@ -158,7 +158,7 @@ def test_a_wait_for_acknowledgements_begins_with_the_first_message_in_flight(wor
 
 
 def test_a_schedule_that_is_not_held_shows_by_partition(world: World) -> None:
-    """By how much; a short wait is no lag, and after a stop nothing is due any more."""
+    """It shows by how much; a short wait is not a lag, and after a stop, nothing is due."""
     late, short = BEHIND_NS * 4, BEHIND_NS // 2
     world.backlogs = {
         TopicPartition("t", 0): Backlog(1, 2, short),
@@ -175,7 +175,7 @@ def test_a_schedule_that_is_not_held_shows_by_partition(world: World) -> None:
 
 
 def test_what_the_producer_knows_of_a_fault_is_in_the_status(world: World) -> None:
-    """And why messages failed."""
+    """So are the reasons why messages failed."""
     world.housekeeping.fault = "the source does not answer: gone"
     world.reasons["NotEnoughReplicas"] += 3
     status = world.tick()

@@ -42,7 +42,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_the_first_claim_wins_and_the_next_closes(world: World) -> None:
-    """Incarnations count up; each claim closes the one before at its reserved marks."""
+    """Incarnation numbers rise; each registration closes the previous one at its reserved marks."""
     first = await world.claim("a")
     assert (first.incarnation, first.closes) == (1, ())
     _, lanes = await world.incarnation(MemorySender())
@@ -54,7 +54,7 @@ async def test_the_first_claim_wins_and_the_next_closes(world: World) -> None:
 
 
 async def test_two_claimants_at_once_get_two_incarnations(world: World) -> None:
-    """The one whose claim stands second takes the next number, and withdraws the first."""
+    """The second registration in the ledger takes the next number, and withdraws its first one."""
     other = LedgerView(cast("CompactedLog", world.topic), "r", "p")
     task = asyncio.create_task(other.follow())
     claims = await asyncio.gather(
@@ -71,7 +71,7 @@ async def test_two_claimants_at_once_get_two_incarnations(world: World) -> None:
 async def test_a_mark_that_moves_under_a_claim_is_closed_where_it_came_to_stand(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reservation that gets in between a claimant's reading and its claim is not forgotten."""
+    """A reservation between a producer's read of the ledger and its registration is not lost."""
     _, lanes = await world.incarnation(MemorySender())
     stream = lanes[0].stream
     moved = LaneRecord(stream, reserved=9999)
@@ -93,7 +93,7 @@ async def test_a_mark_that_moves_under_a_claim_is_closed_where_it_came_to_stand(
 async def test_a_lane_with_many_holes_is_vouched_for_in_parts(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One record could not hold them all, and without its ledger a producer sends nothing."""
+    """One record would exceed its size, and a producer without its ledger sends nothing."""
     monkeypatch.setattr(ledger_writer, "LaneParts", partial(LaneParts, 5))
     monkeypatch.setattr(ledger_writer, "PUBLISH_NS", 0)
     sender = MemorySender()
@@ -120,7 +120,7 @@ async def test_a_lane_with_many_holes_is_vouched_for_in_parts(
 async def test_a_producer_that_pauses_gives_a_sign_of_life(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record as it stands, once nothing was written for a while: its ledger is not dead."""
+    """It repeats a record after some time without a write: its ledger is not dead."""
     monkeypatch.setattr(ledger_writer, "PUBLISH_NS", 0)
     incarnation, lanes = await world.incarnation(MemorySender())
     writer = incarnation.ledger_writer
@@ -139,11 +139,11 @@ async def test_a_producer_that_pauses_gives_a_sign_of_life(
 
 
 async def test_lanes_of_a_partition_take_turns_where_its_memory_is_small(world: World) -> None:
-    """One batch at a time, each lane in its turn; a batch of any outcome makes room."""
+    """Lanes send one batch at a time, in turn; a batch of any outcome frees its memory."""
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender, total=400, memory=1)
     for lane in lanes:
-        lane.reservation.grant(200)  # or they would wait for numbers, too
+        lane.reservation.grant(200)  # or they would wait for reservations, too
     running = asyncio.create_task(incarnation.run(asyncio.Event()))
     answered = 0
     while not running.done():
@@ -157,14 +157,14 @@ async def test_lanes_of_a_partition_take_turns_where_its_memory_is_small(world: 
     await running
     partitions = [partition for _, partition, _ in sender.sent]
     assert len(partitions) > 4
-    # The first to come queues for its second batch before the other comes, which so has the last.
+    # The first lane queues for its second batch before the other one does, which thus is last.
     assert all(one != other for one, other in pairwise(partitions[1:-1]))
     assert all(lane.record().end == 200 for lane in lanes)
     assert {lane.pool._free for lane in lanes} == {1}
 
 
 async def test_the_end_of_a_drain_calls_nobody_who_waits_for_memory(world: World) -> None:
-    """What was handed over and never answered is unknown; the lane behind it sent nothing."""
+    """The batch without a response frees its memory; the lane that waits for it sends nothing."""
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender, total=None, memory=1, drain=0.01)
     stop = asyncio.Event()
@@ -178,7 +178,7 @@ async def test_the_end_of_a_drain_calls_nobody_who_waits_for_memory(world: World
 
 
 async def test_a_clean_life(world: World) -> None:
-    """All messages acknowledged, vouched for and ended, in the log first."""
+    """All messages are acked, and all lanes end; the log has each fact before the ledger."""
 
     def log_first(key: bytes, value: bytes | None) -> None:
         record = None if value is None else parse(key, value)
@@ -210,7 +210,7 @@ async def test_a_clean_life(world: World) -> None:
 
 
 async def test_a_stop_waits_for_acknowledgements_but_not_for_ever(world: World) -> None:
-    """At the drain's deadline what has no answer is unknown, in log and ledger, and lanes end."""
+    """At the drain's deadline, unanswered messages are unknown in log and ledger; lanes end."""
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender)
     stop = asyncio.Event()
@@ -227,7 +227,7 @@ async def test_a_stop_waits_for_acknowledgements_but_not_for_ever(world: World) 
 
 
 async def test_a_second_signal_leaves_lanes_open(world: World) -> None:
-    """Cancelled, nothing is vouched for that is not known, and no lane is ended."""
+    """After a cancellation, the ledger has no acks that are not known, and no end mark."""
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender)
     task = asyncio.create_task(incarnation.run(asyncio.Event()))
@@ -244,9 +244,9 @@ async def test_a_second_signal_leaves_lanes_open(world: World) -> None:
 
 
 async def test_a_dead_sender_hands_the_schedule_on(world: World) -> None:
-    """The incarnation ends with its messages unknown; the next goes on where the schedule was.
+    """The incarnation ends with its messages unknown; the next one continues the schedule.
 
-    F4: without end marks, since consumers would take the run for over.
+    F4: it writes no end marks, since consumers would take the run for complete.
     """
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender, total=1000)
@@ -268,9 +268,9 @@ async def test_a_dead_sender_hands_the_schedule_on(world: World) -> None:
 
 
 async def test_the_metric_of_durable_rows_counts_those_of_all_incarnations(world: World) -> None:
-    """It stood still after a restart until the new incarnation had written more than the old one.
+    """Once, it did not rise after a restart until the new incarnation had more rows than the old.
 
-    Rows that the log writes by itself, as a full buffer, are rows, too.
+    Rows that the log writes by itself, as from a full buffer, count, too.
     """
     client = ClientConfig(bootstrap_servers=("b:1",))
     options = ProduceOptions(run="r", name="p", client=client, topics=("t",))
@@ -286,7 +286,7 @@ async def test_the_metric_of_durable_rows_counts_those_of_all_incarnations(world
 
 
 async def test_a_fenced_life_ends(world: World) -> None:
-    """Another session's later claim ends the life at its next round, before it reserves more."""
+    """Another session's registration ends it at its next round, before it reserves more."""
     incarnation, lanes = await world.incarnation(MemorySender(), total=None)
     task = asyncio.create_task(incarnation.run(asyncio.Event()))
     await asyncio.sleep(0)
@@ -303,7 +303,7 @@ async def test_a_fenced_life_ends(world: World) -> None:
 
 
 async def test_who_finds_at_its_end_that_it_was_taken_over_does_not_end_well(world: World) -> None:
-    """It was paused, and consumers ended with its successor, before its last messages came."""
+    """If it was paused, consumers may end with its successor before its last messages come."""
     incarnation, _ = await world.incarnation(MemorySender(), total=100)
 
     async def taken_over() -> None:
@@ -319,7 +319,7 @@ async def test_who_finds_at_its_end_that_it_was_taken_over_does_not_end_well(wor
 
 
 async def test_a_log_that_cannot_be_written_ends_the_run(world: World) -> None:
-    """A full disk is an error, and the ledger vouches for nothing that the log does not hold."""
+    """A full disk is an error, and the ledger has no acks that the log lacks."""
     incarnation, lanes = await world.incarnation(MemorySender(), total=None)
     world.log.error = SequenceLogError("disk full")
     with pytest.raises(SequenceLogError, match="disk full"):
@@ -342,7 +342,7 @@ async def test_refused_messages_are_failed(world: World) -> None:
 
 
 async def test_a_lane_refuses_numbers_that_are_not_reserved(world: World) -> None:
-    """The mark is held by the lane itself, whoever asks."""
+    """The lane itself checks its reservation, for any caller."""
     _, lanes = await world.incarnation(MemorySender())
     lane = lanes[0]
     beyond = np.zeros(lane.reservation.granted + 1, dtype=np.int64)
@@ -351,7 +351,7 @@ async def test_a_lane_refuses_numbers_that_are_not_reserved(world: World) -> Non
 
 
 async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
-    """A ledger or a cluster that does not answer leaves the steps where they are."""
+    """Sends and acks raise `steps`; it is idle only once all are answered."""
     sender = MemorySender(holding=True)
     incarnation, _ = await world.incarnation(sender, total=100)
     before = incarnation.steps
@@ -374,7 +374,7 @@ async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
 async def test_what_nobody_expected_ends_the_life_and_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody waits for ever for what is underway, and nobody vouches for what is in no log."""
+    """It does not wait forever for batches in flight; the ledger has no acks that the log lacks."""
 
     def fail(*_: object) -> None:
         raise RuntimeError("a fault of ours")

@@ -34,7 +34,7 @@ async def world() -> AsyncIterator[World]:
 async def test_batches_have_exactly_the_messages_that_are_asked_for(
     world: World, throughput: float | None
 ) -> None:
-    """Each of them, but for the rest at the end; with a rate none is sent before it is due."""
+    """Only the last one is smaller, with a rate and without one."""
     sender = MemorySender()
     times: list[int] = []
     sender.before = lambda *_: times.append(world.clock.now())
@@ -51,7 +51,7 @@ async def test_batches_have_exactly_the_messages_that_are_asked_for(
 
 
 async def test_a_shape_is_sent_at_its_times(world: World) -> None:
-    """A burst, a pause and another burst: the messages' times are the schedule's, none early."""
+    """For two bursts: the first message is in the first burst, the last one's time is exact."""
     bursts = Steps(
         (
             Step(Fraction(500), 100_000_000),
@@ -78,7 +78,7 @@ async def test_a_shape_is_sent_at_its_times(world: World) -> None:
 
 
 async def test_messages_have_the_sizes_that_are_drawn(world: World) -> None:
-    """By their index in the topic, in each lane; and the figures count their bytes."""
+    """A size depends on the message's index in the topic; the totals count the bytes."""
     sizes = MessageSizes(Uniform(93, 100, 1), seed=3, topic="t")
     expected = sizes.of(np.arange(1000, dtype=np.int64))
     sender = MemorySender()
@@ -98,7 +98,7 @@ async def test_messages_have_the_sizes_that_are_drawn(world: World) -> None:
 async def test_lanes_that_wait_for_the_same_tick_share_a_timer(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And an acknowledgement wakes no lane that waits for its tick: each wakes once for a batch."""
+    """An ack does not wake a lane that waits for its tick: each wakes once per batch."""
     loop, timers, visits = asyncio.get_running_loop(), Counter[str](), 0
     plain_timer, plain_visit = type(loop).call_later, Incarnation._visit
 

@@ -1,4 +1,4 @@
-"""Recorded rates and sizes: what files are read, and what is wrong with others."""
+"""Recorded rates, sizes and payloads: which files are read, and why others are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STEPS = (
     ],
 )
 def test_a_csv_file_is_read(tmp_path: Path, text: str) -> None:
-    """Seconds or timestamps, from the first row on; the last rate lasts as the one before."""
+    """Times are seconds or timestamps from the first row; the last step lasts as the previous."""
     file = tmp_path / "rate.csv"
     file.write_text(text)
     assert read_replay(Replay(str(file))).steps == STEPS
@@ -45,7 +45,7 @@ def test_a_csv_file_is_read(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("timestamps", [False, True])
 def test_a_parquet_file_is_read(tmp_path: Path, timestamps: bool) -> None:
-    """By its content, whatever its name is."""
+    """It is recognized by its content, whatever its name is."""
     times: list[Any] = [7, 22, 27]
     if timestamps:
         times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=each) for each in times]
@@ -72,7 +72,7 @@ def test_a_parquet_file_is_read(tmp_path: Path, timestamps: bool) -> None:
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, text: str, answer: str) -> None:
-    """In one line that names the file."""
+    """The error names the file."""
     file = tmp_path / "rate.csv"
     file.write_text(text)
     with pytest.raises(UsageError) as error:
@@ -85,7 +85,7 @@ def test_another_file_is_refused(tmp_path: Path, text: str, answer: str) -> None
 def test_a_file_that_is_not_there_is_the_users_mistake(
     tmp_path: Path, read: Callable[[Any], object], shape: Callable[[str], Any]
 ) -> None:
-    """As a directory is."""
+    """So is a directory."""
     with pytest.raises(UsageError, match="there is no such file"):
         read(shape(str(tmp_path / "none.csv")))
     with pytest.raises(UsageError, match="is it a file"):
@@ -94,8 +94,8 @@ def test_a_file_that_is_not_there_is_the_users_mistake(
 
 @pytest.mark.parametrize("text", ["900\n1kB\n0\n", "900\r\n 1000 \r\n0b"])
 def test_sizes_are_read(tmp_path: Path, text: str) -> None:
-    """One a line, with the units of all sizes."""
-    file = tmp_path / "sizes.gz"  # a name is no reason to decompress anything
+    """Each line has one size, with the units of all sizes."""
+    file = tmp_path / "sizes.gz"  # a name is no reason to decompress it
     file.write_text(text)
     assert read_sizes(SizeFile(str(file))).sizes == (900, 1000, 0)
 
@@ -110,7 +110,7 @@ def test_sizes_are_read(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_another_file_of_sizes_is_refused(tmp_path: Path, raw: bytes, answer: str) -> None:
-    """In one line that names the file and the line."""
+    """The error names the file and the line."""
     file = tmp_path / "sizes"
     file.write_bytes(raw)
     with pytest.raises(UsageError) as error:
@@ -135,7 +135,7 @@ def test_another_file_of_sizes_is_refused(tmp_path: Path, raw: bytes, answer: st
 def test_payloads_are_read(
     tmp_path: Path, raw: bytes, delimiter: str, expected: list[bytes]
 ) -> None:
-    """Any bytes, whatever is between them; the last may end with it, or with the file."""
+    """They are any bytes between delimiters; the last one may end with the file."""
     file = tmp_path / "payloads"
     file.write_bytes(raw)
     found = read_payloads(str(file), delimiter)
@@ -159,7 +159,7 @@ def test_payloads_are_read(
 def test_a_file_without_payloads_that_can_be_sent_is_refused(
     tmp_path: Path, raw: bytes, answer: str
 ) -> None:
-    """In one line that names the file."""
+    """The error names the file."""
     file = tmp_path / "payloads"
     file.write_bytes(raw)
     with pytest.raises(UsageError) as error:

@@ -1,4 +1,4 @@
-"""The ledger as a producer writes it: into topics that are deleted, and that forget."""
+"""The ledger as a producer writes it, into topics that are deleted or lose records."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
     world: World, records: int, *, missing: bool, silent: bool
 ) -> None:
-    """F15: at whichever record, the producer ends, and the new topic has all it vouches for.
+    """F15: however far the run is, the producer ends, and the new topic has all its records.
 
-    Also the claims, and what an earlier incarnation had vouched for, and other producers of the
-    run that have ended and cannot write themselves.
+    That includes registrations, records of an earlier incarnation, and those of other producers
+    of the run that have ended and cannot write them again.
     """
     bob, carl = (StreamId("t", run, "bob", 1, 1) for run in ("r", "other"))
     for stream in (bob, carl):
@@ -87,7 +87,7 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
 
 
 async def test_a_write_that_went_down_with_the_topic_is_written_again(world: World) -> None:
-    """F15: acknowledged, then deleted before it was read back; the wait for it ends."""
+    """F15: if the topic is deleted after the ack, before the read, the wait for the record ends."""
     claim = await world.claim("a")
     again = registration_key(claim), registration_value(claim)
     world.topic.wrote = lambda *_: None if world.topic.created else world.topic.delete()
@@ -97,9 +97,9 @@ async def test_a_write_that_went_down_with_the_topic_is_written_again(world: Wor
 
 
 async def test_a_record_whose_offset_became_anothers_is_written_again(world: World) -> None:
-    """An unclean election takes it before it is read back, and what others write takes its place.
+    """An unclean election removes it before it is read back, and another record gets its offset.
 
-    The producer ended, and consumers waited for its end marks for ever (long/155912).
+    Once, the producer ended, and consumers waited forever for its end marks (long/155912).
     """
     claim = await world.claim("a")
     record = registration_key(claim), registration_value(replace(claim, failed=True))
@@ -117,7 +117,7 @@ async def test_a_record_whose_offset_became_anothers_is_written_again(world: Wor
 
 
 async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) -> None:
-    """F15: with the line that says what is wrong with it."""
+    """F15: the error names the topic's wrong setting."""
     life, _ = await world.incarnation(MemorySender(), total=None)
     world.topic.delete()
     world.topic.refusal = ClusterError("topic 'ledger' has cleanup.policy=delete")
@@ -127,7 +127,7 @@ async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) 
 
 
 async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World) -> None:
-    """F15: two producers of one name never number alike; each reads who was first there."""
+    """F15: two producers of one name never use the same number; the first one there wins."""
     life, _ = await world.incarnation(MemorySender(), total=None)
     world.topic.delete(missing=False)
     other = Registration("r", "p", 1, "other", LANES)
@@ -141,7 +141,7 @@ async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World)
 
 
 async def test_a_registration_that_an_unclean_election_took_is_written_again(world: World) -> None:
-    """That an earlier one of the same name is the newest then fences nobody."""
+    """An earlier registration of the same name, which is then the newest, fences nobody."""
     first, second = (Registration("r", "p", n, f"s{n}", LANES) for n in (1, 2))
     for each in (first, second):
         await world.view.write((registration_key(each), registration_value(each)))
@@ -154,7 +154,7 @@ async def test_a_registration_that_an_unclean_election_took_is_written_again(wor
 
 
 async def test_a_number_of_which_only_a_lane_is_left_is_taken(world: World) -> None:
-    """Messages carry it: of two processes with one number each copy would be the other's."""
+    """Messages carry it: two processes with one number would duplicate each other's messages."""
     lane = LaneRecord(StreamId("t", "r", "p", 4, 0), 8)
     await world.topic.write(lane_key(lane.stream), lane_value(lane))
     await world.view.wait_until_read(0)
@@ -180,7 +180,7 @@ async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: Worl
 
 
 async def test_a_record_that_an_old_one_displaces_is_written_again(world: World) -> None:
-    """F11: else who comes after a kill would not know of what was reserved since."""
+    """F11: otherwise, the next producer after a kill would not see the later reservations."""
     stream = StreamId("t", "r", "p", (await world.claim("a")).incarnation, 0)
     old, newest = ((lane_key(stream), lane_value(LaneRecord(stream, mark))) for mark in (8, 16))
     for record in (old, newest):
@@ -192,7 +192,7 @@ async def test_a_record_that_an_old_one_displaces_is_written_again(world: World)
 
 
 async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
-    """The copy's own retention drops what was written once: claims, and lanes that are still."""
+    """The copy's retention drops records that are written once: registrations, idle lanes."""
     life, _ = await world.incarnation(MemorySender(), total=100)
     await life.run(asyncio.Event())
     lost = Registration("r", "p", 1, "loser", LANES)
@@ -210,7 +210,7 @@ async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
 
 
 async def test_what_others_lost_is_left_to_them_for_a_while(world: World) -> None:
-    """F15: those that live write it themselves; what is then missing any survivor writes."""
+    """F15: running producers write their own records; later, any survivor writes the rest."""
     await world.claim("a")
     others = [Registration("r", f"p{number}", 1, "s", {"t": (1,)}) for number in range(600)]
     await world.view.write(
@@ -228,7 +228,7 @@ async def test_what_others_lost_is_left_to_them_for_a_while(world: World) -> Non
 
 
 async def test_what_others_write_after_they_were_helped_stays(world: World) -> None:
-    """Only its own records tell a producer that they were displaced."""
+    """A producer writes displaced records again only if they are its own."""
     await world.claim("a")
     bob = StreamId("t", "r", "bob", 1, 0)
     old, newest = ((lane_key(bob), lane_value(LaneRecord(bob, mark))) for mark in (8, 16))
@@ -241,7 +241,7 @@ async def test_what_others_write_after_they_were_helped_stays(world: World) -> N
 
 
 async def test_nothing_is_refreshed_before_its_time(world: World) -> None:
-    """A producer with nothing to say writes next to nothing."""
+    """A producer without new outcomes writes almost nothing."""
     await world.claim("a")
     await world.view.refresh(0)
     await world.view.refresh(REFRESH_NS // 2)
@@ -251,7 +251,7 @@ async def test_nothing_is_refreshed_before_its_time(world: World) -> None:
 async def test_a_write_that_is_given_up_says_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A producer that ends amid a round of the ledger: no traceback reaches the terminal."""
+    """If a producer ends during a write to the ledger, no traceback reaches the terminal."""
     begun, told = asyncio.Event(), list[dict[str, object]]()
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
 
@@ -275,7 +275,7 @@ async def test_a_write_that_is_given_up_says_nothing(
 async def test_a_slow_write_looks_for_the_topic(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F15: a client repeats what is refused for a missing topic, and does not say so."""
+    """F15: a client silently repeats requests that are refused because the topic is missing."""
     monkeypatch.setattr(ledger_view, "_SLOW_SECONDS", 0.01)
     world.topic.delete()
     world.topic.frozen.clear()

@@ -1,4 +1,4 @@
-"""Sizes that vary: each message's by its index in the topic, and batches that hold them."""
+"""Sizes that vary: each message's depends on its index in the topic, and batches fit them."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ SHAPES = st.one_of(
 
 
 def sizes(shape: SizeShape, count: int, *, seed: int = 5, topic: str = "t") -> NDArray[np.int64]:
-    """Of the first messages of a topic."""
+    """The sizes of a topic's first messages."""
     return MessageSizes(shape, seed=seed, topic=topic).of(np.arange(count, dtype=np.int64))
 
 
 @given(SHAPES, st.integers(0, 10**12))
 def test_a_size_is_that_of_its_index(shape: SizeShape, first: int) -> None:
-    """Asked for alone or with others, in bounds, and the same for messages of one window."""
+    """It is the same alone or with others, within bounds, and constant within a window."""
     found = MessageSizes(shape, seed=1, topic="t")
     indices = np.arange(first, first + 300, dtype=np.int64)
     drawn = found.of(indices)
@@ -65,7 +65,7 @@ def test_a_size_is_that_of_its_index(shape: SizeShape, first: int) -> None:
 
 
 def distance(found: NDArray[np.int64], share_up_to: Callable[[int], float]) -> float:
-    """Kolmogorov's and Smirnov's statistic times the root of n: 1.63 is the 1 % level."""
+    """The Kolmogorov-Smirnov statistic times the root of n: 1.63 is the 1 % level."""
     values, counts = np.unique(found, return_counts=True)
     reached = np.cumsum(counts) / len(found)
     expected = np.array([share_up_to(int(value)) for value in values])
@@ -83,7 +83,7 @@ def test_gaussian_sizes_are_gaussian() -> None:
 
 
 def test_uniform_sizes_are_uniform() -> None:
-    """Both ends included."""
+    """Both bounds are included."""
     found = sizes(Uniform(100, 103, 1), 10_000)
     assert set(found.tolist()) == {100, 101, 102, 103}
     assert distance(found, lambda size: (size - 99) / 4) < 1.63
@@ -92,21 +92,21 @@ def test_uniform_sizes_are_uniform() -> None:
 
 
 def test_choices_have_their_shares() -> None:
-    """Whatever they add up to."""
+    """They do, whatever the weights add up to."""
     found = sizes(Choice(((100, Fraction(9)), (10_000, Fraction(1)))), 10_000)
     assert set(found.tolist()) == {100, 10_000}
     assert abs((found == 100).mean() - 0.9) < 4 * math.sqrt(0.09 / 10_000)
 
 
 def test_sizes_of_a_file_come_in_its_order() -> None:
-    """And from the first again, whatever the seed and the topic."""
+    """After the last one, the first follows, whatever the seed and the topic."""
     shape = SizeFile("sizes", (7, 900, 8))
     for seed, topic in ((5, "t"), (6, "u")):
         assert sizes(shape, 7, seed=seed, topic=topic).tolist() == [7, 900, 8, 7, 900, 8, 7]
 
 
 def test_seeds_and_topics_differ() -> None:
-    """And the same ones do not."""
+    """The same seed and topic give the same sizes."""
     shape = Uniform(0, 10**6, 1)
     assert sizes(shape, 50).tolist() == sizes(shape, 50).tolist()
     assert sizes(shape, 50).tolist() != sizes(shape, 50, seed=6).tolist()
@@ -117,7 +117,7 @@ def test_seeds_and_topics_differ() -> None:
 def test_a_batch_holds_what_fits(
     shape: SizeShape, batch_bytes: int, form: Form, lanes: int
 ) -> None:
-    """The lanes' sizes are the topic's in turn; a batch is within its bytes, and not half empty."""
+    """Lanes take the topic's sizes in turn; a batch is as full as its bytes allow."""
     topic = MessageSizes(shape, seed=1, topic="t")
     encoder = LaneEncoder("t", ProducerId("p", "r", 1), 0, 0, 1, form, shape.largest)
     for index in range(lanes):
@@ -151,7 +151,7 @@ def own(values: list[bytes]) -> Payloads:
 
 
 def test_each_payload_is_drawn_as_often_as_any_other() -> None:
-    """By seed, topic and index alone."""
+    """The draw depends on seed, topic and index alone."""
     of = DrawnPayloads(own(VALUES), seed=5, topic="t").of
     indices = np.arange(10_000, dtype=np.int64)
     drawn = of(indices)
@@ -167,7 +167,7 @@ def test_each_payload_is_drawn_as_often_as_any_other() -> None:
 
 @given(st.integers(100, 3000), st.integers(1, 5))
 def test_a_batch_holds_the_payloads_that_fit(batch_bytes: int, lanes: int) -> None:
-    """As with sizes that vary; the values are those of the user's."""
+    """As with sizes that vary; the values are the user's."""
     topic = DrawnPayloads(own(VALUES), seed=1, topic="t")
     encoder = LaneEncoder("t", ProducerId("p", "r", 1), 0, 0, 1, Form.HEADERS, 900, own=True)
     for index in range(lanes):
@@ -194,7 +194,7 @@ def test_a_batch_holds_the_payloads_that_fit(batch_bytes: int, lanes: int) -> No
 
 @pytest.mark.parametrize("form", Form)
 def test_sizes_are_those_of_the_records_values(form: Form) -> None:
-    """A size that is too small for a header becomes the header's, as without a shape."""
+    """A size that is too small for the header becomes the header's, as without a shape."""
     encoder = LaneEncoder("t", ProducerId("p", "r", 1), 0, 0, 1, form, 2000)
     for size in (0, 10, 60, 90, 91, 92, 93, 200, 2000):
         alone = LaneEncoder("t", ProducerId("p", "r", 1), 0, 0, 1, form, size)

@@ -1,4 +1,4 @@
-"""The command line of `mirrortest produce`, as far as it goes without a cluster."""
+"""The options of `mirrortest produce`, as far as they work without a cluster."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def options(**given: Any) -> ProduceOptions:
 
 
 def test_a_size_without_room_for_a_worker_s_proof_is_noticed() -> None:
-    """Workers have longer names than their command: their messages arrived unproven, unnoticed."""
+    """Workers' names are longer than their command's: once, messages silently became unproven."""
     room = least_proven(len(b"p@r.1"))
     alone = options(message_size=room)
     assert not list(_notices(alone, split(alone, 1)))
@@ -75,7 +75,7 @@ def test_a_size_without_room_for_a_worker_s_proof_is_noticed() -> None:
     ],
 )
 def test_what_cannot_be_done_is_refused(wrong: dict[str, Any]) -> None:
-    """Each value out of range is the user's mistake, said in one line."""
+    """Each value or combination that is not possible is a UsageError."""
     with pytest.raises(UsageError):
         options(**wrong)
 
@@ -92,7 +92,7 @@ def test_what_cannot_be_done_is_refused(wrong: dict[str, Any]) -> None:
     ],
 )
 def test_what_no_topic_can_have_is_refused(wrong: dict[str, Any]) -> None:
-    """Numbers out of range, and settings that are none or given twice."""
+    """Numbers out of range, and settings that are invalid or given twice."""
     with pytest.raises(UsageError):
         NewTopics(create_topics=True, **wrong)
 
@@ -129,7 +129,7 @@ class Cluster:
 
 
 async def test_topics_are_made_only_when_asked_for() -> None:
-    """A missing topic is an error; with `create` it is made as told."""
+    """A missing topic is an error; with `create`, it is created with the given settings."""
     cluster = Cluster(a=2)
     with pytest.raises(TopicMissingError, match="create-topics"):
         await plan_topics(cast("Admin", cluster), options(topics=("a", "b")))
@@ -157,7 +157,7 @@ async def test_topics_are_made_only_when_asked_for() -> None:
 
 
 async def test_a_compacted_source_is_seen() -> None:
-    """What it lacks before it is mirrored is not the mirror's loss; who may not see it says no."""
+    """The mirror did not lose what compaction removed; a hidden policy counts as delete."""
     cluster = Cluster(a=3)
     for policy, compacted in (("delete", False), ("compact", True), ("compact,delete", True)):
         cluster.policy = policy
@@ -170,9 +170,9 @@ async def test_a_compacted_source_is_seen() -> None:
 
 
 async def test_a_source_whose_brokers_stamp_is_seen() -> None:
-    """What timestamps a mirror should copy is then unknown; who may not see it learns by answers.
+    """Which timestamps a mirror should copy is then unknown; without permission, responses show it.
 
-    Where there are none, as with acks=0, it is unknown for good.
+    Without such responses, as with acks=0 or --portable, the source counts as stamped.
     """
     cluster = Cluster(a=3)
     for kind, stamped in (("CreateTime", False), ("LogAppendTime", True)):
@@ -188,7 +188,7 @@ async def test_a_source_whose_brokers_stamp_is_seen() -> None:
 
 
 async def test_lanes_are_one_for_each_destination_partition() -> None:
-    """Keys reach every destination partition; the source's are where the partitioner puts them."""
+    """Keys reach every destination partition; source partitions follow from the partitioner."""
     (plan,) = await plan_topics(
         cast("Admin", Cluster(a=3)), options(topics=("a",), destination_partitions=5)
     )
@@ -197,7 +197,7 @@ async def test_lanes_are_one_for_each_destination_partition() -> None:
 
 
 async def test_messages_can_go_to_one_partition_only() -> None:
-    """Its lanes alone are there; a partition that no key reaches is refused, as is none."""
+    """Only its lanes are there; a partition that is missing, or that no key reaches, is refused."""
     admin = cast("Admin", Cluster(a=3))
     (plan,) = await plan_topics(admin, options(topics=("a",), only_partition=1))
     assert plan.lanes == (lane_numbers(3)[1],)
@@ -256,7 +256,7 @@ def test_usage_errors_exit_2(
 
 
 def test_the_process_itself_ends_with_2() -> None:
-    """What the entry point says is what the shell sees."""
+    """The entry point's exit code is that of the process."""
     done = subprocess.run(
         [sys.executable, "-m", "mirrortest", "produce", "--topics", "t"],
         env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
@@ -270,7 +270,7 @@ def test_the_process_itself_ends_with_2() -> None:
 
 
 def test_what_was_asked_for_is_told_without_secrets() -> None:
-    """Reports show a run's set-up: each option that says something, and no password."""
+    """Reports show a run's set-up: each option that is set, but no password."""
     client = ClientConfig(bootstrap_servers=("h:1",), sasl_password="hush")
     told = options(throughput=2000.0, num_records=5000, client=client).settings
     assert (told["throughput"], told["records"], told["acks"]) == ("2000/s", "5,000", "all")
@@ -280,7 +280,7 @@ def test_what_was_asked_for_is_told_without_secrets() -> None:
 
 @pytest.mark.parametrize(("text", "percent"), [("0", 0), ("0.3", 30), ("1", 100), ("0.07", 7)])
 def test_a_payloads_compressibility_reaches_its_messages(text: str, percent: int) -> None:
-    """So much of the payload is zeros, and a hundredth more."""
+    """This share of the payload, times 1.01, is zeros."""
     given = options(payload_compressibility=_parse_percent(text, option="--x"), message_size=1000)
     encoder = _encoder(given, TopicPlan("t", 1, 1000), 0, 1)
     batch = encoder.encode(0, np.zeros(1, np.int64), 0)
@@ -298,7 +298,7 @@ def test_no_share_is_refused(text: str) -> None:
 
 
 async def test_a_source_that_becomes_compacted_is_seen_if_anybody_answers() -> None:
-    """It is asked again while the producer runs; that ends nothing."""
+    """Its policy is read again while the producer runs; an error ends nothing."""
     cluster = Cluster(a=3, b=3)
 
     def connect() -> AbstractAsyncContextManager[Admin]:

@@ -1,4 +1,4 @@
-"""When messages are due, how far ahead numbers are reserved, and what the clock shows."""
+"""When messages are due, how far ahead numbers are reserved, and how the clock follows steps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SECOND = 1_000_000_000
 
 @given(st.integers(0, 10_000), st.integers(1, 300))
 def test_lanes_share_a_topics_messages(total: int, lanes: int) -> None:
-    """Message i goes to lane i modulo the lanes: the shares are what that gives."""
+    """Message i goes to lane i modulo the number of lanes; the shares follow from that."""
     shares = [lane_share(total, index, lanes) for index in range(lanes)]
     assert shares == [len(range(index, total, lanes)) for index in range(lanes)]
 
@@ -45,7 +45,7 @@ def test_lanes_together_never_exceed_the_topics_rate(rate: float, lanes: int, el
 
 @given(st.floats(0.1, 1e5), st.integers(1, 20), st.integers(1, 500))
 def test_intended_times_are_the_topics(rate: float, lanes: int, count: int) -> None:
-    """Interleaved, the lanes' intended times are the topic's, to the nanosecond or two."""
+    """Interleaved, the lanes' intended times are the topic's, within about 2 ns."""
     times = np.zeros((count, lanes))
     for index in range(lanes):
         pace = pace_of(rate, index=index, lanes=lanes)
@@ -74,7 +74,7 @@ def test_a_debt_is_kept_and_worked_off_at_a_bounded_rate() -> None:
 
 
 def test_a_slow_schedule_catches_up_one_by_one() -> None:
-    """Also a lane with less than a message per second pays its debt."""
+    """Even a lane with less than a message per second catches up."""
     pace = pace_of(0.1, index=0, lanes=1)
     pace.start(0)
     now = 35 * SECOND
@@ -93,7 +93,7 @@ def test_a_slow_schedule_catches_up_one_by_one() -> None:
 
 
 def test_limits_end_a_schedule() -> None:
-    """Records and duration each end it, whichever comes first."""
+    """Number of messages and duration each end it, whichever comes first."""
     for total, duration, expected in ((10, None, 4), (None, SECOND, 34), (1000, SECOND, 34)):
         pace = pace_of(100, index=0, lanes=3, total=total, duration_ns=duration)
         pace.start(7)
@@ -104,7 +104,7 @@ def test_limits_end_a_schedule() -> None:
 
 
 def test_unlimited_ends_by_time_or_number() -> None:
-    """Without a rate there is always something to send, until the end."""
+    """Without a rate, there is always a message to send, until the end."""
     pace = UnlimitedPace(index=1, lanes=2, total=5, duration_ns=SECOND)
     pace.start(0)
     assert pace.available(1) == 2
@@ -117,7 +117,7 @@ def test_unlimited_ends_by_time_or_number() -> None:
 
 
 def test_numbers_are_reserved_in_blocks_before_they_run_out() -> None:
-    """The next block is asked for when half is used, one at a time, and never past the limit."""
+    """The next block is requested when half is used, one at a time, never beyond the limit."""
     reservation = Reservation(ahead=pace_of(100, index=0, lanes=1).ahead, limit=500)
     assert reservation.consider(0, 0)
     assert (reservation.granted, reservation.requested) == (0, 201)
@@ -133,7 +133,7 @@ def test_numbers_are_reserved_in_blocks_before_they_run_out() -> None:
 
 
 def test_unlimited_blocks_adapt() -> None:
-    """They double while they do not last, and shrink when they last too long."""
+    """They double while they are used up fast, and shrink when they last too long."""
     endless = UnlimitedPace(index=0, lanes=1).ahead
     reservation = Reservation(ahead=endless, limit=None, first=1024)
     sizes = []
@@ -145,7 +145,7 @@ def test_unlimited_blocks_adapt() -> None:
 
 
 def test_unlimited_blocks_hold_the_batches_that_may_be_underway() -> None:
-    """However slow a lane is, what is reserved is enough for full batches; a rate asks for less."""
+    """However slow a lane is, a block is enough for full batches; with a rate, it is smaller."""
     endless = UnlimitedPace(index=0, lanes=1).ahead
     reservation = Reservation(ahead=endless, limit=None, first=64, least=500)
     for now in (0, 100 * SECOND, 200 * SECOND):
@@ -159,7 +159,7 @@ def test_unlimited_blocks_hold_the_batches_that_may_be_underway() -> None:
 
 
 def test_the_clock_tells_a_step_and_follows_it() -> None:
-    """A wall clock that is set moves later wall times, and no monotonic ones."""
+    """Setting the wall clock moves later wall times, but not monotonic ones."""
     wall, monotonic = [1000 * SECOND], [5]
     clock = Clock(lambda: monotonic[0], lambda: wall[0])
     assert clock.wall(clock.now()) == 1000 * SECOND
@@ -176,7 +176,7 @@ def test_the_clock_tells_a_step_and_follows_it() -> None:
 
 @pytest.mark.parametrize("rate", [0.5, 3, 1e6])
 def test_a_batch_ripens_when_its_oldest_message_has_lingered(rate: float) -> None:
-    """Lingering counts from when the oldest message that waits was due."""
+    """The linger time counts from when the oldest waiting message was due."""
     pace = pace_of(rate, index=0, lanes=1)
     pace.start(100)
     assert pace.linger_end_ns(150, 500) == 600
@@ -184,7 +184,7 @@ def test_a_batch_ripens_when_its_oldest_message_has_lingered(rate: float) -> Non
 
 @given(st.integers(0, 10**12), st.integers(0, 10**9))
 def test_lanes_share_ticks_that_no_message_waits_for_too_long(due_ns: int, linger_ns: int) -> None:
-    """A message goes out within a linger of being due, at a tick that is the same for all."""
+    """A message is sent within the linger time after it was due, at a tick common to all."""
     tick = last_tick(due_ns + linger_ns, linger_ns)
     assert due_ns <= tick <= due_ns + linger_ns
     assert tick % max(1, linger_ns) == 0
@@ -205,7 +205,7 @@ def test_a_schedule_begins_when_it_is_started_for() -> None:
 
 
 def test_what_was_due_before_a_producer_was_ready_is_left_out() -> None:
-    """It goes on with the next message of the schedule, at its time; a limit is not moved."""
+    """It continues with the schedule's next message, at its time; a limit does not move."""
     pace = pace_of(100, index=0, lanes=1, total=1000)
     pace.start(0)
     assert pace.skip(2 * SECOND + 1) == 201
@@ -217,7 +217,7 @@ def test_what_was_due_before_a_producer_was_ready_is_left_out() -> None:
 
 
 def test_several_messages_are_there_when_the_last_is_due() -> None:
-    """And never where the schedule has not so many left."""
+    """There is no such time if the schedule has fewer messages left."""
     pace = pace_of(100, index=0, lanes=1, total=20)
     pace.start(0)
     assert pace.next_ns(0, 16) == 15 * SECOND // 100
@@ -227,7 +227,7 @@ def test_several_messages_are_there_when_the_last_is_due() -> None:
 
 
 def test_a_batch_is_sent_however_slow_the_catching_up_is() -> None:
-    """What may be caught up with at once is a whole batch at least."""
+    """At least one full batch may be caught up with at once."""
     pace = pace_of(1, index=0, lanes=1, batch=16)
     pace.start(0)
     assert pace.available(100 * SECOND) == 16
@@ -238,7 +238,7 @@ def test_a_batch_is_sent_however_slow_the_catching_up_is() -> None:
 
 
 def test_numbers_are_reserved_for_whole_batches() -> None:
-    """However slow the rate is, the next block comes while a batch is left."""
+    """However slow the rate is, the next block is requested while a batch is left."""
     reservation = Reservation(ahead=pace_of(1, index=0, lanes=1).ahead, limit=None, batch=100)
     assert reservation.consider(0, 0)
     reservation.grant(reservation.requested)
@@ -248,7 +248,7 @@ def test_numbers_are_reserved_for_whole_batches() -> None:
 
 
 def test_a_shape_reserves_what_its_next_seconds_have() -> None:
-    """Little in a pause, and more before a burst."""
+    """It reserves little in a pause, and more before a burst."""
     bursts = Burst(Fraction(0), Fraction(1000), 60 * SECOND, SECOND)
     pace = pace_of(ShapedRate(bursts, seed=0, topic="t"), index=0, lanes=1)
     pace.start(0)
@@ -259,7 +259,7 @@ def test_a_shape_reserves_what_its_next_seconds_have() -> None:
 
 
 def test_before_the_start_a_shapes_first_seconds_are_reserved() -> None:
-    """Not what would be due since the clock's own beginning: to know that draws 90 days."""
+    """They do not count from the clock's origin, which would draw 90 days."""
     now = 90 * 24 * 3600 * SECOND
     pace = pace_of(ShapedRate(gaussian(100, 20, SECOND), seed=0, topic="t"), index=0, lanes=1)
     first = pace.ahead(now, 2 * SECOND)

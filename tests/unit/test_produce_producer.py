@@ -1,4 +1,4 @@
-"""A producer's incarnations, one after the other, and what a consumer makes of the ledger."""
+"""A producer's incarnations, one after the other, and what a consumer reads in the ledger."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 
 class Cluster:
-    """Makes the senders; while it is `away` none of them can start.
+    """Creates the senders; while it is `away`, none of them can start.
 
-    Each sender dies after `deadly` batches; the last one, after all of them, never.
+    The senders die after as many batches as `deadly` lists; later ones never do.
     """
 
     def __init__(self, *deadly: int) -> None:
@@ -67,7 +67,7 @@ class Cluster:
 
 
 class Consumer:
-    """A ledger that is read along; `over` is what was acknowledged whenever it was complete."""
+    """Reads the ledger as it is written; `over` has the acked counts at which it was complete."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -112,7 +112,7 @@ class Stage:
             )
 
     async def without_sender(self) -> asyncio.Task[None]:
-        """Live, until the sender has died and the next one is refused."""
+        """Run until the sender has died and the next one is refused."""
         living = asyncio.create_task(self.live())
         await until(lambda: self.cluster.refused or living.done())
         return living
@@ -140,9 +140,9 @@ async def stage_of(
 async def test_the_run_is_not_over_while_a_successor_is_to_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: the sender died, and the next one cannot start yet: messages are still to come.
+    """F4: the sender has died, and the next one cannot start yet: more messages will come.
 
-    At no record of the ledger may a consumer find it complete and miss what is acknowledged later.
+    After no record may a consumer find the ledger complete and miss later acknowledgements.
     """
     cluster = Cluster(3, 2)
     async with stage_of(cluster, monkeypatch) as stage:
@@ -164,7 +164,7 @@ async def test_the_run_is_not_over_while_a_successor_is_to_come(
 async def test_a_run_that_is_stopped_between_two_incarnations_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: nobody comes any more, so consumers need not wait for ever."""
+    """F4: no successor will come, so consumers need not wait forever."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
         living = await stage.without_sender()
@@ -193,7 +193,7 @@ async def test_a_producer_whose_sender_died_leaves_the_name_to_who_has_taken_it(
 async def test_of_a_dead_sender_and_another_process_the_first_to_register_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The other one's registration stands in front when this one's is read back."""
+    """The other one's registration comes first when this one's is read back."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
         living = await stage.without_sender()
@@ -219,7 +219,7 @@ async def test_of_a_dead_sender_and_another_process_the_first_to_register_goes_o
 async def test_a_run_that_is_killed_between_two_incarnations_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: a restarted producer would go on; without it a consumer ends inconclusive."""
+    """F4: a restarted producer would continue; without one, a consumer ends inconclusive."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
         living = await stage.without_sender()
@@ -231,9 +231,9 @@ async def test_a_run_that_is_killed_between_two_incarnations_stays_open(
 async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: more was to come, so its consumers end, and are inconclusive; all claims are closed.
+    """F4: messages are missing, so consumers end, inconclusive; all registrations are closed.
 
-    Who starts it again takes that back.
+    A new start of the producer reverts that.
     """
     cluster = Cluster(0, 0, 0, 0)
     async with stage_of(cluster, monkeypatch) as stage:
@@ -254,7 +254,7 @@ async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
 async def test_a_topic_that_becomes_compacted_at_the_end_stays_stamped_at_its_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its log said that brokers do not stamp, and `altered_timestamp` failed a faithful mirror."""
+    """Once, its log lost `stamped_at_source`, and `altered_timestamp` failed a correct mirror."""
 
     async def compacted(_: object, topics: list[str]) -> list[str]:
         return topics
@@ -278,9 +278,9 @@ async def test_a_topic_that_becomes_compacted_at_the_end_stays_stamped_at_its_so
 async def test_an_incarnation_is_above_those_that_the_logs_tell_though_the_ledger_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledger was deleted while no producer ran: a number used twice hid a loss of all of it.
+    """If the ledger was deleted in between, a reused number would hide the loss of its messages.
 
-    Logs that cannot be read, of others or of other runs, count for nothing.
+    Logs that are unreadable, or of other producers or runs, do not count.
     """
     told = [("r", "p", 6, "a"), ("r", "p", 2, "b"), ("r", "p", None, "c"), ("r", "q", 9, "d")]
     for run, name, incarnation, number in [*told, ("r", "p-q", 9, "e"), ("other", "p", 9, "f")]:

@@ -1,4 +1,4 @@
-"""Rows of ended batches: joined where they follow, cut where they must be, and counted right."""
+"""Rows of ended batches: joined if consecutive, cut where necessary, and counted correctly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LANE = SimpleNamespace(stream=StreamId("t", "r", "p", 1, 7), partition=2)
 
 
 class Book:
-    """A recorder with what it wrote; its wall clock is the monotonic one."""
+    """A recorder, and what it wrote; its wall clock is the monotonic one."""
 
     def __init__(self, *, warmup: int = 0, each: bool = False) -> None:
         self.rows: list[Row] = []
@@ -66,7 +66,7 @@ class Book:
 
 
 def test_batches_that_follow_are_one_row() -> None:
-    """Seq and offset go on, so the interval does; times and latencies are of all of it."""
+    """Seq and offset continue, so the row does; its times and latencies cover both batches."""
     book = Book()
     book.batch(0, [0, 10, 20], 100)
     book.batch(3, [30, 40], 103)
@@ -100,7 +100,7 @@ def test_a_gap_or_another_outcome_begins_a_row(lo: int, offset: int, outcome: Ou
 
 @given(st.lists(st.integers(0, 5 * MINUTE), min_size=1, max_size=40), st.integers(0, 40))
 def test_rows_are_cut_at_minutes_and_at_the_warm_ups_end(steps: list[int], warmup: int) -> None:
-    """No row spans a minute of intended time or both phases, and nothing is lost by cutting."""
+    """No row spans two minutes of intended time or both phases, and cutting loses nothing."""
     times = np.cumsum(np.asarray(sorted(steps)) // 7)
     book = Book(warmup=warmup)
     book.batch(0, times, 50)
@@ -126,7 +126,7 @@ def test_rows_are_cut_at_minutes_and_at_the_warm_ups_end(steps: list[int], warmu
 
 
 def test_each_message_has_a_row_with_its_own_time() -> None:
-    """In detail `messages` the intended times are exact."""
+    """With detail `messages`, the intended times are exact."""
     book = Book(each=True)
     book.batch(3, [30, 47, 90], 103)
     (columns,) = book.columns
@@ -138,7 +138,7 @@ def test_each_message_has_a_row_with_its_own_time() -> None:
 
 
 def test_numbers_of_a_report() -> None:
-    """Latency from the intended and from the actual send, the schedule's lag, and the rate."""
+    """Latencies from the intended and the actual send, the schedule's lag, and the rate."""
     book = Book()
     second = 1_000_000_000
     book.batch(0, [0, second], 0, sent=2 * second, ended=4 * second)
@@ -155,7 +155,7 @@ def test_numbers_of_a_report() -> None:
 
 
 class Message(NamedTuple):
-    """What is known of a message by itself; times are the wall's, which is the monotonic one."""
+    """A message's outcome, numbers and times; the wall clock is the monotonic one."""
 
     outcome: Outcome
     seq: int
@@ -167,10 +167,10 @@ class Message(NamedTuple):
 
 
 class Steps(NamedTuple):
-    """A batch, and what is done after it."""
+    """A batch, and the action after it."""
 
     gaps: list[int]
-    """Between the intended times, from the batch's before on."""
+    """Between intended times; the first is from the previous batch's last time."""
     outcome: Outcome
     same_seq: bool
     same_offset: bool
@@ -193,7 +193,7 @@ STEPS = st.builds(
 
 
 def expected_rows(messages: list[Message | None]) -> list[tuple[object, ...]]:
-    """Messages that follow each other, as rows; None: the row was closed here."""
+    """Consecutive messages as rows; None: the row was closed here."""
     rows: list[list[Message]] = []
     before: Message | None = None
     for message in messages:
@@ -211,7 +211,7 @@ def expected_rows(messages: list[Message | None]) -> list[tuple[object, ...]]:
 
 
 def expected_row(row: list[Message]) -> tuple[object, ...]:
-    """Its columns."""
+    """The columns of a row of these messages."""
     first, last = row[0], row[-1]
     offsets: tuple[int | None, int | None] = (None, None)
     if first.offset is not None and last.offset is not None:
@@ -228,7 +228,7 @@ def expected_row(row: list[Message]) -> tuple[object, ...]:
 
 
 def facts(histogram: Histogram) -> tuple[object, ...]:
-    """All that a histogram of latencies tells."""
+    """All figures of a histogram."""
     return (
         histogram.count, histogram.negative, histogram.total, histogram.negative_total,
         histogram.minimum, histogram.maximum, histogram.sparse(),
@@ -236,7 +236,7 @@ def facts(histogram: Histogram) -> tuple[object, ...]:
 
 
 def facts_of(values: list[int]) -> tuple[object, ...]:
-    """The same of values that were added one by one."""
+    """The same of values that are added one by one."""
     histogram = Histogram()
     for value in values:
         histogram.add(value)
@@ -244,7 +244,7 @@ def facts_of(values: list[int]) -> tuple[object, ...]:
 
 
 def hold(tally: Tally, messages: list[Message]) -> None:
-    """The tally is that of these messages."""
+    """Check that the tally is that of these messages."""
     acked = [each for each in messages if each.outcome is Outcome.ACKED]
     assert tally.records == len(messages)
     assert tally.value_bytes == 100 * len(acked)
@@ -261,7 +261,7 @@ def hold(tally: Tally, messages: list[Message]) -> None:
 def test_everything_is_as_message_by_message(
     batches: list[Steps], warmup: int, portion: int
 ) -> None:
-    """Rows, both tallies and the metrics, whenever they are looked at."""
+    """Rows, both tallies and the metrics agree, whenever they are read."""
     with patch("mirrortest.produce.statistics._PORTION", portion):
         look_at_all(batches, warmup)
 
@@ -303,7 +303,7 @@ def look_at_all(batches: list[Steps], warmup: int) -> None:
             lags = facts_of([each.sent - each.intended for each in known])
             assert facts(book.numbers.schedule_lag) == lags
     known = [each for each in messages if each is not None]
-    # As a worker's report does, with rows that are open.
+    # As in a worker's report, while rows are open.
     told = pickle.loads(pickle.dumps(book.numbers)).overall.to_json()
     assert told == book.numbers.overall.to_json()
     hold(book.numbers.warm, [each for each in known if not each.steady])
@@ -323,7 +323,7 @@ def look_at_all(batches: list[Steps], warmup: int) -> None:
 
 
 def test_what_a_broken_log_refuses_is_counted() -> None:
-    """The report tells of all that ended: also of the batch at which the log broke."""
+    """The report counts all batches that ended, including the one at which the log failed."""
     book = Book()
 
     def refuse(_: list[Row]) -> None:
@@ -337,7 +337,7 @@ def test_what_a_broken_log_refuses_is_counted() -> None:
 
 
 def test_failures_are_counted_by_category_with_their_messages() -> None:
-    """Of a batch that the warm-up's end divides each part counts where it belongs."""
+    """If the warm-up ends within a batch, each part counts in its own phase."""
     book = Book(warmup=4)
     for lo, failure in ((0, Failure.TIMEOUT), (3, Failure.TIMEOUT), (6, Failure.TOO_LARGE)):
         flight = Flight(lo, lo, np.arange(3) + lo, 10, 0, 1000)

@@ -1,4 +1,4 @@
-"""What a producer's report tells besides its figures."""
+"""A producer's report: its notes and its exit code."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report(*, warmup: int, steady: int) -> ProduceReport:
     ("warmup", "steady", "noted"), [(9, 0, True), (5, 1, False), (0, 0, False), (0, 5, False)]
 )
 def test_a_run_that_ends_within_its_warm_up_says_so(warmup: int, steady: int, noted: bool) -> None:
-    """As JSON and as text: else figures that are all 0 would look like a result."""
+    """As JSON and as text: otherwise figures that are all 0 would look like a result."""
     found = report(warmup=warmup, steady=steady)
     notes = found.to_json()["notes"]
     assert notes[0] == "a note"
@@ -63,7 +63,7 @@ def test_a_run_that_ends_within_its_warm_up_says_so(warmup: int, steady: int, no
 def test_a_run_in_which_nothing_was_sent_proves_nothing(
     changes: dict[str, Any], incarnation: int, code: int
 ) -> None:
-    """Unless a signal ended it, or it was started again: the process before had sent."""
+    """Unless a signal ended it, or it is a restart: the process before may have sent everything."""
     lane = LaneRecord(StreamId("orders", "r", "p", incarnation, 1), 9)
     found = replace(_nothing(), lanes=[(lane, 0)], **changes)
     assert found.exit_code == found.to_json()["exit_code"] == code
@@ -73,7 +73,7 @@ def test_a_run_in_which_nothing_was_sent_proves_nothing(
 
 
 def test_workers_that_sent_nothing_together_prove_nothing() -> None:
-    """One of them alone may have had no message to send."""
+    """A single worker may have had no message to send, so only all of them together count."""
     each = [replace(_nothing(), due=False)] * 2
     assert [report.exit_code for report in each] == [0, 0]
     options = ProduceOptions(

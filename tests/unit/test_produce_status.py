@@ -1,4 +1,4 @@
-"""What a producer's status says, and that of several producers together."""
+"""The status of a producer, and of several producers together."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.unit.statuses import producing, producing_badly
 def test_what_remains_is_the_shorter_of_duration_and_messages(
     changed: dict[str, float | None], remaining: float | None
 ) -> None:
-    """At the rate that is reached; where neither says so, it is open."""
+    """At the present rate; None if neither limit gives a time."""
     found = replace(producing(), **changed).remaining_seconds  # type: ignore[arg-type]  # by name
     assert found == (None if remaining is None else pytest.approx(remaining))
 
 
 def test_what_is_wrong_is_said() -> None:
-    """Failures by their reasons, the most frequent first; faults, and a schedule that is late."""
+    """Failures by reason, the most frequent first; the fault; the delay behind the schedule."""
     status = producing_badly()
     line = str(status)
     for text in (
@@ -50,7 +50,7 @@ def test_what_is_wrong_is_said() -> None:
 
 
 def test_workers_together_have_the_sums() -> None:
-    """Each has a share of rate and messages; a partition that two write to counts once."""
+    """Each has a share of rate and messages; a partition that two write to is listed once."""
     one = replace(producing(), backlogs=(PartitionBacklog("orders-0", 2, 1, 5),), reasons={"x": 1})
     two = replace(one, backlogs=(PartitionBacklog("orders-0", 3, 1, 9),), quiet_seconds=7.0)
     both = merged("p", [one, two])
@@ -65,7 +65,7 @@ def test_workers_together_have_the_sums() -> None:
 
 
 def test_the_slowest_partition_of_all_workers_is_none_of_a_worker_alone() -> None:
-    """Each has sixty partitions that are slower; what waits for one of them in all is more."""
+    """Each worker has 60 slower partitions of its own; the shared one has the largest sum."""
     own = [
         [PartitionBacklog(f"orders-{worker}-{number}", 10, 0, 0) for number in range(60)]
         for worker in range(3)
@@ -82,7 +82,7 @@ def test_the_slowest_partition_of_all_workers_is_none_of_a_worker_alone() -> Non
 
 
 def test_a_worker_that_has_ended_has_no_rate_and_waits_for_nothing() -> None:
-    """What it has sent counts; what it was doing last is over."""
+    """What it has sent counts; its last rates, backlog and warnings do not."""
     waits = [PartitionBacklog("orders-0", 24, 3, 9)]
     running = replace(producing(), backlogs=waits)
     ended = replace(

@@ -1,4 +1,4 @@
-"""Specifications of Trogdor as workloads: its own examples' values, and what has no counterpart."""
+"""Trogdor's specifications as workloads: its own examples, and fields without a counterpart."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def remarked(found: Imported) -> set[str]:
 
 
 def test_a_produce_bench_shares_its_rate_among_its_topics() -> None:
-    """Trogdor's rate and number are of all topics, ours of each."""
+    """Trogdor's rate and number of messages are for all topics, mirrortest's for each topic."""
     found = read(PRODUCE_BENCH)
     rate = found.document.pop("throughput")
     assert rate == pytest.approx(10000 / 3)
@@ -125,7 +125,7 @@ def test_a_produce_bench_shares_its_rate_among_its_topics() -> None:
 
 
 def test_a_configurable_producer_is_read_whole() -> None:
-    """Shapes, exact batches, one partition, the topic's settings; but for the key."""
+    """Shapes, exact batches, one partition and the topic's settings, but not the key."""
     found = read(CONFIGURABLE)
     assert found.document == {
         "topics": "topic0",
@@ -148,7 +148,7 @@ def test_a_configurable_producer_is_read_whole() -> None:
 
 
 def test_a_round_trip_is_what_is_sent() -> None:
-    """What reads it back is the consumer, which is told."""
+    """The workload is the sending half; a remark names `mirrortest consume` for the other half."""
     found = read(ROUND_TRIP)
     assert found.document["topics"] == "round_trip_topic[0-1]"
     assert (found.document["throughput"], found.document["num-records"]) == (500.0, 50)
@@ -159,7 +159,7 @@ def test_a_round_trip_is_what_is_sent() -> None:
 
 
 def test_a_consume_bench_is_a_command_of_the_consumer() -> None:
-    """Its messages are those of each thread."""
+    """Its number of messages is for each thread, the command's for all workers."""
     found = read(CONSUME_BENCH)
     assert found.document == {"topics": "foo[1-3]", "duration": "10000s"}
     command = (
@@ -192,7 +192,7 @@ def test_a_consume_bench_is_a_command_of_the_consumer() -> None:
 def test_generators_of_values_are_sizes_and_compressibility(
     generator: Any, expected: tuple[Any, Any]
 ) -> None:
-    """What they repeat is what codecs compress away."""
+    """The share that a generator repeats is what codecs compress away."""
     found = read(PRODUCE_BENCH, valueGenerator=generator).document
     assert (found.get("message-size"), found.get("payload-compressibility")) == expected
 
@@ -216,14 +216,14 @@ def test_generators_of_values_are_sizes_and_compressibility(
     ],
 )
 def test_messages_of_a_window_are_a_rate(generator: Any, expected: Any) -> None:
-    """Per second."""
+    """Messages per window become messages per second."""
     assert read(CONFIGURABLE, throughputGenerator=generator).document["throughput"] == expected
 
 
 def test_client_properties_of_a_load_are_taken_and_no_secret_is_repeated() -> None:
-    """Those of connections are named, without their values; so are all of the admin client.
+    """Remarks name the properties of connections and of the admin client, without their values.
 
-    Of the admin client's, those that a load could have were left out without a remark.
+    Admin client properties that a load could also have were left out without a remark.
     """
     found = read(
         PRODUCE_BENCH,
@@ -242,7 +242,7 @@ def test_client_properties_of_a_load_are_taken_and_no_secret_is_repeated() -> No
 
 
 def test_what_has_no_counterpart_is_told() -> None:
-    """Transactions, chosen brokers, topics that differ, and fields that nobody knows."""
+    """Remarks name transactions, chosen brokers, topics that differ, and unknown fields."""
     found = read(
         PRODUCE_BENCH,
         transactionGenerator={"type": "uniform", "messagesPerTransaction": 50},
@@ -279,7 +279,7 @@ def test_what_has_no_counterpart_is_told() -> None:
     ],
 )
 def test_a_mistake_is_named(changes: Any, answer: str) -> None:
-    """With the field, in one line."""
+    """The error names the field."""
     with pytest.raises(UsageError) as error:
         read(PRODUCE_BENCH, **changes)
     assert answer in str(error.value)
@@ -312,7 +312,7 @@ VALUES = st.recursive(
 
 
 def paths(table: Any) -> list[tuple[Any, ...]]:
-    """Where the values of a document are."""
+    """The path of each value in a document."""
     if isinstance(table, dict):
         inner = [(key, *path) for key, value in table.items() for path in paths(value)]
     elif isinstance(table, list):
@@ -333,7 +333,7 @@ PLACES = [(spec, path) for spec in SPECS for path in paths(spec | {"startMs": 1}
 def test_any_value_is_imported_or_refused_in_a_line(
     place: tuple[dict[str, Any], tuple[Any, ...]], value: Any
 ) -> None:
-    """A number of JSON that no computation takes, or a number for a list, was an internal error."""
+    """NaN, an infinite or huge number, or a number for a list caused an internal error."""
     document: dict[Any, Any] = {"whole": deepcopy(place[0])}
     at, path = document, ("whole", *place[1])
     for key in path[:-1]:
@@ -352,7 +352,7 @@ def test_any_value_is_imported_or_refused_in_a_line(
 def test_the_command_writes_a_file_for_produce(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """From a request as a script of Trogdor's posts it, with comments; remarks are on stderr."""
+    """The input is a request as Trogdor's scripts post it, with comments; remarks go to stderr."""
     spec, out = tmp_path / "spec.json", tmp_path / "out.toml"
     spec.write_text(
         f"// An example.\n{json.dumps({'id': 'produce_bench_1', 'spec': PRODUCE_BENCH})}"

@@ -1,4 +1,4 @@
-"""The workload as a value: options and file are two spellings of it."""
+"""The workload: options and a file are two ways to write it."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ WORKLOADS = st.builds(
 @given(WORKLOADS)
 @settings(deadline=None)
 def test_what_is_written_reads_back(workload: WholeWorkload) -> None:
-    """As TOML and as JSON, and the schema has both."""
+    """As TOML and as JSON; the schema accepts the document."""
     document = document_of(workload)
     assert value_of(tomllib.loads(toml_of(document)), WholeWorkload, "x") == workload
     assert value_of(json.loads(json.dumps(document)), WholeWorkload, "x") == workload
@@ -113,7 +113,7 @@ def produce(
 
 
 def test_a_file_gives_the_options_their_values(produce: Callable[..., tuple[str, str]]) -> None:
-    """In TOML's types; what is printed is a file that means the same."""
+    """Values have TOML's types; the printed workload is a file with the same meaning."""
     printed, _ = produce(FILE, "--print-workload")
     found = tomllib.loads(printed)
     assert found["topics"] == "load1,load2,load3,more"
@@ -129,7 +129,7 @@ def test_a_file_gives_the_options_their_values(produce: Callable[..., tuple[str,
 def test_the_command_line_and_the_environment_beat_the_file(
     produce: Callable[..., tuple[str, str]],
 ) -> None:
-    """One property of a client does not hide the file's others."""
+    """A client property on the command line does not hide those in the file."""
     printed, _ = produce(
         FILE,
         *("--print-workload", "--throughput", "500", "--command-property", "max.request.size=9"),
@@ -164,7 +164,7 @@ def test_the_command_line_and_the_environment_beat_the_file(
 def test_a_mistake_in_the_file_is_named(
     produce: Callable[..., tuple[str, str]], text: str, answer: str
 ) -> None:
-    """In one line, with file and key, and without what may be a secret."""
+    """The error names file and key, and does not repeat what may be a secret."""
     printed, error = produce(text, "--topics", "t")
     said = " ".join(error.split())
     assert said.startswith("error: ")
@@ -174,7 +174,7 @@ def test_a_mistake_in_the_file_is_named(
 
 
 def test_a_workload_has_nothing_of_a_connection() -> None:
-    """Neither addresses nor names nor secrets; of clients what a load depends on and is unusual."""
+    """No addresses, names or secrets; of client properties, only a load's that are not defaults."""
     client = ClientConfig.from_properties(
         {
             "bootstrap.servers": "secret-host:1",
@@ -210,7 +210,7 @@ def test_a_workload_has_nothing_of_a_connection() -> None:
     ],
 )
 def test_an_address_of_a_file_is_kept_without_its_credentials(given: dict[str, Any]) -> None:
-    """Those who repeat the run have their own; the run itself uses those that were given."""
+    """Users who repeat the run have their own; the run itself uses the ones it was given."""
     client = ClientConfig(bootstrap_servers=("h:1",))
     options = ProduceOptions(run="r", name="p", client=client, topics=("t",), **given)
     document = document_of(options.workload)
@@ -222,7 +222,7 @@ def test_an_address_of_a_file_is_kept_without_its_credentials(given: dict[str, A
 
 
 def test_times_from_now_on_stay_text_until_the_command_begins() -> None:
-    """A workload can be repeated: `+30s` is 30 s after each beginning."""
+    """A workload can be repeated: `+30s` means 30 s after each start."""
     relative = value_of({"topics": "t", "start-at": "+30s"}, WholeWorkload, "x")
     assert relative.start_at == StartTime("+30s", after_ns=30 * 10**9)
     client = ClientConfig(bootstrap_servers=("h:1",))

@@ -1,4 +1,4 @@
-"""Bundles are of bounded size, however many rows there are."""
+"""Bundles have a limited size, however many rows there are."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from mirrortest.reconcile.bundle import bundles, opened
 
 MOST = 16 << 20
 OVERHEAD = 1 << 16
-"""Bytes of a bundle that are none of its rows', at most."""
+"""The most bytes that a bundle has in addition to its rows."""
 
 
 @pytest.mark.parametrize("rows", [0, 1, 1_000, 700_000])
 def test_many_rows_are_several_bundles(rows: int) -> None:
-    """Spark's workers hold several copies of each; a million missing messages are 100 MB."""
+    """Spark has several copies of each in memory; a million missing messages take 100 MB."""
     table = pa.table(
         {
             "number": pa.array(range(rows), pa.int64()),
@@ -31,6 +31,6 @@ def test_many_rows_are_several_bundles(rows: int) -> None:
 
 
 def test_a_row_is_never_cut() -> None:
-    """It is one bundle, however large it is."""
+    """A row is in one bundle, however large it is."""
     table = pa.table({"text": ["x" * (MOST + 1), "y"]})
     assert [each["number"][0].as_py() for each in bundles("scanned", 0, 0, table)] == [1, 1]

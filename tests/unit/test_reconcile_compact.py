@@ -1,4 +1,4 @@
-"""Rows as fewer intervals that say the same."""
+"""The compactor reduces rows to fewer intervals of the same content."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def compacted(
 
 
 def of_kind(found: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
-    """Those of some kinds, those of chains by default."""
+    """The intervals of some kinds; by default, the chains."""
     return [row for row in found if row["kind"] in (kinds or ("sent", "seen"))]
 
 
@@ -82,7 +82,7 @@ def sent(
 
 
 def test_what_continues_is_one_whatever_stands_between() -> None:
-    """A stream's numbers without a gap are one chain, over batches and minutes; else not."""
+    """Seqs of a stream without a gap are one chain, across batches and minutes; a gap ends it."""
     first = [sent(10, 20), rows.reserved(STREAM, 0, 90), sent(20, 30, minute=1)]
     found = compacted(first, [sent(30, 40, minute=1), sent(41, 50, minute=2)])
     assert [
@@ -95,7 +95,7 @@ def test_what_continues_is_one_whatever_stands_between() -> None:
 
 
 def test_two_streams_side_by_side_are_two_chains() -> None:
-    """Where streams stand in turn, each is one chain, and its offsets may be more than its seqs."""
+    """Each of two interleaved streams is one chain, which may span more offsets than seqs."""
     turns = [(STREAM, 0, 0), (OTHER, 0, 10), (STREAM, 10, 20), (OTHER, 10, 31)]
     found = compacted([seen(lo, lo + 10, at, of=of) for of, lo, at in turns])
     assert sorted(
@@ -106,7 +106,7 @@ def test_two_streams_side_by_side_are_two_chains() -> None:
 
 
 def test_a_chain_ends_where_the_order_or_the_findings_do() -> None:
-    """What comes again, comes late, or shows something is a chain of its own."""
+    """A repeated or reordered message, or one with a finding, is a chain of its own."""
     found = compacted(
         [
             seen(0, 10, 0),
@@ -123,7 +123,7 @@ def test_a_chain_ends_where_the_order_or_the_findings_do() -> None:
 
 
 def test_horizons_part_what_was_acknowledged_before_and_after() -> None:
-    """No chain's last acknowledgement hides that its first messages are due."""
+    """A chain's last acknowledgement must not hide that its first messages are due."""
     at = 60_000_000_000
     written = [sent(0, 10), sent(10, 20, minute=1)]
     assert len(of_kind(compacted(written))) == 1
@@ -132,7 +132,7 @@ def test_horizons_part_what_was_acknowledged_before_and_after() -> None:
 
 
 def test_zones_keep_seq_and_offset_side_by_side() -> None:
-    """In a zone each message's offset can be told, and what others read again is not timed."""
+    """In a zone each message's offset is exact, and a repeated reading adds no latencies."""
     told = Sparse(0, (5,), (10,))
     turns = [(STREAM, 0, 0), (OTHER, 0, 10), (STREAM, 10, 20), (OTHER, 10, 30)]
     written = [seen(lo, lo + 10, at, of=of, latencies=told) for of, lo, at in turns]
@@ -155,7 +155,7 @@ def test_zones_keep_seq_and_offset_side_by_side() -> None:
 
 
 def test_a_log_that_goes_back_is_in_its_next_turn() -> None:
-    """What a session reads a second time, and what it passed over, can be told from its ranges."""
+    """Its ranges show what a session read a second time, and what it passed over."""
     found = compacted(
         [seen(0, 10, 0), seen(10, 20, 10)],
         [seen(5, 15, 5), seen(15, 20, 15), seen(20, 30, 9000)],
@@ -173,7 +173,7 @@ def test_rows_of_another_run_go_and_those_of_none_stay() -> None:
 
 
 def test_verdicts_of_different_times_are_not_mixed() -> None:
-    """`found` rows keep their next offset, tails and ends stay alone."""
+    """`found` rows keep their next offset; `tail` and `end` rows are not merged."""
     kept = compacted(
         [
             rows.found(STREAM, 0, 5, Finding.REORDERED, partition=0, next_offset=50),
@@ -191,14 +191,14 @@ def test_verdicts_of_different_times_are_not_mixed() -> None:
 
 
 def test_what_a_topic_made_again_took_is_not_what_retention_took() -> None:
-    """One has an end: as one they would look like a partition that no log covers."""
+    """Only one has an end: merged, they would look like a partition that no log covers."""
     written = [rows.unread("t", 0, 0, 2), rows.unread("t", 0, 2, ENDLESS)]
     found = of_kind(compacted(written), "unread")
     assert [(row["offset_lo"], row["offset_hi"]) for row in found] == [(0, 2), (2, ENDLESS)]
 
 
 def test_latencies_are_summed_by_minute() -> None:
-    """Buckets add up, and so do those below zero."""
+    """Buckets add up, and so do the counts below zero."""
     told = Sparse
     written = [
         seen(0, 3, 0, latencies=told(1, (5, 7), (1, 1))),
@@ -221,7 +221,7 @@ SPANS = st.lists(
 def test_no_number_appears_or_vanishes(
     spans: list[tuple[int, int, Outcome]], messages: bool, size: int
 ) -> None:
-    """Whatever the rows, their order, detail and batches: the same numbers, the same outcomes."""
+    """Whatever the rows, their order, detail and batches: the same seqs with the same outcomes."""
 
     def numbers(told: Iterator[Any]) -> list[tuple[int, int]]:
         return sorted((seq, outcome) for lo, hi, outcome in told for seq in range(lo, hi))
@@ -237,7 +237,7 @@ def test_no_number_appears_or_vanishes(
 
 
 def _by_side(intervals: list[dict[str, Any]], horizons: Sequence[int]) -> list[dict[str, Any]]:
-    """With the side of the horizons that something ended on, in place of when."""
+    """Replace each last time by its place among the horizons."""
     return [
         {**row, "last_ns": row["last_ns"] and bisect.bisect_left(horizons, row["last_ns"])}
         for row in intervals
@@ -262,7 +262,7 @@ def _by_side(intervals: list[dict[str, Any]], horizons: Sequence[int]) -> list[d
 def test_from_a_file_it_is_the_same(
     told: list[tuple[str, StreamId, int, int, int]], group: int, horizons: tuple[int, ...]
 ) -> None:
-    """What is taken from a file's footer, and not decoded, makes the same intervals."""
+    """Values from a file's footer, which are not decoded, give the same intervals."""
     written = []
     for number, (kind, of, lo, count, code) in enumerate(told):
         if kind == "seen":
@@ -298,7 +298,7 @@ def test_from_a_file_it_is_the_same(
 def test_every_message_keeps_its_place_in_zones(
     runs: list[tuple[bool, int, int]], bounds: list[tuple[int, int]]
 ) -> None:
-    """Seen messages neither appear nor vanish, and within zones their offsets stay exact."""
+    """No seen message is added or lost, and within zones their offsets stay exact."""
     written, offset, truth = [], 0, []
     for ours, lo, count in runs:
         of = STREAM if ours else OTHER

@@ -1,4 +1,4 @@
-"""The holes that logs name, or only count as there: as ranges, and what is judged by them."""
+"""Holes that logs name, or only report to exist: as ranges, and how they are judged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAMES = (Finding.LOST.label, Finding.COMPACTED.label, Finding.INCONCLUSIVE.labe
 
 
 def _missing(history: History, place: Path) -> dict[str, int]:
-    """How many messages are missing, by the finding that says why."""
+    """How many messages are missing, by finding."""
     counts = reconcile_by(InProcess(), plan([str(history.write(place))], None), ()).counts
     return {name: counts[name] for name in _NAMES if counts[name]}
 
@@ -45,7 +45,7 @@ def _missing(history: History, place: Path) -> dict[str, int]:
 def test_the_holes_before_a_place_are_counted_once_however_often_they_were_read(
     ranges: list[tuple[int, int, int]],
 ) -> None:
-    """In the order of incarnations, and of offsets within each."""
+    """The order is that of incarnations, then of offsets."""
     holes = Holes.of((identity, lo, lo + count, count) for identity, lo, count in ranges)
     every = {(identity, lo + n) for identity, lo, count in ranges for n in range(count)}
     places = [(identity, offset) for identity in range(3) for offset in range(50)]
@@ -62,7 +62,7 @@ def test_the_holes_before_a_place_are_counted_once_however_often_they_were_read(
 def test_fewer_rows_of_holes_have_as_many_holes(
     ranges: list[tuple[int, int, int]], most: int
 ) -> None:
-    """Those next to each other are joined first; which offsets they are is then unknown."""
+    """The closest ones are joined first; which of their offsets are holes is then unknown."""
     written = [
         rows.hole("t", 0, lo, lo + count, topic_identity=str(identity))
         for identity, lo, count in ranges
@@ -93,7 +93,7 @@ def test_fewer_rows_of_holes_have_as_many_holes(
 def test_holes_that_several_sessions_joined_in_their_own_ways_are_bounded(
     ranges: list[tuple[int, list[bool]]],
 ) -> None:
-    """Two sessions that read the same 5 holes of 10 offsets do not make 10 of them."""
+    """Two sessions that read the same 5 holes in 10 offsets do not count 10 holes."""
     every = {lo + n for lo, is_hole in ranges for n, each in enumerate(is_hole) if each}
     holes = Holes.of(
         (0, lo, lo + len(is_hole), sum((lo + n) in every for n in range(len(is_hole))))
@@ -109,7 +109,7 @@ def test_holes_that_several_sessions_joined_in_their_own_ways_are_bounded(
 
 
 def test_sessions_that_joined_the_same_ranges_do_not_blur_those_behind() -> None:
-    """Their holes are the same, and one range of unsure holes leaves the next ones exact."""
+    """Their holes are the same, and a range of uncertain holes leaves later ranges exact."""
     holes = Holes.of([(0, 0, 10, 3), (0, 0, 10, 3), (0, 100, 101, 1)])
     assert (holes.total, holes.within(0, 50, 60)) == (4, 0)
     (_, most), (least, _) = (holes.ranks(np.array([0]), np.array([at])) for at in (99, 101))
@@ -120,7 +120,7 @@ def test_sessions_that_joined_the_same_ranges_do_not_blur_those_behind() -> None
 
 @given(st.lists(GAP, max_size=7))
 def test_gaps_go_short_as_the_oracle_says(gaps: list[Gap]) -> None:
-    """By augmenting paths, message by message; those of another round do not compete."""
+    """The oracle uses augmenting paths for single messages; gaps of other rounds do not compete."""
     begin, end, needed = np.array(gaps, dtype=np.int64).reshape(-1, 3).T
     short = _short(np.arange(len(gaps)) % 2, begin, end, needed)
     for at_round in range(2):
@@ -136,7 +136,7 @@ def test_gaps_go_short_as_the_oracle_says(gaps: list[Gap]) -> None:
 
 
 def test_a_million_holes_cost_no_more_than_the_gaps_among_them() -> None:
-    """A reused topic that is read from its beginning has more holes than memory has room for."""
+    """A reused topic that is read from its beginning has more holes than fit into memory."""
     far = 1 << 40
     begin, end, needed = np.array([[0, far, 1], [5, 6, 2], [far - 1, far, 1]], dtype=np.int64).T
     assert _short(np.zeros(3, dtype=np.int64), begin, end, needed).tolist() == [False, True, False]
@@ -149,9 +149,9 @@ def test_a_million_holes_cost_no_more_than_the_gaps_among_them() -> None:
 def test_streams_of_a_partition_do_not_share_a_hole(
     tmp_path: Path, lanes: tuple[int, int | None], told: dict[str, int]
 ) -> None:
-    """A1 was compacted and B1 was lost by the mirror: one hole does not explain both.
+    """Compaction removed a1 and the mirror lost b1: one hole does not explain both.
 
-    Nor do they if A and B are of different keys. A user would have seen `compacted`, and a pass.
+    Nor does it if a and b have different keys. A user would have seen `compacted`, and a pass.
     """
     history = History({"t": 1}, compacted_copies=("t",))
     streams = [
@@ -178,9 +178,9 @@ def test_streams_of_a_partition_do_not_share_a_hole(
 def test_one_hole_too_few_leaves_a_doubt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, joined: bool, told: dict[str, int]
 ) -> None:
-    """Missing are a1, b1, b2 and b3, with three holes: any of them may be the one that was lost.
+    """a1, b1, b2 and b3 are missing, but there are three holes: any of the four may be lost.
 
-    Where ranges are joined, no hole is certainly in the gap of a1, and one may be: it is not lost.
+    If ranges are joined, a hole may be in the gap of a1, but none certainly is: a1 is not lost.
     """
     if joined:
         monkeypatch.setattr(compact, "fewer_holes", functools.partial(fewer_holes, most=0))
@@ -199,9 +199,9 @@ def test_one_hole_too_few_leaves_a_doubt(
 
 
 def test_a_message_uses_a_hole_only_where_it_can_be_alone(tmp_path: Path) -> None:
-    """Partition 0: a0 b0 a2 - b2 a3, partition 1: - b3 b4; missing are a1 and b1, both compacted.
+    """Partition 0: a0 b0 a2 - b2 a3; partition 1: - b3 b4. Compaction removed a1 and b1.
 
-    B, which is in both, is explained by either hole: the other one may be a1's, written behind a2.
+    b is in both partitions, so either hole explains b1; the other may be a1's, written after a2.
     """
     history = History({"t": 2}, compacted_copies=("t",))
     a, b = (stream(topic="t", producer=producer) for producer in "ab")
@@ -225,9 +225,9 @@ def test_a_message_uses_a_hole_only_where_it_can_be_alone(tmp_path: Path) -> Non
 def test_holes_that_may_be_elsewhere_explain_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ranges of very many holes are joined: which of their offsets are holes is then unknown.
+    """Ranges of very many holes are joined: which of their offsets are holes is then unknown.
 
-    The mirror lost 1, between offsets 3 and 5; holes are at 1, 7 and 8, of another run's messages.
+    The mirror lost 1, between offsets 3 and 5; another run's messages left holes at 1, 7 and 8.
     A user would have seen `compacted`, and a pass.
     """
     monkeypatch.setattr(compact, "fewer_holes", functools.partial(fewer_holes, most=0))
@@ -249,16 +249,16 @@ def test_holes_that_may_be_elsewhere_explain_nothing(
     ("holes", "holed", "told"),
     [
         ([(2, 3)], True, {"inconclusive": 1, "lost": 2}),
-        ([(2, 3), (7, 8)], True, {"inconclusive": 3}),  # one that is left
+        ([(2, 3), (7, 8)], True, {"inconclusive": 3}),  # one hole is left over
         ([], False, {"lost": 3}),
-        ([], True, {"inconclusive": 3}),  # of the version before: any of them
+        ([], True, {"inconclusive": 3}),  # of an older version: any offset may be a hole
         ([], None, {"inconclusive": 3}),
     ],
 )
 def test_a_log_that_names_its_holes_is_judged_by_them_and_one_that_does_not_by_all(
     tmp_path: Path, holes: list[tuple[int, int]], *, holed: bool | None, told: dict[str, int]
 ) -> None:
-    """Seen are 0, 1, 3, 4 and 6 at offsets 0, 1, 3, 4 and 5; the topic's policy is hidden."""
+    """0, 1, 3, 4 and 6 are seen at offsets 0, 1, 3, 4 and 5; the cleanup policy is unknown."""
     history = History({"t": 1}, hidden=("t",))
     of = stream(topic="t")
     history.sends(of, 8)
@@ -274,7 +274,7 @@ def test_a_log_that_names_its_holes_is_judged_by_them_and_one_that_does_not_by_a
 def test_what_a_log_of_before_read_without_a_record_is_a_marker_where_nothing_is_compacted(
     tmp_path: Path,
 ) -> None:
-    """Its consumers saw the topic's policy: what is missing is lost."""
+    """The consumers saw that the topic is not compacted: what is missing is lost."""
     history = History({"t": 1})
     of = stream(topic="t")
     history.sends(of, 3)

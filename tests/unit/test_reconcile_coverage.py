@@ -1,4 +1,4 @@
-"""What of a partition was read, and what that says of messages missing there."""
+"""Which offsets of a partition were read, and what follows for messages missing there."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def unread_ranges(seen: ReadOffsets) -> list[tuple[int, int, int, Finding]]:
 
 
 def test_read_from_start_to_tail_leaves_nothing_blind() -> None:
-    """Overlapping and touching stretches of several sessions make one coverage."""
+    """Overlapping and adjacent `read` rows leave no gap."""
     coverage = cover(observed([(0, 0, 10), (0, 5, 20), (0, 20, 30)], tails=[(0, 30, 30)]), "t")
     assert (coverage.unread, coverage.reasons) == ([], [])
 
 
 def test_an_empty_partition_needs_only_its_tail() -> None:
-    """Nothing was there to be read."""
+    """There was nothing to read."""
     assert unread_ranges(observed(tails=[(0, 0, 0)])) == []
 
 
@@ -77,17 +77,17 @@ def test_an_empty_partition_needs_only_its_tail() -> None:
 def test_what_was_not_read_is_blind_and_named(
     seen: ReadOffsets, expected: tuple[int, int, int, Finding]
 ) -> None:
-    """Holes, an unread end, no end, no reader at all: one range and one reason each."""
+    """A gap, an unread end, no end, no reader at all: one range and one reason each."""
     coverage = cover(seen, "t")
     assert unread_ranges(seen) == [expected]
     assert len(coverage.reasons) == 1
 
 
 def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
-    """Whoever reads first begins at 0: the log of the one who was relieved is not here.
+    """The first reader of a partition begins at 0: the log of a consumer before it is missing.
 
-    So it is, too, where that one's successor found offsets gone; and however early that one was
-    there itself: of a group's consumer, not all partitions are its own from the start.
+    The same is true if the present reader found offsets deleted, and however early it started: a
+    group's consumer does not have all its partitions from the start.
     """
     relieved = observed([(0, 5, 10)], tails=[(0, 10, 10)])
     assert unread_ranges(relieved) == [(0, 0, 5, Finding.INCONCLUSIVE)]
@@ -100,14 +100,14 @@ def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
 
 
 def test_no_consumer_at_all_makes_everything_blind() -> None:
-    """Without a partition count any one partition stands for all."""
+    """Without a partition count, partition 0 represents all."""
     coverage = cover(ReadOffsets([], [], [], {"t": None}, {}), "t")
     assert [b.hi for b in coverage.unread] == [ENDLESS]
     assert coverage.reasons == ["t: no consumer's log covers it"]
 
 
 def test_an_end_not_read_is_told_beside_what_was_deleted_before_it() -> None:
-    """A reader that found offsets gone, and then read no further, left the rest under way."""
+    """A consumer found offsets deleted and then read no further: the rest is in flight."""
     seen = observed([(0, 0, 5)], [(0, 5, 8)], [(0, 20, 20)])
     assert unread_ranges(seen) == [
         (0, 5, 8, Finding.INCONCLUSIVE),
@@ -116,14 +116,14 @@ def test_an_end_not_read_is_told_beside_what_was_deleted_before_it() -> None:
 
 
 def test_an_end_tells_how_far_a_verdict_goes_only_of_whom_it_was_judged_by() -> None:
-    """Session 1 has judged to 5 alone; what session 0, fenced, may have logged is not judged."""
+    """Session 1 judged partition 0 only to 5; rows that a fenced session 0 logged are unjudged."""
     tails = [Span("t", 0, 0, 5, 9, 1), Span("t", 1, 0, 4, 4, 1), Span("t", 2, 0, 0, 0, 1)]
     assert online_cuts([], tails) == [Cut("t", 1, 0, 4), Cut("t", 2, 0, 0)]
     assert Cut("t", 0, 0, 5) in online_cuts([("t", 0, 0, 5)], tails)
 
 
 def test_of_a_topic_made_again_the_last_incarnations_verdict_counts() -> None:
-    """However few its offsets are; whoever told the one before says nothing of it."""
+    """However few its offsets are; a verdict on the one before says nothing about it."""
     tails = [Span("t", 0, 0, 90, 90, 1), Span("t", 0, 1, 3, 3, 2)]
     assert online_cuts([("t", 0, 0, 90)], tails) == [Cut("t", 0, 0, 90)]
     assert online_cuts([("t", 0, 0, 90), ("t", 0, 1, 3)], tails) == [Cut("t", 0, 1, 3)]
@@ -145,7 +145,7 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
     blind: tuple[int, int, int, Finding] | None,
     why: str,
 ) -> None:
-    """Who found that it was made again tells so, also where nothing was read of it since."""
+    """A consumer logs that it found the new topic, even if nothing of it was read since."""
     coverage = cover(
         ReadOffsets(
             [Span("t", 0, 0, 0, 9, 0), *(Span("t", 0, 1, *each, 0) for each in read)],
@@ -163,10 +163,10 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
 
 
 def test_what_is_unread_tells_the_last_minute_from_which_messages_may_stand_there() -> None:
-    """Of all who found an offset gone the earliest; where no log tells, none is the last.
+    """The earliest minute of all sessions that found an offset deleted; ENDLESS if no log has one.
 
-    The latest, too, as one consumer may know no more. What another has read is no such range; a
-    range found in parts is unread for one reason.
+    The latest is kept, too, as one consumer may know only that. What another session has read is
+    not unread; a range that was found in parts has one reason.
     """
     read = [Span("t", 0, 0, 0, 5, 0), Span("t", 0, 0, 20, 40, 0), Span("t", 0, 1, 0, 9, 0)]
     unread = [
@@ -191,9 +191,9 @@ def test_what_is_unread_tells_the_last_minute_from_which_messages_may_stand_ther
 def test_of_what_is_left_of_an_incarnation_who_read_on_in_the_next_tells_the_minute(
     went_on: tuple[int, ...], minute: int
 ) -> None:
-    """Who came later may have passed by another incarnation between: a proof of it is the latest.
+    """A session that came later may have skipped an incarnation: then the latest minute counts.
 
-    Who read on did so from a state that names the next one, so that there is none between.
+    A session that read on did so from a state that names the next one, so it skipped none.
     """
     read = [Span("t", 0, 0, 0, 5, 0), *(Span("t", 0, 1, 0, 9, number) for number in went_on)]
     unread = [Span("t", 0, 0, 5, ENDLESS, 0, 7), Span("t", 0, 0, 4, ENDLESS, 1, 9)]
@@ -203,7 +203,7 @@ def test_of_what_is_left_of_an_incarnation_who_read_on_in_the_next_tells_the_min
 
 
 def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
-    """One session knew its end, another found it made again before it had read so far."""
+    """Session 0 logged its end; session 1 found it recreated before it had read that far."""
     coverage = cover(
         ReadOffsets(
             [Span("t", 0, 0, 0, 1, 1), Span("t", 0, 1, 0, 2, 1)],
@@ -219,12 +219,12 @@ def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
 
 
 def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -> None:
-    """Session 0 was killed at offset 9, session 1 had gone on from 5: no verdict is on all."""
+    """Session 0 saw offsets to 9, session 1 logged them as unread from 5: no verdict covers all."""
     ranges = [SeenRange("t", 0, 0, 0, 9, 0, 0, 0), SeenRange("t", 1, 0, 0, 5, 0, 0, 0)]
     gone = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
     assert unread_but_seen(gone, ranges) == {("t", 0)}
 
 
 def test_nothing_is_missing_of_a_topic_that_no_producer_wrote_to() -> None:
-    """It only matches a pattern, or is what a mistaken alias makes of a topic's name."""
+    """It only matches a pattern, or a wrong alias gave it its name."""
     assert cover(observed(tails=[(0, 0, 9)]), {"other"}).reasons == []

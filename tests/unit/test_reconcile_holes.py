@@ -1,4 +1,4 @@
-"""Many holes: packed beside the files, and unpacked where they are judged."""
+"""Many holes: packed where the files are read, unpacked where they are judged."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 STREAM = StreamId("t", "r1", "p", 1, 0)
 MINUTE = 60_000_000_000
 HORIZON = 50
-"""What was acknowledged at this time, in ns of its minute, or before is due."""
+"""A message that was acknowledged at this time (ns), or before, is due."""
 EVERY = Packing(0, 0)
 NUMBERS = 40
 
 
 @pytest.fixture(autouse=True)
 def _small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of eight numbers."""
+    """Use buckets of eight numbers."""
     monkeypatch.setattr(holes, "_BUCKET_BITS", 3)
 
 
@@ -53,7 +53,7 @@ def compacted(log: list[Row], packing: Packing, task: int) -> list[pa.RecordBatc
 
 
 def judged(sessions: list[list[pa.RecordBatch]], *, known: bool) -> list[list[str]]:
-    """Every table of what was judged; partial sums have no order."""
+    """Every table of the judgement, sorted: partial sums have no order."""
     table = pa.Table.from_batches([batch for each in sessions for batch in each], INTERVALS)
     unpacked = StreamRows.of_table(table)
     given = Given(complete=frozenset({("p", 1, "t")}), horizons={"t": HORIZON} if known else {})
@@ -77,13 +77,13 @@ def seen(lo: int, hi: int, offset: int, partition: int, findings: int) -> Row:
 
 
 def minute_of(number: int) -> int:
-    """The minute in which a number was meant to be sent."""
+    """The minute of a number's intended time."""
     return number // 11
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[list[Row]]:
-    """A producer's log, and that of a consumer in two tasks."""
+    """A producer's log, and a consumer's log in two tasks."""
     producer: list[Row] = []
     bounds = sorted(draw(st.sets(st.integers(1, NUMBERS - 1), max_size=2)))
     cuts = sorted({0, NUMBERS, *bounds, *range(11, NUMBERS, 11)})
@@ -141,7 +141,7 @@ def test_packed_or_not_all_is_judged_the_same(written: list[list[Row]], known: b
 
 
 def test_single_losses_all_over_a_stream_are_few_rows() -> None:
-    """One for each bucket of numbers, for the copies as for the claims."""
+    """One for each bucket of numbers, both of `seen` rows and of claims."""
     lost = [*range(2, NUMBERS - 1, 3)]
     kept = [n for n in range(NUMBERS) if n not in lost]
     log = [seen(n, n + 1, at, 0, 0) for at, n in enumerate(kept)]
@@ -155,7 +155,7 @@ def test_single_losses_all_over_a_stream_are_few_rows() -> None:
 
 
 def test_a_stream_in_slices_is_at_home_where_most_of_its_messages_are() -> None:
-    """Holes and copies are no messages: what is missing was counted under another partition."""
+    """Holes and duplicates do not count: missing messages were counted under another partition."""
     log = [seen(n, n + 1, copy + n // 2, 0, 0) for copy in (0, 50) for n in range(0, NUMBERS, 2)]
     log += [seen(n, n + 1, n, 1, 0) for n in range(NUMBERS, NUMBERS + 30)]
     packed = pa.Table.from_batches(compacted(log, EVERY, 0), INTERVALS)
@@ -165,6 +165,6 @@ def test_a_stream_in_slices_is_at_home_where_most_of_its_messages_are() -> None:
 
 
 def test_few_chains_are_not_packed() -> None:
-    """A usual task's intervals are as they were."""
+    """The intervals of a typical task stay unchanged."""
     log = [seen(n, n + 1, at, 0, 0) for at, n in enumerate(range(0, NUMBERS, 2))]
     assert compacted(log, holes.PACKING, 0) == compacted(log, NO_PACKING, 0)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
-    """A reconciliation that takes its result from what was made, without a Spark."""
+    """A reconciliation that returns a prepared result, without Spark."""
 
     def install(made: Made) -> list[str]:
         place = Location.parse(made.write(tmp_path / "logs"))
@@ -40,7 +40,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any
 def test_the_report_is_written_whatever_the_verdict(
     judged: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A failed run has its report and its exit code; stdout keeps the summary alone."""
+    """A failed run has its report and its exit code; stdout has only the summary."""
     page = tmp_path / "r.html"
     with pytest.raises(typer.Exit) as ended:
         cli.reconcile(logdir=judged(failed_run()), html=str(page), json=True)
@@ -55,7 +55,7 @@ def test_the_report_is_written_whatever_the_verdict(
 def test_what_the_report_needs_is_missed_before_the_work(
     judged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without Jinja the mistake is told at once, and without --html nobody needs it."""
+    """Without Jinja, --html fails before the reconciliation starts."""
     logdir = judged(Made(minutes=1))
     monkeypatch.setitem(sys.modules, "jinja2", None)
     monkeypatch.setitem(
@@ -68,7 +68,7 @@ def test_what_the_report_needs_is_missed_before_the_work(
 def test_without_html_there_is_no_report(
     judged: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Jinja is an extra: a plain reconciliation does without it."""
+    """Jinja is an extra: a reconciliation without --html does not need it."""
     logdir = judged(Made(minutes=1))
     monkeypatch.setitem(sys.modules, "jinja2", None)
     cli.reconcile(logdir=logdir)

@@ -16,7 +16,7 @@ _PLACE = ("t", 3)
 
 
 class _Seen(NamedTuple):
-    """What a session met: its own numbers of incarnations, and these by their true place."""
+    """The incarnations that a session met: its own numbers, and their true places."""
 
     numbers: list[int]
     true: list[int]
@@ -34,7 +34,7 @@ def _session(seen: _Seen, skew: int = 0) -> Session:
 
 
 def _numbers(sessions: list[Session], at: int) -> dict[int, int]:
-    """The numbers of one session's own, changed or not."""
+    """The common number for each of a session's own numbers."""
     changed = renumbered(sessions).get(at, {}).get(_PLACE, {})
     own = [each.number for each in sessions[at].topics["t"].incarnations]
     return {number: changed.get(number, number) for number in own}
@@ -42,7 +42,7 @@ def _numbers(sessions: list[Session], at: int) -> dict[int, int]:
 
 @st.composite
 def _sessions(draw: st.DrawFn) -> list[_Seen]:
-    """Each counts from a number of its own on, and may have missed any incarnation."""
+    """Each session counts from its own first number, and may have missed any incarnation."""
     found = []
     for _ in range(draw(st.integers(1, 4))):
         true = sorted(draw(st.sets(st.integers(0, 6), min_size=1)))
@@ -53,7 +53,7 @@ def _sessions(draw: st.DrawFn) -> list[_Seen]:
 
 @given(_sessions())
 def test_one_topic_has_one_number_and_a_later_one_a_greater(seen: list[_Seen]) -> None:
-    """Whoever read it; no number is below a session's own, which counts what no log has."""
+    """In all sessions; no number is below a session's own, which counts incarnations in no log."""
     sessions = [_session(each) for each in seen]
     by_topic: dict[int, int] = {}
     for at, each in enumerate(seen):
@@ -69,7 +69,7 @@ def test_one_topic_has_one_number_and_a_later_one_a_greater(seen: list[_Seen]) -
 def test_a_session_decides_the_order_of_what_it_met_whatever_clocks_say(
     seen: list[_Seen], skews: list[int]
 ) -> None:
-    """Clocks order only topics that no session has met both of, directly or by others."""
+    """Clocks order only topics that no sessions order, directly or through other topics."""
     sessions = [_session(each, skew) for each, skew in zip(seen, skews, strict=False)]
     for at in range(len(seen)):
         numbers = list(_numbers(sessions, at).values())
@@ -78,12 +78,12 @@ def test_a_session_decides_the_order_of_what_it_met_whatever_clocks_say(
 
 @given(_sessions())
 def test_numbers_stay_where_all_count_alike(seen: list[_Seen]) -> None:
-    """Also where some incarnation stands in no log."""
+    """Also if some incarnation is in no log."""
     assert not renumbered([_session(each._replace(numbers=each.true)) for each in seen])
 
 
 def test_each_cut_of_a_topic_is_an_incarnation() -> None:
-    """And comes before the topic that follows, whoever knows of it."""
+    """It comes before the topic that follows, whichever session has met it."""
 
     def met(*each: tuple[int, str, int, int]) -> Session:
         found = tuple(
@@ -98,7 +98,7 @@ def test_each_cut_of_a_topic_is_an_incarnation() -> None:
 
 
 def test_rows_carry_the_numbers_that_their_own_stand_for() -> None:
-    """Those of other partitions and topics keep theirs, and null stays null."""
+    """Rows of other partitions and topics keep theirs, and null stays null."""
     rows = pa.record_batch(
         {
             "topic": ["t", "t", "t", "u", "t"],
@@ -125,7 +125,7 @@ def _of(group: str, *met: tuple[int, str, int]) -> Session:
 
 
 def test_clocks_order_what_no_session_has_met_both_of() -> None:
-    """Also in one group, whose state may have been lost; but a cut comes behind what it cut."""
+    """Also in one group, whose state may be lost; but a truncated log comes after the original."""
     a, b = (0, "a", 0), (1, "b", 0)
     assert unordered([_of("g", a, b), _of("h", (0, "b", 0))]) == set()
     assert unordered([_of("g", a), _of("g", b)]) == {_PLACE}
@@ -135,7 +135,7 @@ def test_clocks_order_what_no_session_has_met_both_of() -> None:
 
 
 def test_of_groups_that_each_know_of_another_cut_one_stays() -> None:
-    """With none left, a run was inconclusive that one group's logs decide."""
+    """Otherwise none is left, and a run is inconclusive that one group's logs decide."""
 
     def met(group: str, topic: str, partition: int) -> Session:
         found = {
@@ -155,7 +155,7 @@ def test_of_groups_that_each_know_of_another_cut_one_stays() -> None:
 
 
 def test_groups_that_cannot_be_matched_leave_the_one_that_knows_of_most() -> None:
-    """By cuts, or where a log does not name its topics and there were several."""
+    """If truncations differ, or if a log does not name its topic ids and there were several."""
 
     def apart(*of: tuple[Session, int]) -> set[int]:
         sessions = [session for session, _ in of]

@@ -1,4 +1,4 @@
-"""The reconciliation without Spark: random histories, judged as by their definitions."""
+"""The reconciliation without Spark: random histories are judged by their definitions."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 
 
 def tapes(policy: ExpectPartition, count: int) -> list[bytes]:
-    """Histories of their own for a policy."""
+    """Random histories, different for each policy."""
     seeds = (f"judgement/{policy.value}/{number}" for number in range(count))
     return [random.Random(seed).randbytes(LENGTH) for seed in seeds]
 
 
 def tables_of(place: Path) -> dict[str, list[str]]:
-    """The rows of every table, in one order."""
+    """The rows of every table, sorted."""
     return {
         path.stem: sorted(map(str, pq.read_table(path).to_pylist()))
         for path in place.glob("*.parquet")
@@ -54,7 +54,7 @@ def tables_of(place: Path) -> dict[str, list[str]]:
 def test_random_histories_are_judged_as_by_their_definitions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: ExpectPartition, detail: Detail
 ) -> None:
-    """By stream, finding and id, with everything packed that can be.
+    """By stream, finding and id, with everything packed that can be packed.
 
     Where online and offline differ, the definitions explain it.
     """
@@ -64,9 +64,9 @@ def test_random_histories_are_judged_as_by_their_definitions(
 
 
 def test_offsets_that_two_found_gone_bound_what_stood_there_by_the_earlier(tmp_path: Path) -> None:
-    """One log has the minute, the other none: the consumer that knew it called messages reordered.
+    """Only one of two logs has the minute: the consumer that knew it called messages reordered.
 
-    Offline they were in doubt, so that the comparison named them as found online alone.
+    Offline they were in doubt, so the comparison listed them as found only online.
     """
     tape = random.Random("e/any/82").randbytes(LENGTH)
     assert not differences(None, tmp_path, [Job([tape], ExpectPartition.ANY)])
@@ -98,7 +98,7 @@ def test_parts_are_judged_as_all_lanes_together(
 def test_a_lane_is_judged_slice_by_slice_as_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of so much that is missing that it does not fit: the same tables, and no range is cut."""
+    """If too much is missing to fit into memory: the same tables, and no range is cut."""
     synthesize(
         SynthOptions(
             log_dir=tmp_path,
@@ -131,7 +131,7 @@ def test_a_lane_is_judged_slice_by_slice_as_at_once(
 
 
 def test_all_rows_of_a_lane_are_for_one_part() -> None:
-    """In every process the same; what has no lane goes by its partition."""
+    """The part is the same in every process; rows without a lane go by their partition."""
     rows = pa.Table.from_pylist(
         [
             {"topic": topic, "lane": lane, "partition": partition}
@@ -148,7 +148,7 @@ def test_all_rows_of_a_lane_are_for_one_part() -> None:
 
 
 def test_a_topic_called_all_keeps_its_latencies_next_to_those_of_all_topics() -> None:
-    """Those of all topics together replaced them: the summary had no latency of that topic."""
+    """The latencies of all topics replaced the topic's, which were missing in the summary."""
     histograms = {topic: Histogram() for topic in ("all", "b", "together")}
     for count, histogram in enumerate(histograms.values(), 1):
         histogram.add([1_000_000] * count)

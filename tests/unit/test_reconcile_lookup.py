@@ -1,4 +1,4 @@
-"""Looking into the destination: the offsets that no consumer read, and nothing else."""
+"""The look-up reads the destination's offsets that no consumer read, and nothing else."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def batch(
 
 
 class Played:
-    """A destination with one copy, `A.t`: as admin client and as reader."""
+    """A destination with one copy, `A.t`; it replaces admin client and reader."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Played:
         self.generation = generation
         self.begin, self.cluster, self.gone = begin, cluster, gone
         self.expiring = expiring
-        """Up to here all is deleted before anything is fetched."""
+        """All offsets below this one are deleted before anything is fetched."""
         self.position: int | None = None
         self.sought: list[int] = []
 
@@ -124,7 +124,7 @@ class Played:
         self.begin = max(self.begin, self.expiring)
         if self.position < self.begin or (self.gone is not None and self.position >= self.gone):
             return [OutOfRange("A.t", 0, self.position)]
-        # Several batches at a time: those after the range's end are not asked for any more.
+        # Several batches at a time: the look-up must ignore those after its range's end.
         found: list[FetchedBatches | OutOfRange] = []
         position = self.position
         for each in self.batches:
@@ -178,7 +178,7 @@ STREAM = StreamId("t", RUN, "p", 1, 0)
     st.integers(0, 1),
 )
 def test_what_was_never_read_is_the_rest(spans: list[tuple[int, int, int]], identity: int) -> None:
-    """Every offset is either read in the topic's last incarnation, or named; none is both."""
+    """Every offset is either read in the topic's last incarnation or returned, never both."""
     read = [(partition, lo, lo + length) for partition, lo, length in spans]
     told = never_read(observed(read, identity=identity), {"t": 2})
     for partition in range(2):
@@ -189,7 +189,7 @@ def test_what_was_never_read_is_the_rest(spans: list[tuple[int, int, int]], iden
 
 
 def test_a_topic_made_again_was_read_in_its_last_incarnation_only() -> None:
-    """Offsets of the one before are other records'."""
+    """The same offsets of the incarnation before had other records."""
     before, after = Span("t", 0, 0, 0, 50, 0), Span("t", 0, 1, 0, 10, 1)
     seen = ReadOffsets([before, after], (), (), {"t": 1}, {})
     assert never_read(seen, {"t": 1}) == [OffsetRange("t", 0, 10, ENDLESS)]
@@ -199,7 +199,7 @@ def test_a_topic_made_again_was_read_in_its_last_incarnation_only() -> None:
 
 
 def test_exactly_the_unread_offsets_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranges may begin and end within batches; other runs' messages are none of ours."""
+    """Ranges may begin and end within batches; other runs' messages are ignored."""
     played = Played(
         *(batch(at, at, 10) for at in range(0, 60, 10)),
         batch(60, 0, 10, run="other"),
@@ -213,7 +213,7 @@ def test_exactly_the_unread_offsets_are_looked_at(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleted meanwhile, beyond the limit, out of range, unheard of, or gone as a topic."""
+    """Deleted or out of range, beyond the limit; a topic whose copy is unknown or deleted."""
     batches = [batch(at, at, 10) for at in range(0, 40, 10)]
     looked = look(monkeypatch, Played(*batches, begin=20), observed([(0, 0, 5), (0, 30, 40)]))
     assert looked.found == {STREAM: IntervalSet([(20, 30)])}
@@ -230,13 +230,13 @@ def test_what_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 
     looked = look(monkeypatch, Played(*batches), observed([(0, 0, 40)], topics=("t", "u")))
     assert looked.incomplete == {"u"}
-    # A copy that was never made holds nothing; one that was read and is gone may have.
+    # A copy that never existed had no messages; one that was read and then deleted may have.
     assert not look(monkeypatch, Played(), observed()).incomplete
     assert look(monkeypatch, Played(), observed([(0, 0, 5)])).incomplete == {"t"}
 
 
 def test_what_is_deleted_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The offsets behind it were not looked at, and called deleted."""
+    """The offsets after the deleted ones were not read, and were reported as deleted."""
     played = Played(*(batch(at, at, 10) for at in range(0, 60, 10)), expiring=25)
     looked = look(monkeypatch, played, observed([(0, 0, 5), (0, 10, 20), (0, 30, 40)]))
     assert looked.found == {STREAM: IntervalSet([(25, 30), (40, 60)])}
@@ -249,7 +249,7 @@ def test_what_is_deleted_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatc
 def test_a_copy_that_was_recreated_since_is_looked_at_as_a_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its offsets are other records'; what was unread in the topic before cannot be looked at."""
+    """Its offsets have other records; what was unread in the old topic cannot be read."""
     batches = [batch(at, at + 20, 10) for at in range(0, 40, 10)]
     seen = observed([(0, 0, 30)])
     for played in (Played(*batches, generation=2), Played(*batches[:2])):
@@ -263,7 +263,7 @@ def test_a_copy_that_was_recreated_since_is_looked_at_as_a_whole(
 def test_what_stood_unread_before_a_copy_was_recreated_is_not_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Consumers have met the topic that there is; of the one before nobody can say what it had."""
+    """Consumers have read the present topic; what the one before contained is unknown."""
     looked = look(monkeypatch, Played(batch(0, 0, 10)), observed([(0, 0, 10)], identity=1))
     assert looked.incomplete == {"t"}
 
@@ -280,13 +280,13 @@ def test_what_stood_unread_before_a_copy_was_recreated_is_not_looked_at(
 def test_what_consumers_would_have_read_is_looked_at(
     monkeypatch: pytest.MonkeyPatch, levels: list[str], used: str
 ) -> None:
-    """What was aborted is no copy that they did not consume."""
+    """An aborted message is not a copy that the consumers missed."""
     played = Played(batch(0, 0, 10))
     look(monkeypatch, played, observed(), levels=levels)
     assert played.isolation.value == used
 
 
 def test_another_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source's brokers, given by mistake, hold the same ids at other offsets."""
+    """The source's brokers, given by mistake, have the same ids at other offsets."""
     with pytest.raises(UsageError, match="name the destination"):
         look(monkeypatch, Played(cluster="A"), observed())

@@ -1,4 +1,4 @@
-"""Which logs are found below the places that are named, and what is told where they are not."""
+"""Which logs are found below the given places, and the error if there are none."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def _log(logdir: Path, run: str, name: str = "ann", **workload: Any) -> No
 
 
 def test_logs_that_lie_deeper_are_told_with_their_place(tmp_path: Path) -> None:
-    """Not: there is no log of the run here, here is a log of the run."""
+    """The error names the subdirectories, and does not also say that the run is here."""
     for name in ("one", "two"):
         asyncio.run(_log(tmp_path / name, "big"))
     for run in ("big", None):
@@ -40,7 +40,7 @@ def test_logs_that_lie_deeper_are_told_with_their_place(tmp_path: Path) -> None:
 
 
 def test_logs_outside_of_their_runs_directory_are_told(tmp_path: Path) -> None:
-    """As somebody has copied them."""
+    """For example, a copy under another name."""
     asyncio.run(_log(tmp_path, "big"))
     (tmp_path / "run=big").rename(tmp_path / "copied")
     with pytest.raises(SequenceLogError, match=r"in a directory run=big, not in .*/copied/"):
@@ -48,7 +48,7 @@ def test_logs_outside_of_their_runs_directory_are_told(tmp_path: Path) -> None:
 
 
 def test_the_runs_that_are_there_are_told(tmp_path: Path) -> None:
-    """Where the one that is asked for is not among them."""
+    """If the requested run is not among them."""
     with pytest.raises(SequenceLogError, match=r"no log of run 'big' here$"):
         plan([str(tmp_path)], "big")
     for run in ("b", "a"):
@@ -58,7 +58,7 @@ def test_the_runs_that_are_there_are_told(tmp_path: Path) -> None:
 
 
 def test_each_workload_is_there_once_with_its_producers(tmp_path: Path) -> None:
-    """As their logs have it; logs of before have none."""
+    """As the producers' logs have it; older logs have no workload."""
     for name, workload in {"a": {"seed": 1}, "b": {"seed": 2}, "c": {"seed": 1}, "d": {}}.items():
         asyncio.run(_log(tmp_path, "big", name, **workload))
     found = {
@@ -68,7 +68,7 @@ def test_each_workload_is_there_once_with_its_producers(tmp_path: Path) -> None:
 
 
 def test_what_a_consumer_read_uncommitted_is_a_reason(tmp_path: Path) -> None:
-    """F8: offline as online, by the name of the topic that it read."""
+    """F8: offline as online; the reason names the topic that it read."""
     about = Session(
         run="big", role=Role.CONSUMER, name="bob", session=new_session_id(1), started_ns=1,
         topics={"t": Topic(destination="A.t", uncommitted=True), "u": Topic(destination="A.u")},

@@ -1,4 +1,4 @@
-"""The sweep line, held against a loop over every number."""
+"""The sweep line, compared with a loop over every number."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def spans(listed: Sequence[tuple[int, int, int]]) -> Spans:
 def test_segments_sum_up_what_covers_them(
     one: list[tuple[int, int, int]], other: list[tuple[int, int, int]]
 ) -> None:
-    """For each key and number: by name, how many spans have it, and the sum of their weights."""
+    """For each key and number: how many spans of a group cover it, and the sum of their weights."""
     sweep = Sweep(one=spans(one), other=spans(other))
     weights = np.arange(1, len(one) + 1)
     sums = (sweep.sum("one"), sweep.sum("one", weights), sweep.sum("other"))
@@ -51,7 +51,7 @@ def test_segments_sum_up_what_covers_them(
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 62)), max_size=12))
 def test_the_highest_before_is_that_of_the_same_key(values: list[tuple[int, int]]) -> None:
-    """Zero for each key's first."""
+    """It is 0 for each key's first value."""
     values = sorted(values, key=lambda each: each[0])
     key, value = np.array(values, dtype=np.int64).reshape(-1, 2).T
     right = [
@@ -63,7 +63,7 @@ def test_the_highest_before_is_that_of_the_same_key(values: list[tuple[int, int]
 
 @given(SPANS)
 def test_united_spans_have_the_same_numbers_once(listed: list[tuple[int, int, int]]) -> None:
-    """They do not touch, and each names a span that it begins with."""
+    """They do not touch, and each has the index of a span with the same beginning."""
     listed = [each for each in listed if each[1] < each[2]]
     key, lo, hi = spans(listed)
     at, low, high = united(key, lo, hi)

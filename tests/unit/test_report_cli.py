@@ -1,4 +1,4 @@
-"""`mirrortest report`: where it writes, and what it says to a user's mistake."""
+"""`mirrortest report`: where it writes, and its errors for a user's mistakes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def place(tmp_path: Path) -> Path:
 def test_it_writes_beside_the_result_and_names_the_file(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By default report.html lies with the tables."""
+    """By default report.html is written next to the tables."""
     report(result=str(place))
     assert Path(capsys.readouterr().out.strip()) == place / "report.html"
     assert (place / "report.html").read_text().startswith("<!doctype html>")
@@ -33,7 +33,7 @@ def test_it_writes_beside_the_result_and_names_the_file(
 def test_a_run_of_a_log_directory_is_found(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By --log-dir and --run, to other places, with JUnit XML."""
+    """With --log-dir and --run; the page and JUnit XML are written to other places."""
     page, xml = tmp_path / "r.html", tmp_path / "r.xml"
     report(log_dir=[str(tmp_path / "logs")], run=RUN, output=str(page), junit=str(xml))
     assert capsys.readouterr().out.split() == [str(page), str(xml)]
@@ -45,7 +45,7 @@ def test_a_run_of_a_log_directory_is_found(
 def test_the_result_is_found_in_whichever_log_directory_has_it(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Producers' and consumers' logs lie in two, in any order."""
+    """Producers' and consumers' logs are in two directories, in any order."""
     (tmp_path / "other" / f"run={RUN}").mkdir(parents=True)
     both = [str(tmp_path / "other"), str(tmp_path / "logs")]
     report(log_dir=both)
@@ -60,7 +60,7 @@ def test_the_result_is_found_in_whichever_log_directory_has_it(
 def test_pngs_need_playwright_and_a_browser(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is missing, and how it is had; the page is there nevertheless."""
+    """The error names what is missing and how to install it; the page is written all the same."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "none"))
     with pytest.raises(MirrortestError, match="--png needs Chromium: install it, or run"):
@@ -74,7 +74,7 @@ def test_pngs_need_playwright_and_a_browser(
 def test_a_runs_directory_stands_for_the_result_in_it(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page lies with the tables, and the logs beside them are read."""
+    """The page is written next to the tables, and the run's logs are read."""
     assert place.name == "result"
     report(result=str(place.parent))
     assert Path(capsys.readouterr().out.strip()) == place / "report.html"
@@ -89,7 +89,7 @@ def test_a_runs_directory_stands_for_the_result_in_it(
 def test_logs_that_lie_elsewhere_are_read(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A result that was moved away tells of the set-up once its logs are named."""
+    """The report of a moved result shows the set-up once --log-dir names the logs."""
     moved = place.rename(tmp_path / "elsewhere")
     report(result=str(moved))
     assert "c-producer" not in (moved / "report.html").read_text()
@@ -106,7 +106,7 @@ def test_it_is_opened_where_asked(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
-    """No result, none there, a place that cannot be written: a line each."""
+    """No RESULT, a superfluous --run, a missing directory, another version: usage errors."""
     with pytest.raises(UsageError, match="name the RESULT"):
         report()
     with pytest.raises(UsageError, match="leave out --run"):
@@ -122,7 +122,7 @@ def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
 
 
 def test_its_options_have_help() -> None:
-    """Typer can make a command of it, and every option says what it is for."""
+    """Typer can create a command from it, and every option has a help text."""
     app = typer.Typer()
     app.command("report")(report)
     command = typer.main.get_command(app)

@@ -1,4 +1,4 @@
-"""From the events of a run to the times at which a part was out."""
+"""From a run's events to the times at which a part was down."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
-    """A kill is shaded until its part is up again, to the end where it never was."""
+    """A kill is shaded until its part is ready again, or to the end if it never is."""
     place = Made(minutes=10).write(tmp_path, sessions=False)
     note_events(
         tmp_path, (1, "kill", "mirror"), (2, "stop", "broker"), (3, "start", "mirror"),
@@ -38,7 +38,7 @@ def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
 
 
 def test_an_outage_ends_though_its_end_is_not_shown(tmp_path: Path) -> None:
-    """The last event that is shown was said not to have come up again, whatever followed it."""
+    """The part of the last shown event was said not to have come up again, whatever followed."""
     place = Made(minutes=90).write(tmp_path, sessions=False)
     before = [(1, f"cable {at}", "") for at in range(MOST_MARKS - 1)]
     note_events(tmp_path, *before, (2, "kill", "mirror"), (5, "ready", "mirror"))
@@ -50,7 +50,7 @@ def test_an_outage_ends_though_its_end_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_pause_and_a_cut_last_until_they_are_undone(tmp_path: Path) -> None:
-    """By what undoes them, and not by what undoes another fault; a new start undoes all."""
+    """Only the matching action ends a fault, but a new start ends all of them."""
     place = Made(minutes=20).write(tmp_path, sessions=False)
     note_events(
         tmp_path, (1, "pause", "A1"), (2, "disconnect", "B1"), (3, "continue", "A1"),
@@ -67,7 +67,7 @@ def test_a_pause_and_a_cut_last_until_they_are_undone(tmp_path: Path) -> None:
 
 
 def test_a_links_faults_last_until_each_is_healed(tmp_path: Path) -> None:
-    """One alone or all of them; a link is not down meanwhile."""
+    """`heal` ends one fault or all of them; the link is not called down meanwhile."""
     place = Made(minutes=20).write(tmp_path, sessions=False)
     log = EventLog(tmp_path, RUN)
     for minute, what, detail in (

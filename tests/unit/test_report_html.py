@@ -1,4 +1,4 @@
-"""The report's content: verdict in words, what failed first, where and which; and its safety."""
+"""The report's content (verdict, first failures, places, ids) and its safety."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Page(html.parser.HTMLParser):
 
 
 def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
-    """The headline names every failed condition; the first broken one stands before the rest."""
+    """The headline names every failed condition; failures are in the order of their times."""
     made = failed_run()
     place = made.write(tmp_path)
     note_events(tmp_path, (70.2, "kill", "mirror"), (75.1, "ready", "mirror"))
@@ -103,7 +103,7 @@ def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
 
 
 def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path: Path) -> None:
-    """Duplicates that are allowed are no failure, and in-flight messages are no loss."""
+    """Allowed duplicates are not a failure, and in-flight messages are not lost."""
     made = Made(wrong={"duplicated": [(1, 0, 600)], "in_flight": [(2, 0, 12)]})
     summary = made.summary(tmp_path)
     allowed, doubtful = details(summary)
@@ -127,7 +127,7 @@ def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path
     ],
 )
 def test_failures_are_sentences(tmp_path: Path, metric: str, count: int, said: str) -> None:
-    """Whatever the condition speaks of, in one message or many."""
+    """Whatever the condition's metric, for one message or many."""
     made = Made(
         counts={metric: count},
         thresholds=[(f"{metric}==0", float(count), False)],
@@ -137,7 +137,7 @@ def test_failures_are_sentences(tmp_path: Path, metric: str, count: int, said: s
 
 
 def test_a_clean_run_says_so(tmp_path: Path) -> None:
-    """All arrived, nothing was found: no table of nothing, but words."""
+    """All arrived, nothing was found: sentences replace empty tables."""
     result = result_of(Made(), tmp_path)
     assert headline(result.summary) == (
         "All 120,000 acknowledged messages arrived, and every condition is met."
@@ -154,7 +154,7 @@ def test_a_clean_run_says_so(tmp_path: Path) -> None:
 
 
 def test_an_inconclusive_run_gives_its_reasons(tmp_path: Path) -> None:
-    """Neither passed nor failed: why stands on the page."""
+    """The page says why the run neither passed nor failed."""
     made = Made(verdict=Verdict.INCONCLUSIVE, inconclusive=["the log of producer bob.2 is missing"])
     result = result_of(made, tmp_path)
     assert "could not be judged completely: 1 reason below" in headline(result.summary)
@@ -162,7 +162,7 @@ def test_an_inconclusive_run_gives_its_reasons(tmp_path: Path) -> None:
 
 
 def test_nothing_from_outside_becomes_markup(tmp_path: Path) -> None:
-    """Names, events, notes and reasons are shown as they are, and run nowhere."""
+    """Names, events, notes and reasons are shown unchanged, and never executed."""
     made = Made(
         topics=(HOSTILE, "orders"),
         producer=HOSTILE,
@@ -220,7 +220,7 @@ def test_the_library_is_the_one_that_was_published() -> None:
 def test_a_long_run_of_many_topics_makes_no_large_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hours, twenty topics of 400 partitions: a report of a few hundred kB beside the library."""
+    """Hours, twenty topics of 400 partitions: the report has less than 1 MB besides the library."""
     made = Made(
         minutes=200, topics=tuple(f"t{number}" for number in range(20)), partitions=400,
         wrong={"lost": [(number % 200, number % 20, 1) for number in range(5000)]},
@@ -269,9 +269,9 @@ def test_every_kind_of_finding_is_among_the_first_ids(
 
 
 def test_the_grid_shows_the_gravest_finding(tmp_path: Path) -> None:
-    """A cell's state is that of its worst finding; a stream that was seen nowhere has one too.
+    """A cell's state is that of its worst finding; streams that were seen nowhere have one, too.
 
-    Bad is only what failed a condition: messages that are wrong and allowed are a note.
+    Only a finding that failed a condition is bad; an allowed one is a note.
     """
     failed = Made(thresholds=[("lost==0", 8.0, False)]).summary(tmp_path)
     found = grid(
@@ -300,7 +300,7 @@ def test_the_grid_shows_the_gravest_finding(tmp_path: Path) -> None:
 
 
 def test_red_is_what_failed_and_nothing_else(tmp_path: Path) -> None:
-    """An allowed loss is a note, a percentile that failed is bad: at the head and in the charts."""
+    """An allowed loss is a note, a failed percentile is bad: in the key figures and the charts."""
     made = Made(
         minutes=10,
         outage=range(4, 6),
@@ -319,7 +319,7 @@ def test_red_is_what_failed_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_figures_can_be_taken_away_as_csv(tmp_path: Path) -> None:
-    """Links of the page itself: every count, and counts and percentiles by topic and step."""
+    """The page's links contain every count, and counts and percentiles by topic and step."""
     result = result_of(Made(minutes=3, wrong={"lost": [(1, 0, 5)]}), tmp_path)
     links = dict(
         re.findall(r'<a download="([^"]+)" href="data:text/csv[^,]*,([^"]+)"', render(result))
@@ -372,7 +372,7 @@ def test_an_older_result_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
 
 
 def test_a_run_without_latencies_or_minutes_draws_nothing_empty(tmp_path: Path) -> None:
-    """Charts that would be empty are not there; words are."""
+    """Sentences replace charts that would be empty."""
     made = Made(minutes=0, latency=False)
     result = result_of(made, tmp_path)
     assert page(result)["charts"] is None
@@ -395,7 +395,7 @@ def test_limits_of_latency_are_drawn_where_the_conditions_speak_of_them(tmp_path
 
 
 def test_an_empty_table_of_streams_is_no_table(tmp_path: Path) -> None:
-    """No producer, no row."""
+    """The page lists no producers."""
     place = Made(minutes=1).write(tmp_path)
     empty = pa.Table.from_pylist([], SCHEMAS["by_stream"])
     pq.write_table(empty, place / "by_stream.parquet")

@@ -1,4 +1,4 @@
-"""JUnit XML: what a server of tests shows of a run."""
+"""JUnit XML: how a CI server shows a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def cases(document: str) -> dict[tuple[str | None, str | None], list[str]]:
-    """The kinds of trouble of each case, by suite and name."""
+    """The tags of each case's children (such as `failure`), by suite and name."""
     return {
         (suite.get("name"), case.get("name")): [child.tag for child in case]
         for suite in ET.fromstring(document.encode())
@@ -23,7 +23,7 @@ def cases(document: str) -> dict[tuple[str | None, str | None], list[str]]:
 
 
 def test_a_failed_run_fails_its_conditions_and_findings(tmp_path: Path) -> None:
-    """A case for each condition and finding; sums are those of the cases."""
+    """Each condition and finding is a case; the totals are those of the cases."""
     document = junit(failed_run().summary(tmp_path))
     found = cases(document)
     assert found["conditions", "lost==0"] == ["failure"]
@@ -51,7 +51,7 @@ def test_a_clean_run_has_no_trouble(tmp_path: Path) -> None:
 
 
 def test_any_text_makes_a_document(tmp_path: Path) -> None:
-    """Markup is escaped, what XML cannot hold is shown by its escape."""
+    """Markup is escaped; characters that XML forbids are shown as escapes."""
     made = Made(verdict=Verdict.INCONCLUSIVE, inconclusive=["a\x00b <&> \ud800 ]]>"])
     root = ET.fromstring(junit(made.summary(tmp_path).model_copy()).encode())
     (error,) = root.iter("error")

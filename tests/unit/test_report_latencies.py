@@ -1,4 +1,4 @@
-"""Latencies for the charts: what a histogram of the same values says, for many at once."""
+"""Latencies for the charts: the figures of histograms, for many at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHARES = [Fraction(1, 1000), Fraction(1, 2), Fraction(99, 100), Fraction(1)]
 
 
 def rows(*values: NDArray[np.int64] | list[int]) -> pa.Table:
-    """A table with one histogram a row."""
+    """A table with one histogram in each row."""
     told = []
     for each in values:
         histogram = Histogram()
@@ -53,7 +53,7 @@ def latencies(
 @settings(max_examples=60)
 @given(st.lists(st.integers(-(10**6), 10**13), min_size=1, max_size=40))
 def test_quantiles_are_the_histograms(values: list[int]) -> None:
-    """Rank by rank the same bucket; what is below zero has no place on a logarithmic axis."""
+    """Each rank is in the same bucket; values below zero are None: the axis is logarithmic."""
     histogram = Histogram()
     histogram.add(values)
     told = Histogram.of(histogram.sparse())
@@ -77,7 +77,7 @@ def test_each_slot_has_its_own_quantiles() -> None:
     "values", [[5], [10**6, 10**6 + 1], [1, 10**12], list(range(10**6, 10**8, 10**6))]
 )
 def test_bins_hold_everything_once_and_are_few(values: list[int]) -> None:
-    """Every message is in one bin; the bins reach over all that is there but zero's neighbours."""
+    """Every message is in one bin, the fastest in the lowest; the bins reach beyond the slowest."""
     found = latencies([values], [0], [0], (1, 1))
     bins = found.bins()
     assert 1 <= bins.count <= MOST_BINS
@@ -88,7 +88,7 @@ def test_bins_hold_everything_once_and_are_few(values: list[int]) -> None:
 
 
 def test_the_curve_rises_to_the_last_message() -> None:
-    """A thinned cumulative distribution: ascending, few points, and its end is all there is."""
+    """A thinned cumulative distribution: ascending, few points, and the last has all messages."""
     random = np.random.default_rng(7)
     values = random.lognormal(17, 1, 100_000).astype(np.int64)
     whole = latencies([values], [0], [0], (1, 1)).distribution()
@@ -102,7 +102,7 @@ def test_the_curve_rises_to_the_last_message() -> None:
 
 
 def test_nothing_measured_says_nothing() -> None:
-    """No latency has no quantile, no mean, no bins and no curve."""
+    """Without latencies there is no quantile, no mean, no cell and no curve."""
     nothing = Latencies.of_rows(np.array([], int), np.array([], int), rows(), shape=(1, 2))
     assert nothing.distribution().quantile(0.5) is None
     assert nothing.distribution().mean is None

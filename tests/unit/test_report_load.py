@@ -1,4 +1,4 @@
-"""The section Load of a report: what processes recorded of their intervals, by step."""
+"""A report's section Load: the figures of the processes' intervals, by step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Rows = list[dict[str, Any]]
 
 
 def row(begin: float, end: float, topic: str = "orders", **figures: Any) -> dict[str, Any]:
-    """An interval, its times in seconds from the run's begin."""
+    """An interval; its times are in seconds from the run's start."""
     times = [int((START + at) * SECOND) for at in (begin, end)]
     common = {"cpu_seconds": 0.5 * (end - begin), "memory_bytes": 100 << 20}
     return {"started_ns": times[0], "ended_ns": times[1], "topic": topic, **common, **figures}
@@ -94,7 +94,7 @@ def line(load: Load, title: str, name: str, topic: str | None = None) -> list[fl
 
 
 def test_a_steady_rate_is_that_rate_in_every_step(tmp_path: Path) -> None:
-    """Whatever the intervals' borders are, and also in steps that the run fills in part."""
+    """Whatever the intervals' bounds, and also in steps that the run fills only in part."""
     rows = [sent(at, at + 5.1, 510) for at in np.arange(12.3, 60, 5.1)]
     load = load_of(tmp_path, (Role.PRODUCER, rows))
     assert load.slots.step_ns == 5 * SECOND
@@ -105,7 +105,7 @@ def test_a_steady_rate_is_that_rate_in_every_step(tmp_path: Path) -> None:
 
 
 def test_nothing_is_counted_twice_or_left_out(tmp_path: Path) -> None:
-    """The steps' messages are the intervals', whose lengths are as they come."""
+    """The steps have all messages of the intervals, whose lengths are random."""
     random = np.random.default_rng(7)
     borders = np.cumsum(random.uniform(0.5, 20, 300))
     counts = random.integers(0, 10_000, 299).tolist()
@@ -142,7 +142,7 @@ def test_consumers_that_share_the_messages_add_up(tmp_path: Path) -> None:
 
 
 def test_consumers_that_each_read_all_are_averaged(tmp_path: Path) -> None:
-    """Two that judge the same run: twice as many messages did not arrive; the page says it."""
+    """Two consumers judge the same run: their sum would be too high; the page says so."""
     one, other = [arrived(0, 10, 400, lag=5)], [arrived(0, 10, 200, lag=205)]
     result = result_of(
         tmp_path, (Role.CONSUMER, one), (Role.CONSUMER, other), (Role.SOURCE, one),
@@ -158,7 +158,7 @@ def test_consumers_that_each_read_all_are_averaged(tmp_path: Path) -> None:
 
 
 def test_percentiles_are_those_of_the_intervals_histograms(tmp_path: Path) -> None:
-    """All topics' and producers' acknowledgements of a step together."""
+    """They are of all topics' acknowledgements in a step together."""
     random = np.random.default_rng(3)
     rows, whole = [], Histogram()
     for topic in ("orders", "clicks"):
@@ -210,7 +210,7 @@ def test_without_intervals_there_is_no_section(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """Damaged intervals are left out, and the report says so; so are too many."""
+    """Damaged intervals are left out, and the report says so."""
     result = result_of(tmp_path, (Role.PRODUCER, [sent(0, 10, 1000)]))
     (journal,) = tmp_path.rglob("intervals.journal")
     journal.write_bytes(journal.read_bytes()[:-9])

@@ -35,7 +35,7 @@ def told_of(result: Result) -> Timeline:
 
 
 def test_a_short_run_is_told_by_the_second(tmp_path: Path) -> None:
-    """Findings stand where their messages' rows say, spread evenly over a row's time."""
+    """Findings are at their messages' intended times, spread evenly over each row's time."""
     result = short_run(
         tmp_path,
         producer=[
@@ -70,7 +70,7 @@ def test_a_short_run_is_told_by_the_second(tmp_path: Path) -> None:
 def test_a_rows_latencies_are_spread_over_its_time(tmp_path: Path) -> None:
     """After an outage one row has seconds of messages: the earliest of them are the slowest.
 
-    Whatever the row is, each second has the messages and the latencies that it had.
+    Each second still has its own messages and latencies.
     """
     intended = np.arange(2000) * 10_000_000
     arrived = intended + 40_000_000
@@ -124,7 +124,7 @@ def test_one_sides_logs_alone_are_not_drawn(tmp_path: Path, role: Role) -> None:
 
 
 def test_consumers_that_read_nothing_have_no_latencies(tmp_path: Path) -> None:
-    """Their logs are here and empty: the counts are drawn."""
+    """Their logs exist and are empty: the counts are drawn."""
     result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
     asyncio.run(log(tmp_path, Role.CONSUMER, []))
     timeline = told_of(read_result(result.place))
@@ -135,7 +135,7 @@ def test_consumers_that_read_nothing_have_no_latencies(tmp_path: Path) -> None:
 
 
 def killed_mirror(tmp_path: Path, *events: tuple[float, str]) -> list[str]:
-    """What failed first of a run with duplicates: sent from 3 s on, their copies came at 9 s."""
+    """The first failures: duplicates, sent from 3 s on and repeated at 9 s, and losses at 6 s."""
     copies = seen(300, 400, 3.0, 3.99, 3000, arrived=9.0, offset=1000)
     result = short_run(
         tmp_path,
@@ -158,9 +158,9 @@ def killed_mirror(tmp_path: Path, *events: tuple[float, str]) -> list[str]:
 
 
 def test_a_cause_comes_before_its_effect(tmp_path: Path) -> None:
-    """What repeats messages comes before their copies, what loses them before they were sent.
+    """The cause of duplicates precedes the copies' arrival; that of losses, the next arrival.
 
-    An event after the first bad message is never named.
+    The start at 6.5 s, after the first loss, is not named for it.
     """
     repeated, lost = killed_mirror(tmp_path, (5.0, "kill"), (6.5, "start"))
     assert "the last event before: “mirror: kill” at 2023-03-28 10:40:05 UTC" in repeated
@@ -169,7 +169,7 @@ def test_a_cause_comes_before_its_effect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("at", [9.5, 26.0])
 def test_an_event_after_the_first_bad_message_is_not_named(tmp_path: Path, at: float) -> None:
-    """Neither half a second nor 26 s after it."""
+    """Neither 0.5 s nor 17 s after the duplicates arrived."""
     assert all("event" not in each for each in killed_mirror(tmp_path, (at, "kill")))
 
 
@@ -177,7 +177,7 @@ def test_an_event_after_the_first_bad_message_is_not_named(tmp_path: Path, at: f
 def test_the_cause_of_what_did_not_arrive_may_follow_its_intended_time(
     tmp_path: Path, finding: Finding
 ) -> None:
-    """An event of a minute before was named, not the kill of 50 ms after the intended time."""
+    """An event from a minute before was named, not the kill 50 ms after the intended time."""
     first_missing = 510 if finding is Finding.LOST else 500
     result = short_run(
         tmp_path,
@@ -211,14 +211,14 @@ def test_a_backlog_does_not_tell_when_a_message_was_missed(tmp_path: Path) -> No
 
 
 def test_what_restores_a_part_is_named_by_what_took_it_down(tmp_path: Path) -> None:
-    """A mirror repeats messages once it is ready again: because it was killed."""
+    """A mirror repeats messages once it is ready again, because it was killed."""
     repeated, lost = killed_mirror(tmp_path, (4.0, "kill"), (6.05, "start"), (8.5, "ready"))
     assert "“mirror: kill” at 2023-03-28 10:40:04 UTC" in repeated
     assert "“mirror: kill” at 2023-03-28 10:40:04 UTC" in lost
 
 
 def test_a_run_without_its_logs_or_a_long_one_stays_with_minutes(tmp_path: Path) -> None:
-    """Nothing to read, too much to read, or a run of hours: the tables are enough."""
+    """Without logs, or for a run of more than 10 min, the tables by minute are used."""
     result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
     assert from_logs(result, 11 * MINUTE_NS) is None
     (tmp_path / "b").mkdir()
@@ -227,6 +227,6 @@ def test_a_run_without_its_logs_or_a_long_one_stays_with_minutes(tmp_path: Path)
 
 
 def test_logs_that_tell_of_other_times_are_not_trusted(tmp_path: Path) -> None:
-    """A producer's clock that was set in mid-run: the seconds would not fit on a page."""
+    """A producer's clock was set during the run: its seconds would not fit on a page."""
     result = short_run(tmp_path, producer=[sent(0, 10, 0.0, 1.0), sent(10, 20, 3600.0, 3601.0)])
     assert not told_of(result).from_logs

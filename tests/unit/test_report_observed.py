@@ -78,7 +78,7 @@ def test_everything_that_is_recorded_is_drawn(tmp_path: Path) -> None:
 
 
 def test_a_run_without_observations_has_no_such_section(tmp_path: Path) -> None:
-    """Nor has one whose observation found nothing of a kind."""
+    """Nor does a kind of figures have a section if nothing of it was observed."""
     assert sections(result_of(tmp_path / "a")) == []
     only_host = result_of(tmp_path / "b", {HOST: [at(0, 1, cpu_ratio=0.5)]})
     assert sections(only_host) == ["machines"]
@@ -87,7 +87,7 @@ def test_a_run_without_observations_has_no_such_section(tmp_path: Path) -> None:
 
 
 def test_figures_are_means_of_a_step_weighted_by_time(tmp_path: Path) -> None:
-    """Of intervals that are longer than a step, or shorter, or cut off by the run's end."""
+    """For intervals that are longer or shorter than a step, or cut off by the run's end."""
     rows = [at(0, 1, cpu_ratio=0.2), at(1, 1.5, cpu_ratio=0.4), at(1.5, 2, cpu_ratio=0.8)]
     rows += [at(2, 4, cpu_ratio=0.5), at(119, 125, cpu_ratio=0.1), at(130, 131, cpu_ratio=0.9)]
     rows += [at(begin, begin + 1) for begin in range(5, 118)]
@@ -122,7 +122,7 @@ def test_brokers_have_lines_of_their_own_and_requests_the_mean_of_all(tmp_path: 
 
 
 def test_trouble_is_drawn_where_there_was_some_and_else_said_to_be_none(tmp_path: Path) -> None:
-    """What was not recorded is neither: nobody knows of it."""
+    """What was not recorded is neither drawn nor said to be absent."""
     rows = [
         at(0, 10, endpoint="A1", isr_shrinks_per_second=0.0, elections_per_second=0.0),
         at(10, 20, endpoint="A1", isr_shrinks_per_second=0.0, elections_per_second=0.4),
@@ -149,7 +149,7 @@ def test_the_cache_hit_ratio_is_that_of_all_processes(tmp_path: Path) -> None:
 
 
 def test_pauses_add_up_and_the_heap_stays_until_the_next_collection(tmp_path: Path) -> None:
-    """Of each JVM by itself, called by its log's name; the table has the wiki's figures."""
+    """Each JVM is separate and has its log's name; the table has the totals."""
     rows = [pause(1, 0.1, 30 << 20), pause(1.5, 0.3, 40 << 20), pause(5, 0.2, 20 << 20)]
     rows += [pause(3, 0.05, 10 << 20, log="/other/B1-gc.log")]
     result = result_of(tmp_path, {GC: rows, HOST: [at(t, t + 1) for t in range(120)]})
@@ -168,7 +168,7 @@ def test_pauses_add_up_and_the_heap_stays_until_the_next_collection(tmp_path: Pa
 
 
 def test_a_pause_may_end_with_the_last_step(tmp_path: Path) -> None:
-    """`mirrortest report` ended with a traceback: the pause was counted in the step after it."""
+    """The pause was counted in the step after the last: `mirrortest report` raised a traceback."""
     result = result_of(tmp_path, {GC: [pause(119.5, 0.5, 20_000_000), pause(4, 0, 10_000_000)]})
     drawn = jvm_panels(found_in(result))
     assert line(drawn, "longest pause", "A1-gc")[-1] == pytest.approx(0.5)
@@ -198,7 +198,7 @@ def test_log_lines_are_counted_by_class_over_the_whole_run(tmp_path: Path) -> No
 
 
 def test_each_machine_has_its_chart_and_what_it_could_not_see_is_named(tmp_path: Path) -> None:
-    """In the order of their names."""
+    """Charts are in the order of names; the reason for what is missing is shown."""
     rows: Rows = {HOST: [at(0, 1, cpu_ratio=0.5)]}
     result = result_of(tmp_path, rows, rows, left_out={"io of java": "no permission"})
     shown = page(result)
@@ -208,7 +208,7 @@ def test_each_machine_has_its_chart_and_what_it_could_not_see_is_named(tmp_path:
 
 
 def test_only_the_runs_own_observations_are_shown(tmp_path: Path) -> None:
-    """Of one that names no run, what was while the run lasted; of another run nothing."""
+    """Of an observation without a run id, only what was during the run; of another run, nothing."""
     rows: Rows = {HOST: [at(-5, -4, cpu_ratio=0.9), at(0, 1, cpu_ratio=0.5)]}
     assert sections(result_of(tmp_path / "a", rows, run="another")) == []
     found = found_in(result_of(tmp_path / "b", rows, run=None))
@@ -218,13 +218,13 @@ def test_only_the_runs_own_observations_are_shown(tmp_path: Path) -> None:
 
 
 def test_an_observation_that_lasts_or_was_killed_is_read_from_its_journals(tmp_path: Path) -> None:
-    """What it had written until then."""
+    """It has everything that was written until then."""
     result = result_of(tmp_path, {HOST: [at(0, 1, cpu_ratio=0.5)]}, finish=False)
     assert found_in(result).tables[HOST].num_rows == 1
 
 
 def test_observations_elsewhere_are_named(tmp_path: Path) -> None:
-    """A directory of observations, or one of them; each observation counts once."""
+    """The option names a directory of observations, or one of them; each one counts once."""
     result = result_of(tmp_path, {HOST: [at(0, 1, cpu_ratio=0.5)]}, place="elsewhere")
     assert sections(result) == []
     base = tmp_path / "elsewhere"
@@ -240,7 +240,7 @@ def test_observations_elsewhere_are_named(tmp_path: Path) -> None:
 
 
 def test_what_is_damaged_is_named_and_the_rest_is_shown(tmp_path: Path) -> None:
-    """A table with other bytes, an observation without its note."""
+    """A table with other bytes, and a damaged observation.json."""
     rows: Rows = {HOST: [at(0, 1, cpu_ratio=0.5)], GC: [pause(1, 0.1, 5)]}
     result_of(tmp_path, rows, rows)
     one, other = sorted((tmp_path / "observations").iterdir())
@@ -267,7 +267,7 @@ def test_endless_observations_are_left_out_with_the_reason(
 
 
 def test_the_lines_can_be_taken_away_as_csv(tmp_path: Path) -> None:
-    """As they are drawn; what has no value is empty."""
+    """As they are drawn; a step without a value is empty."""
     rows: Rows = {HOST: [at(0, 1, cpu_ratio=0.5), at(2, 3, cpu_ratio=0.25)]}
     text = render(result_of(tmp_path, rows))
     name = f"mirrortest-{RUN}-machine-0.csv"
@@ -278,7 +278,7 @@ def test_the_lines_can_be_taken_away_as_csv(tmp_path: Path) -> None:
 
 
 def test_files_are_called_by_their_names_where_these_differ() -> None:
-    """What is no path stays as it is."""
+    """What is not a path, and files of the same name, stay as they are."""
     names = ["/a/A1.properties", "/a/B1.properties", "/x/server.log", "/y/server.log", "java -cp"]
     assert list(short_names(names).values()) == [
         "A1", "B1", "/x/server.log", "/y/server.log", "java -cp",
@@ -294,7 +294,7 @@ def test_sections_of_tables_alone_have_no_chart(tmp_path: Path) -> None:
 
 
 def test_names_with_any_character_and_kinds_of_later_versions_are_shown(tmp_path: Path) -> None:
-    """An observation, a device and a log may have a NUL in their names, wherever that is."""
+    """Names of observations, devices and logs may have a NUL in any place."""
     devices = [at(0, 10, device=name, busy_ratio=0.5) for name in ("a\0b", "a", "b")]
     collections = [pause(0, 0.5, 10, log="a\0b"), {**pause(1, 0.5, 10), "kind": "epsilon"}]
     rows: Rows = {HOST: [at(0, 1, cpu_ratio=0.5)], DEVICE: devices, GC: collections}

@@ -29,7 +29,7 @@ def of(lo: int, hi: int, *, lane: int = 0, kind: str = "duplicated") -> Range:
 
 @pytest.fixture
 def result(tmp_path: Path) -> Result:
-    """Numbers 0 to 99 at offsets 0 to 99, 110 to 199 behind them, and 20 to 39 once more."""
+    """Seqs 0 to 99 at offsets 0 to 99, then 110 to 199, then 20 to 39 once more."""
     return short_run(
         tmp_path,
         producer=[sent(0, 200, 0.0, 1.99)],
@@ -43,7 +43,7 @@ def result(tmp_path: Path) -> Result:
 
 
 def test_what_was_seen_is_at_its_offsets_and_what_is_missing_between_two(result: Result) -> None:
-    """Each copy has its own; rows that touch are one place; bounds are those of the stream."""
+    """Each copy has its own offsets; adjacent rows are one position; bounds are the stream's."""
     twice, missing, across, last, strange = positions(
         result, [of(20, 40), of(100, 110), of(90, 120), of(200, 210), of(0, 5, lane=7)]
     )
@@ -56,7 +56,7 @@ def test_what_was_seen_is_at_its_offsets_and_what_is_missing_between_two(result:
 
 
 def test_a_stream_between_others_is_one_place_for_each_copy(tmp_path: Path) -> None:
-    """Rows of a busy partition are short: the next one goes on where the one before ended."""
+    """Rows of a busy partition are short: each one's seqs continue those of the one before."""
     rows = [seen(at, at + 5, 0.0, 0.1, 3000, offset=3 * at) for at in range(0, 50, 5)]
     again = [seen(at, at + 5, 0.0, 0.1, 3000, offset=1000 + 3 * at) for at in range(0, 50, 5)]
     result = short_run(tmp_path, producer=[sent(0, 50, 0.0, 0.5)], consumer=[*rows, *again])
@@ -68,7 +68,7 @@ def test_a_stream_between_others_is_one_place_for_each_copy(tmp_path: Path) -> N
 
 
 def test_offsets_of_a_log_that_was_replaced_are_not_shown(tmp_path: Path) -> None:
-    """The commands printed other messages: those that have the offsets in the topic's new log."""
+    """The commands printed other messages, which have these offsets in the topic's new log."""
     result = short_run(
         tmp_path,
         producer=[sent(0, 300, 0.0, 2.99)],
@@ -89,7 +89,7 @@ def test_offsets_of_a_log_that_was_replaced_are_not_shown(tmp_path: Path) -> Non
 
 
 def test_the_commands_start_there_and_read_as_many(result: Result) -> None:
-    """Of missing messages, those on both sides; never more than a screen of them."""
+    """For missing messages, the ones on both sides; never more than fit on a screen."""
     (place,), (missing,), (many,) = positions(result, [of(0, 5), of(100, 110), of(40, 100)])
     kcat, console = show_commands("dc2:9092", "A.orders", place)
     assert "-t A.orders -p 0 -o 0 -c 5 " in kcat
@@ -109,7 +109,7 @@ def test_the_page_shows_them_with_the_ids(result: Result) -> None:
 
 
 def test_without_the_logs_there_are_no_offsets(tmp_path: Path) -> None:
-    """A guess would be worse."""
+    """If the producers' logs are missing, nothing is shown: a guess would be worse."""
     result = short_run(tmp_path, consumer=[seen(0, 100, 0.0, 0.99, 3000)])
     assert positions(result, [of(0, 5)]) == [[]]
     assert page(result)["places"] == []
@@ -119,7 +119,7 @@ def test_the_commands_that_repeat_a_run_are_read_by_the_program(
     result: Result,
     program: Any,  # noqa: F811  # the fixture
 ) -> None:
-    """With the options that the logs have, and conditions of the user's own."""
+    """The program accepts their options, which come from the logs."""
     commands = repeat_commands(result)
     assert [shlex.split(each)[1] for each in commands] == ["consume", "produce", "reconcile"]
     for each in commands:
@@ -132,7 +132,7 @@ def test_a_log_without_its_topics_gives_a_command_that_names_some(
     result: Result,
     program: Any,  # noqa: F811  # the fixture
 ) -> None:
-    """Those that it has read, or a placeholder; it had the pattern '', which nothing matches."""
+    """The topics that it read, or a placeholder; it had the pattern '', which matches nothing."""
     consume, _, _ = repeat_commands(result)
     assert "--topics orders" in consume
     sessions = []
@@ -166,7 +166,7 @@ WORKLOAD = {
 
 
 def test_settings_become_options(result: Result, program: Any) -> None:  # noqa: F811
-    """Each of them, in the form in which the option takes it."""
+    """Each of them, in the form that the option takes."""
     sessions = []
     for found in result.sessions:
         update: dict[str, Any] = {
@@ -200,7 +200,7 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
 
 
 def test_workers_are_repeated_by_one_command(result: Result, program: Any) -> None:  # noqa: F811
-    """With the name that they share, the shape and its seed; the other workers add none."""
+    """It has the name that they share, the shape and its seed; other workers add no command."""
     producer = next(each for each in result.sessions if each.session.role is Role.PRODUCER)
     workers = []
     for number in (1, 2):

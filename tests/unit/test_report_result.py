@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
-    """As large ones are: the same ids, the same number, and nothing is called absent."""
+    """Large tables are directories: same ids, same count, and nothing is listed as absent."""
     made = Made(minutes=30, wrong={"lost": [(number, 0, 1) for number in range(20)]})
     place = made.write(tmp_path)
     whole = read_result(Location.parse(place))
@@ -44,7 +44,7 @@ def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_session_in_several_places_has_what_any_of_them_has(order: int, tmp_path: Path) -> None:
-    """As the reconciliation reads it: which directory is named last decides nothing."""
+    """As the reconciliation reads it: the order of the directories does not matter."""
     place = Made(minutes=2).write(tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "copied")
     session = next((tmp_path / "whole").rglob("session.json"))
@@ -57,7 +57,7 @@ def test_a_session_in_several_places_has_what_any_of_them_has(order: int, tmp_pa
 
 
 def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
-    """Nothing there, something else, another version: a line that says what to do."""
+    """No file, another document, another version: the error names the problem or the remedy."""
     place = Location.parse(tmp_path)
     with pytest.raises(UsageError, match="reconcile the run first"):
         read_result(place)
@@ -76,7 +76,7 @@ def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """A file that is no Parquet is not passed over."""
+    """A file that is not Parquet is not skipped."""
     place = Made(minutes=1).write(tmp_path)
     (place / "findings.parquet").write_bytes(b"PAR1 and nothing more")
     with pytest.raises(SequenceLogError, match=r"findings\.parquet: cannot be read"):
@@ -84,7 +84,7 @@ def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 
 class _Refusing:
-    """A local file system that answers as an object store does that refuses to look at a file."""
+    """A local file system that refuses access to one file, as an object store may."""
 
     def __init__(self, name: str, error: Exception) -> None:
         self._local = fs.LocalFileSystem()
@@ -114,7 +114,7 @@ def test_an_object_store_that_refuses_is_an_error_that_names_the_file(
 
 
 def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
-    """Without a run there must be one; the answer names those there are."""
+    """Without --run there must be exactly one result; else the error lists the runs."""
     root = Location.parse(tmp_path)
     with pytest.raises(UsageError, match="no reconciliation result"):
         find_result([root], None)

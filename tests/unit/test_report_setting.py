@@ -1,4 +1,4 @@
-"""How a run was set up, from what its sessions say."""
+"""How a run was set up, according to its sessions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def told(logs: Path) -> Setting:
 
 
 def add(logs: Path, **changes: Any | None) -> Path:
-    """One more session; its directory."""
+    """Add a session; return its directory."""
     given = {"run": RUN, "role": "consumer", "name": "dora", "session": "s-x", "started_ns": 1}
     session = Session.model_validate(given | changes)
     folder = logs.joinpath(*session.folders)
@@ -46,7 +46,7 @@ def add(logs: Path, **changes: Any | None) -> Path:
 
 
 def test_both_sides_make_one_picture(logs: Path) -> None:
-    """Topics with their copies, cluster ids, versions, the time from first begin to last end."""
+    """Topics with their copies, cluster ids, and the time from the first start to the last end."""
     found = told(logs)
     assert found.topics == [
         MappedTopic("clicks.eu", "A.clicks.eu", None, 4),
@@ -62,7 +62,7 @@ def test_both_sides_make_one_picture(logs: Path) -> None:
 
 
 def test_a_crash_and_the_users_settings_are_told(logs: Path) -> None:
-    """A session without an end says so; what the user asked for stands with it."""
+    """A session without an end is shown as such, with the user's settings."""
     add(logs, settings={"throughput": "5000/s"}, role="source", name="eve")
     crashed = told(logs).sessions[-1]
     assert (crashed.role, crashed.ended, crashed.lasted) == (
@@ -72,7 +72,7 @@ def test_a_crash_and_the_users_settings_are_told(logs: Path) -> None:
 
 
 def test_a_producers_own_summary_tells_its_load(logs: Path) -> None:
-    """Its numbers are shown; a file that is no summary changes nothing."""
+    """Its numbers are shown; a file that is not a summary is ignored."""
     folder = add(logs, role="producer", name="bob", incarnation=2)
     whole = {"records": 12345, "records_per_second": 99.6, "mib_per_second": None}
     (folder / "summary.json").write_text(json.dumps({"version": 1, "whole": whole}))
@@ -87,7 +87,7 @@ def test_a_producers_own_summary_tells_its_load(logs: Path) -> None:
 
 
 def test_a_crowd_is_cut_off_and_counted(logs: Path) -> None:
-    """A run of hundreds of pods makes no page of hundreds of rows."""
+    """A run of hundreds of pods does not fill a page with hundreds of rows."""
     for number in range(MOST_SESSIONS):
         add(logs, name=f"d{number}", session=f"s{number}")
     found = told(logs)
@@ -95,7 +95,7 @@ def test_a_crowd_is_cut_off_and_counted(logs: Path) -> None:
 
 
 def test_a_broken_session_is_told_and_stops_nothing(logs: Path) -> None:
-    """The report tells what it could not read, and reports on."""
+    """The report lists what it could not read, and goes on."""
     folder = add(logs)
     (folder / "session.json").write_text("{")
     result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
@@ -105,7 +105,7 @@ def test_a_broken_session_is_told_and_stops_nothing(logs: Path) -> None:
 def test_a_session_copied_to_two_places_is_told_once(
     logs: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Logs of both sides brought together may hold the same twice."""
+    """Logs of both sides that were brought together may have the same session twice."""
     other = tmp_path_factory.mktemp("other")
     add(other, name="carl", session="s-consumer")
     places = [Location.parse(logs), Location.parse(other)]
@@ -114,7 +114,7 @@ def test_a_session_copied_to_two_places_is_told_once(
 
 
 def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
-    """Who comes later or goes earlier than the others shows; who does so with them does not."""
+    """Processes that start later or end earlier than their role's others are shown as changes."""
     result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
     told = ["producers: began", "consumers: began", "producers: ended", "consumers: ended"]
     assert [str(event) for event in run_events(result)] == told
@@ -132,7 +132,7 @@ def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
 
 @pytest.mark.parametrize("role", ["producer", "consumer"])
 def test_a_role_has_ended_once_all_of_it_have(logs: Path, role: str) -> None:
-    """The page said that the producers ended though one of two had been killed, for good."""
+    """The page said that the producers ended, though one of two had been killed for good."""
     add(logs, role=role, session="killed", name="eve", started_ns=START * 10**9, ended_ns=None)
     result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
     shown = [str(event) for event in run_events(result)]

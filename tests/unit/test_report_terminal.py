@@ -1,4 +1,4 @@
-"""The summary for a terminal: where it was lost, and the minutes that stand out."""
+"""The summary for a terminal: where messages were lost, and the worst minutes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def minute(number: int, *, lost: int = 0, seen: bool = True) -> Minute:
 
 
 def test_what_fails_a_run_is_red() -> None:
-    """Every finding that a failed condition speaks of, and no other count."""
+    """Every finding that a failed condition names, and no other count."""
     counts = {"acked": 99} | {finding.label: 1 for finding in Finding}
     asked = [f"{finding.label}==0" for finding in failing(exactly_once=False)]
     conditions = [Threshold(expression=each, value=1, passed=False) for each in asked]
@@ -67,7 +67,7 @@ def test_what_fails_a_run_is_red() -> None:
 
 
 def test_few_minutes_are_shown_in_their_order() -> None:
-    """Whichever is the worst; a count that is nowhere has no column, nothing seen no latency."""
+    """Whichever is the worst; an unused count has no column, an unseen minute no latency."""
     text = shown(minutes=[minute(2, lost=100, seen=False), minute(7), minute(0)], minutes_total=3)
     lines = [line for line in text.splitlines() if "01-0" in line]
     assert [line.split()[:2] for line in lines] == [
@@ -81,7 +81,7 @@ def test_few_minutes_are_shown_in_their_order() -> None:
 
 
 def test_minutes_are_readable_on_a_narrow_terminal() -> None:
-    """Of eighty columns only the texts are folded: no number and no time is cut off."""
+    """With 80 columns only texts are folded: no number and no time is cut off."""
     row = minute(0, lost=12_345).model_copy(update={"topic": "orders.of.all.the.world"})
     row.counts.update(sent=1_234_567, acked=1_234_567, duplicated=123_456)
     text = shown(width=80, minutes=[row], minutes_total=1)
@@ -92,7 +92,7 @@ def test_minutes_are_readable_on_a_narrow_terminal() -> None:
 
 
 def test_of_many_minutes_the_worst_are_shown() -> None:
-    """And where the others lie."""
+    """The text names the table that has the others."""
     worst = [minute(number, lost=60 - number) for number in range(60)]
     text = shown(minutes=worst, minutes_total=5000)
     assert sum("01-0" in line for line in text.splitlines()) == 12
@@ -118,12 +118,12 @@ def ranges(*attributions: str) -> dict[str, Any]:
 
 
 def test_where_messages_were_lost_is_told() -> None:
-    """By range, and in sum."""
+    """By range, and in total."""
     mirror, source = "in the source and not mirrored", "never in the source log"
     text = shown(**ranges(mirror, source, mirror))
     assert (text.count(mirror), text.count(source)) == (3, 2)
 
 
 def test_what_holds_for_every_range_is_told_once() -> None:
-    """A narrow terminal has better things to show in each line."""
+    """A narrow terminal needs the space in each line for other figures."""
     assert shown(**ranges("not mirrored", "not mirrored")).count("not mirrored") == 1

@@ -16,7 +16,7 @@ BEGIN = START * SECOND_NS
 
 @pytest.mark.parametrize("minutes", [1, 59, 180, 181, 1440, 100_000, 50_000_000])
 def test_slots_are_few_and_hold_the_whole_run(minutes: int) -> None:
-    """Whatever the length, the first and the last minute are in a slot, of at most so many."""
+    """Whatever the length, at most `MOST_SLOTS` slots contain the first and the last minute."""
     first, last = BEGIN, BEGIN + (minutes - 1) * MINUTE_NS
     slots = Slots.over(first, last, MINUTE_NS)
     assert slots.count <= MOST_SLOTS
@@ -27,7 +27,7 @@ def test_slots_are_few_and_hold_the_whole_run(minutes: int) -> None:
 
 
 def test_minutes_are_summed_into_slots() -> None:
-    """A long run's slots hold several minutes; nothing is lost on the way to them."""
+    """A long run's slots have several minutes each; no message is left out."""
     made = Made(minutes=400, wrong={"lost": [(0, 1, 3), (1, 1, 4), (399, 0, 5)]})
     table = pa.Table.from_pylist(made._by_minute(), SCHEMAS["by_minute"])
     latency = pa.Table.from_pylist(made._latency(), SCHEMAS["latency"])
@@ -44,7 +44,7 @@ def test_minutes_are_summed_into_slots() -> None:
 
 
 def test_what_has_no_minute_is_told_apart() -> None:
-    """Messages whose intended time is not known are not put anywhere."""
+    """Messages whose intended time is unknown are in no slot."""
     row = dict.fromkeys(SCHEMAS["by_minute"].names, 0) | {"topic": "t", "minute": None, "lost": 9}
     table = pa.Table.from_pylist([row], SCHEMAS["by_minute"])
     assert from_minutes(table, None) is None

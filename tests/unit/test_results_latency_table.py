@@ -25,7 +25,7 @@ def shown(values: list[int], encoding: str = "utf-8") -> list[list[str]]:
 
 
 def test_each_step_has_its_messages_and_none_between_is_left_out() -> None:
-    """The longest bar is that of most messages, and one message is seen, too."""
+    """The step with most messages has the longest bar, and a single message has a bar, too."""
     rows = [[cell.strip() for cell in row if cell.strip()] for row in shown(
         [2 * MS] * 500 + [900 * MS]
     )]  # fmt: skip
@@ -37,7 +37,7 @@ def test_each_step_has_its_messages_and_none_between_is_left_out() -> None:
 
 
 def test_below_zero_is_a_step_and_nothing_is_no_row() -> None:
-    """Clocks that disagree show; and a terminal without blocks has letters."""
+    """Clocks that disagree are visible; a terminal without block characters gets `#`."""
     rows = shown([-5, MS, MS], encoding="ascii")
     assert "below zero" in "".join(rows[0])
     assert any("#" in "".join(row) for row in rows)

@@ -1,4 +1,4 @@
-"""The screen and the line of a run's progress, at each width, however much is wrong."""
+"""A run's progress as a screen and as a line, at any width, however much is wrong."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def screen(view: ProgressView, width: int, height: int) -> list[str]:
 @pytest.mark.parametrize("name", STATUSES)
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50), (40, 60)])
 def test_the_screen_fits_and_nothing_is_cut(name: str, width: int, height: int) -> None:
-    """Every figure is there, folded; of the partitions as many as there is room for."""
+    """Every figure is shown, folded; as many partitions as fit."""
     view = STATUSES[name].view()
     lines = screen(view, width, height)
     assert len(lines) < height
-    assert lines[-1] == ""  # the cursor's
+    assert lines[-1] == ""  # the line of the cursor
     assert max(map(len, lines)) <= width
     assert not any("…" in line or "..." in line for line in lines)
     shown = re.sub(r"[\s─]+", "", "".join(lines))
@@ -65,7 +65,7 @@ def test_the_screen_fits_and_nothing_is_cut(name: str, width: int, height: int) 
 
 @pytest.mark.parametrize("name", STATUSES)
 def test_the_slowest_have_their_whole_names(name: str) -> None:
-    """In rows of their own; how many there are is in the heading."""
+    """Each has a row of its own; the heading has their number."""
     view = STATUSES[name].view()
     lines = screen(view, 80, 24)
     assert view.slowest is not None
@@ -81,7 +81,7 @@ def test_the_slowest_have_their_whole_names(name: str) -> None:
 
 
 def test_a_terminal_without_room_has_no_table() -> None:
-    """The figures come first, in their order, as many as there is room for."""
+    """The figures come first, in their order, as many as fit."""
     lines = screen(consuming(200).view(), 80, 12)
     assert not any("slowest" in line for line in lines)
     assert lines[-2].startswith("findings")
@@ -90,7 +90,7 @@ def test_a_terminal_without_room_has_no_table() -> None:
 
 @pytest.mark.parametrize("name", STATUSES)
 def test_the_line_has_the_same_figures(name: str) -> None:
-    """All that the screen has but the subject, and the slowest row."""
+    """It has everything on the screen but the subject, and the slowest row only."""
     view = STATUSES[name].view()
     line = view.line()
     assert "\n" not in line

@@ -1,4 +1,4 @@
-"""A run's result on a terminal: the verdict first, whole at every width, alike for all commands."""
+"""A run's result on a terminal: verdict first, nothing cut at any width, alike for all commands."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shown(view: RenderableType, width: int = 110, *, encoding: str = "utf-8") ->
 
 
 def everything_wrong() -> Summary:
-    """Each finding in millions of messages, in each partition and minute; each condition failed."""
+    """Each finding in millions of messages, in each partition and minute; most conditions fail."""
     many = dict.fromkeys(FINDINGS, 1_234_567)
     counts = {"sent": 98_765_432, "acked": 98_765_000, "delivered": 90_000_000} | many
     ways = ("in the source and not mirrored", "never in the source log")
@@ -110,7 +110,7 @@ def everything_wrong() -> Summary:
 
 
 def clean() -> Summary:
-    """Nothing wrong."""
+    """A run without findings."""
     return Summary(
         run="r1",
         verdict=Verdict.PASSED,
@@ -141,7 +141,7 @@ def test_no_heading_and_no_figure_is_cut(width: int, *, details: bool) -> None:
 
 
 def test_the_verdict_comes_first_with_its_reason() -> None:
-    """Then each condition with a mark, what was measured and its limit; last the next command."""
+    """Then each condition with a mark, the measured value and the limit; last the next command."""
     lines = shown(run_result(everything_wrong()).view(next_commands=[NEXT]), 400).splitlines()
     assert lines[0].startswith("run r1: failed. 1,234,567 of 98,765,000 acknowledged messages were")
     assert lines[0].endswith("; and 14 more conditions failed.")
@@ -206,6 +206,6 @@ def test_online_and_offline_show_a_threshold_alike() -> None:
 
 
 def test_a_terminal_without_signs_gets_letters() -> None:
-    """Marks are words too, so nothing is lost."""
+    """Each mark has a word next to it, so nothing is lost."""
     text = shown(run_result(clean()).view(), encoding="ascii")
     assert "+ met" in text

@@ -1,4 +1,4 @@
-"""What was done in each interval, of successive statuses: the lines of Kafka's tools."""
+"""One line for each interval, from successive statuses, as Kafka's tools print it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.statuses import MS, consuming, producing, sparse
 
 
 def test_a_window_ends_with_the_first_message_after_its_time() -> None:
-    """None is shorter, and none is empty: without messages it lasts until there is one."""
+    """No window is shorter, and none is empty: without messages it lasts until one comes."""
     found: list[tuple[Totals, Totals]] = []
     shown: list[str] = []
 
@@ -33,7 +33,7 @@ def test_a_window_ends_with_the_first_message_after_its_time() -> None:
 
 
 def test_the_producers_line_is_about_the_interval_alone() -> None:
-    """Rate, bytes and latencies of what was acknowledged in it; workers are added up."""
+    """Rate, bytes and latencies of the messages acknowledged in it; workers are added up."""
     first = replace(
         producing(),
         elapsed_seconds=5.0,
@@ -58,6 +58,6 @@ def test_the_producers_line_is_about_the_interval_alone() -> None:
 
 
 def test_a_consumers_totals_are_what_it_read() -> None:
-    """Also before it has a verdict of it."""
+    """Messages count before they have a verdict, too."""
     status = replace(consuming(), value_bytes=7, rebalance_ns=9)
     assert status.totals == Totals(80.0, 17_790, 7, 9)

@@ -1,4 +1,4 @@
-"""Plain words: every name has some, and no number says more than it knows."""
+"""Text for names and numbers: every name is explained, and no share is rounded to all or none."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from mirrortest.results.words import (
 
 
 def test_every_count_has_a_meaning() -> None:
-    """Whatever a threshold may speak of, and each finding, is explained."""
+    """Every count that a threshold can name, and each finding, is explained."""
     assert [name for name in COUNTS if not meaning_of(name)] == []
     assert {finding.label for finding in Finding} <= set(FINDINGS)
 
 
 def test_a_name_of_a_newer_version_is_told_as_it_is() -> None:
-    """A count that this version does not know has a weight and plain words."""
+    """A count that this version does not have gets a readable name, a weight, and no meaning."""
     assert readable_name("brand_new") == "brand new"
     assert (weight_of("brand_new").value, meaning_of("brand_new")) == ("note", "")
 
@@ -43,7 +43,7 @@ def test_a_name_of_a_newer_version_is_told_as_it_is() -> None:
     ],
 )
 def test_a_share_never_looks_like_all_or_nothing(part: int, whole: int, told: str) -> None:
-    """What is not all is not 100 %, what is something is not 0 %."""
+    """Less than all is not 100 %, and more than nothing is not 0 %."""
     assert share(part, whole).replace("\N{NO-BREAK SPACE}", " ") == told
 
 
@@ -62,7 +62,7 @@ def test_a_share_never_looks_like_all_or_nothing(part: int, whole: int, told: st
     ],
 )
 def test_lengths_of_time(seconds: float, told: str) -> None:
-    """A length of time in the two units that fit."""
+    """A length of time is in the two units that fit."""
     assert span(round(seconds * 1e9)) == told
 
 

@@ -1,4 +1,4 @@
-"""A mirror has caught up once its copies have what the source had when it began to."""
+"""A mirror has caught up once its copies have what the source had at the start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def lab(answers: list[dict[int, int] | None]) -> tuple[Lab, list[str]]:
-    """A source with two partitions of 10 and 20; the copy's ends, one answer after the other."""
+    """A source with partitions of 10 and 20 messages; `answers` are the copy's ends, in order."""
     asked: list[str] = []
     answering: Iterator[dict[int, int] | None] = iter(answers)
 
@@ -36,7 +36,7 @@ def lab(answers: list[dict[int, int] | None]) -> tuple[Lab, list[str]]:
 
 
 def test_each_partition_has_to_be_copied() -> None:
-    """More in one does not make up for less in another; a cluster that is down is asked again."""
+    """More in one does not make up for less in another; a cluster that is down is retried."""
     world, asked = lab([{}, {0: 50, 1: 19}, None, {0: 10, 1: 20}])
     seconds = catch_up_seconds(world, ["orders"], threading.Event())
     assert seconds is not None
@@ -45,7 +45,7 @@ def test_each_partition_has_to_be_copied() -> None:
 
 
 def test_a_point_that_ends_before_has_no_figure() -> None:
-    """It is not known how long it would have taken."""
+    """How long it would have taken is unknown."""
     world, _ = lab([{}])
     ending = threading.Event()
     ending.set()

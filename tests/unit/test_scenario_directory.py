@@ -38,7 +38,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def test_the_six_files_are_a_scenario(directory: Path, tmp_path: Path) -> None:
-    """As many of each as `env` has; the broker's identity and place stay the lab's."""
+    """`env` sets the number of each; the broker's id, listeners and directory stay the lab's."""
     scenario = catalogue.find(str(directory)).scenario()
     assert scenario.lab is not None
     assert (scenario.lab.brokers, scenario.lab.mirror) == (2, "none")

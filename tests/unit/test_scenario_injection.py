@@ -1,4 +1,4 @@
-"""Faults are done at their times, noted, and undone; what is not yet due is left out."""
+"""Faults are injected at their times, logged, and ended; what is not yet due is skipped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class _Part:
-    """Does nothing but take note of what had been noted before."""
+    """Only records each action and the events that were logged before it."""
 
     def __init__(self, name: str, events: EventLog) -> None:
         self.name = name
@@ -69,7 +69,7 @@ def injection(events: EventLog, faults: list[Fault], *parts: _Part, lab: Any = N
 
 
 def test_each_action_is_noted_before_it_is_done_and_ready_after_it(tmp_path: Path) -> None:
-    """So that the report's marks are never later than what they mark."""
+    """The report's marks must never be later than what they mark."""
     events = EventLog(tmp_path, "r1")
     mirror = _Part("mirror", events)
     kill = fault(do="kill", part="mirror", at="0s", **{"for": "1ms"})
@@ -84,7 +84,7 @@ def test_each_action_is_noted_before_it_is_done_and_ready_after_it(tmp_path: Pat
 
 
 def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None:
-    """Neither a fault, nor the start after it."""
+    """Neither a fault, nor the start that ends one."""
     events = EventLog(tmp_path, "r1")
     early, late = _Part("A1", events), _Part("B1", events)
     faults = [
@@ -100,7 +100,7 @@ def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None
 
 
 def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
-    """`produced` waits for their end, `after` for that of the fault before."""
+    """`produced` waits for the producers' end, `after` for the end of the fault before."""
     events = EventLog(tmp_path, "r1")
     first, second = _Part("A1", events), _Part("B1", events)
     faults = [fault(do="kill", part="A1", at="produced"), fault(do="kill", part="B1", after="0s")]
@@ -112,7 +112,7 @@ def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
 
 
 def test_a_fault_is_repeated_until_its_end(tmp_path: Path) -> None:
-    """At `at` and each `every` after it, before `until`."""
+    """At `at`, then at intervals of `every`, before `until`."""
     events = EventLog(tmp_path, "r1")
     part = _Part("A1", events)
     keys = {"at": "0s", "for": "1ms", "every": "10ms", "until": "35ms"}
@@ -122,7 +122,7 @@ def test_a_fault_is_repeated_until_its_end(tmp_path: Path) -> None:
 
 
 def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
-    """A client that does not run is waited for only then."""
+    """A point waits for a client that does not run only if a fault will start it."""
     events = EventLog(tmp_path, "r1")
     part = _Part("c1", events)
     part.alive = False
@@ -135,7 +135,7 @@ def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
 
 
 def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
-    """A client that was faster than its fault: nothing is noted."""
+    """A client ended before its fault: no event is logged."""
     events = EventLog(tmp_path, "r1")
     part = _Part("c1", events)
     part.alive = False
@@ -146,7 +146,7 @@ def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
 
 
 def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
-    """A fault takes its measure to the link and into the event; others of the link go on."""
+    """The link and the event get the fault's parameters; the link's other faults go on."""
     events = EventLog(tmp_path, "r1")
     link = _Link("link-source", events)
     faults = [
@@ -161,16 +161,16 @@ def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
 
 
 class LinkWithoutRelay(Link):
-    """A link that is asked for nothing."""
+    """A link that applies nothing."""
 
     alive = True
 
     def _apply(self, _: object) -> None:
-        """Its condition is nobody's."""
+        """Ignore the condition."""
 
 
 class _Link(_Part):
-    """Takes note of what a link would be."""
+    """Records the link's actions."""
 
     def delay(self, **values: float) -> None:
         self._do(f"delay {values}")
@@ -199,7 +199,7 @@ def test_a_new_topics_discovery_is_measured(tmp_path: Path) -> None:
 
 
 def test_a_frozen_mirror_is_not_waited_for(tmp_path: Path) -> None:
-    """It creates no topic before it goes on: after 180 s the point failed."""
+    """It creates no topic until it continues: the point failed after 180 s."""
 
     def wait(topic: str) -> None:
         raise LabError(f"mirror did not create A.{topic} within 180 s")
@@ -216,7 +216,7 @@ def test_a_frozen_mirror_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
-    """A part that cannot be started, a command whose exit code is not 0."""
+    """A part that cannot be started or killed, a command whose exit code is not 0."""
     events = EventLog(tmp_path, "r1")
     part = _Part("A1", events)
 
@@ -259,7 +259,7 @@ def test_a_mirror_that_writes_in_transactions_has_no_catch_up(
 def test_a_measurement_that_fails_is_kept_for_the_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken on a thread of its own, whatever ends that."""
+    """The measurement has its own thread: any error there is an error of the point."""
 
     def fail(*_: object) -> None:
         raise KeyError("orders")

@@ -1,4 +1,4 @@
-"""How a point ended, against what is expected of it."""
+"""How a point ended, compared with what is expected of it."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def test_a_point_is_judged_by_what_its_file_expects(
     code: int,
     reasons: list[str],
 ) -> None:
-    """What is not as expected is never an exit code of 0, and always has a reason."""
+    """An unexpected outcome never has exit code 0, and always has a reason."""
     found = judged(Expectation.model_validate(expect), [("c1", verdict)], summary)
     assert found == (verdict, code, reasons)
 
 
 def test_a_point_whose_clients_were_all_killed_has_not_passed() -> None:
-    """Killed ones need leave no verdict, as others go on: here nobody did."""
+    """A killed client need not have a verdict, as others go on: here none did."""
     found = judged(Expectation(), [], None)
     assert found == (None, 1, ["every client was killed: nothing left a verdict"])
 
 
 def test_the_worst_point_decides_the_exit_code() -> None:
-    """A proven failure comes before an error, and that before what cannot be judged."""
+    """A proven failure comes before an error, and an error before an inconclusive point."""
     assert worst([0, 3, 1, 99]) == 99
     assert worst([0, 3, 1]) == 1
     assert worst([3, 0]) == 3

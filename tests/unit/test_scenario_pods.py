@@ -1,4 +1,4 @@
-"""A scenario's clients in pods: how they are started, and which files go along."""
+"""A scenario's clients in pods: how they are started, and which files they get."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def scenario(text: str, home: Path) -> Scenario:
 
 
 class Recorded:
-    """In the place of a run's pods: what they would be created from."""
+    """Replaces a run's pods, and records what they would be created from."""
 
     def __init__(self, _kubectl: object, settings: Any, files: Sequence[bytes]) -> None:
         self.settings = settings
@@ -72,7 +72,7 @@ everything: list[Recorded] = []
 def test_clients_write_into_their_pods_and_the_files_that_they_read_go_along(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that options name, and those that are listed; paths in the pod are the pod's."""
+    """The pods get the files that options or `files` name; paths in commands are the pod's."""
     monkeypatch.setattr(pods, "Pods", Recorded)
     everything.clear()
     found = scenario(TEXT, home)
@@ -99,7 +99,7 @@ def test_clients_write_into_their_pods_and_the_files_that_they_read_go_along(
 def test_an_output_directory_has_a_label_of_its_own(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By it the next run finds what a killed one left there, and nothing of others."""
+    """By this label the next run finds what a killed one left, and nothing of other outputs."""
     monkeypatch.setattr(pods, "Pods", Recorded)
     everything.clear()
     for output in ("a", "a", "b"):
@@ -122,7 +122,7 @@ def test_an_output_directory_has_a_label_of_its_own(
 def test_a_file_that_cannot_go_along_is_refused_before_anything_is_started(
     home: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, answer: str
 ) -> None:
-    """With what to do about it."""
+    """The error names the file and the problem."""
     monkeypatch.setattr("mirrortest.scenario.pods.Kubectl.check", lambda _: None)
     for name in ("source.properties", "rate.csv", "payloads.txt"):
         (home / name).write_text("")
@@ -140,13 +140,13 @@ def test_a_file_that_cannot_go_along_is_refused_before_anything_is_started(
     ],
 )
 def test_a_table_that_cannot_work_is_refused(home: Path, old: str, new: str, answer: str) -> None:
-    """In one line."""
+    """The error names the missing or misspelt key."""
     text = TEXT.replace("[kubernetes]", '[kubernetes]\nimage = "x"')
     with pytest.raises(UsageError, match=answer):
         scenario(text.replace(old, new), home)
 
 
 def test_it_is_for_clusters_that_exist(home: Path) -> None:
-    """Pods cannot reach the lab, which is on this machine."""
+    """Pods cannot reach the lab, which runs on this machine."""
     with pytest.raises(UsageError, match=r"\[kubernetes\] needs \[clusters\]"):
         scenario('timeout = "1m"\n[lab]\n[kubernetes]\n[[consume]]\n', home)

@@ -1,4 +1,4 @@
-"""A point from start to end, with programs in the clients' place that behave as told."""
+"""A point from start to end, with scripted programs in place of the clients."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def test_a_point_has_the_verdict_of_its_clients(tmp_path: Path) -> None:
-    """And its directory says what was run and how it ended."""
+    """Its directory records what was run and how it ended."""
     outcome = play(PRODUCER, tmp_path / "out")
     assert (outcome.verdict, outcome.exit_code, outcome.reasons) == (Verdict.PASSED, 0, [])
     directory = tmp_path / "out" / "point-001"
@@ -48,7 +48,7 @@ def test_a_point_has_the_verdict_of_its_clients(tmp_path: Path) -> None:
 def test_a_part_that_died_is_named_with_the_last_line_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not only with where the log is."""
+    """The reason has more than the log's path."""
 
     def broken(*_: object) -> None:
         raise LabError("mirror died with exit code 1; the end of m.log:\nstarting\nBoom: no\n\n")
@@ -59,7 +59,7 @@ def test_a_part_that_died_is_named_with_the_last_line_of_its_log(
 
 
 def test_a_client_that_fails_ends_the_point_with_its_own_words(tmp_path: Path) -> None:
-    """Others that would wait for it are ended, and none outlives the point."""
+    """Clients that would wait for it are ended, and none outlives the point."""
     other = '[[consume]]\nuntil = "forever"\n'
     outcome = play(f"{PRODUCER}do = 'error'\n{other}", tmp_path / "out")
     assert (outcome.verdict, outcome.exit_code) == (None, 1)
@@ -69,7 +69,7 @@ def test_a_client_that_fails_ends_the_point_with_its_own_words(tmp_path: Path) -
 
 
 def test_a_client_without_an_end_is_asked_to_end_after_all_others(tmp_path: Path) -> None:
-    """An observer, for example: its verdict counts."""
+    """For example, an observer: its verdict counts."""
     outcome = play(f'{PRODUCER}do = "fail"\n[[produce]]\nduration = "1s"\n', tmp_path / "a")
     assert outcome.verdict is Verdict.FAILED
     observer = "[[consume]]\ntopics = 't'\nuntil = 'forever'\ndo = 'inconclusive'\n"
@@ -79,7 +79,7 @@ def test_a_client_without_an_end_is_asked_to_end_after_all_others(tmp_path: Path
 
 
 def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: Path) -> None:
-    """The others decide."""
+    """The other clients decide the verdict."""
     text = (
         PRODUCER.partition("[[produce]]")[0]
         + "[[consume]]\ntopics = 't'\nuntil = 'forever'\nduration = '1s'\n"
@@ -93,7 +93,7 @@ def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: P
 def test_a_client_that_does_not_end_in_order_fails_the_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a pod, for example, its files may be lost: that is not to pass for a client's end."""
+    """In a pod, for example, its files may be lost: that must not count as a normal end."""
 
     def end(client: client_processes.Client, _timeout: float) -> None:
         client.kill()
@@ -105,7 +105,7 @@ def test_a_client_that_does_not_end_in_order_fails_the_point(
 
 
 def test_what_failed_first_is_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where ending the clients fails, then."""
+    """Also if ending the clients then fails."""
     kill = client_processes.Client.kill
 
     def fail(client: client_processes.Client) -> None:
@@ -146,7 +146,7 @@ def _fail_to_end(part: Part, _timeout: float = 0) -> None:
 def test_whatever_fails_to_end_hides_no_error_before_it(
     ending: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The user read why the clean-up failed, and not why the test did."""
+    """The user saw why the clean-up failed, and not why the test did."""
     text = PRODUCER
     if ending == "tear-down":
         text = BAD_TEAR_DOWN + text
@@ -162,7 +162,7 @@ def test_whatever_fails_to_end_hides_no_error_before_it(
 
 
 def test_a_client_may_be_started_later(tmp_path: Path) -> None:
-    """One whose first action is `start` does not run before."""
+    """A `start` fault starts it, and its verdict counts."""
     start = "[[fault]]\ndo = 'start'\npart = 'late'\nat = '0s'\n"
     text = f"{PRODUCER}[[produce]]\nid = 'late'\nduration = '1s'\n{start}"
     outcome = play(text, tmp_path / "out")
@@ -194,7 +194,7 @@ at = "produced"
 
 
 def leap_once_hung(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once a client hangs 1000 s pass at each look at the clock, whenever a deadline is set."""
+    """Once a client hangs, each reading of the deadline's clock is 1000 s later."""
     leaps = 0
 
     def monotonic() -> float:
@@ -208,7 +208,7 @@ def leap_once_hung(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_clients_that_never_say_how_far_they_are_are_ended_without_a_timeout_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A test may last for days, its start may not."""
+    """A test may last for days, but its start may not."""
     leap_once_hung(tmp_path, monkeypatch)
     outcome = play(f"{PRODUCER}do = 'hang'\n", tmp_path / "out")
     assert outcome.reasons == [
@@ -230,7 +230,7 @@ def test_clients_that_never_say_how_far_they_are_are_ended_without_a_timeout_too
 def test_whatever_a_point_waits_for_counts_into_its_timeout(
     text: str, awaited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And what hangs is ended with all that it started."""
+    """What hangs is ended with every process that it started."""
     leap_once_hung(tmp_path, monkeypatch)
     outcome = play(f'timeout = "500s"\n{text}', tmp_path / "out")
     assert outcome.exit_code == 1
@@ -241,13 +241,13 @@ def test_whatever_a_point_waits_for_counts_into_its_timeout(
 
 
 def test_a_command_that_fails_after_the_clients_have_ended_is_an_error(tmp_path: Path) -> None:
-    """It was to be a part of the test."""
+    """The command is a part of the test."""
     outcome = play(PRODUCER + COMMAND % "echo no; exit 3", tmp_path / "out")
     assert outcome.reasons == ["echo no; exit 3: exit code 3: no"]
 
 
 def test_names_of_files_count_from_the_scenario_s_directory(tmp_path: Path) -> None:
-    """Those of clients and those in commands."""
+    """Both for clients and in commands."""
     text = f"set-up = ['pwd > \"$SCENARIO_DIRECTORY/told\"']\n{PRODUCER}"
     play(text, tmp_path / "out")
     point = tmp_path / "out" / "point-001"
@@ -256,7 +256,7 @@ def test_names_of_files_count_from_the_scenario_s_directory(tmp_path: Path) -> N
 
 
 def test_set_up_and_tear_down_are_run_around_a_point(tmp_path: Path) -> None:
-    """They find where everything is in their environment; the second is run after a failure too."""
+    """Their environment has the point's directory; tear-down also runs after a failure."""
     up, down = 'echo up >> "$SCENARIO_DIRECTORY/told"', 'echo down >> "$SCENARIO_DIRECTORY/told"'
     text = f"set-up = ['{up}']\ntear-down = ['{down}']\n{PRODUCER}do = 'error'"
     play(text, tmp_path / "out")
@@ -264,9 +264,9 @@ def test_set_up_and_tear_down_are_run_around_a_point(tmp_path: Path) -> None:
 
 
 def test_tear_down_removes_what_a_set_up_that_failed_had_created(tmp_path: Path) -> None:
-    """It was left out: topics that the first command creates in existing clusters remained.
+    """It was skipped: topics that the first command creates in existing clusters remained.
 
-    Each of its commands is run, also after one that finds nothing to remove.
+    Each of its commands runs, also after one that finds nothing to remove.
     """
     down = "tear-down = ['rm missing', 'rm created']\n"
     outcome = play(f"set-up = ['touch created', 'exit 3']\n{down}{PRODUCER}", tmp_path / "out")
@@ -275,7 +275,7 @@ def test_tear_down_removes_what_a_set_up_that_failed_had_created(tmp_path: Path)
 
 
 def test_an_observer_lasts_as_long_as_the_clients(tmp_path: Path) -> None:
-    """It is asked to end, so that what it saw is complete."""
+    """It is terminated in order, so that its observation is complete."""
     outcome = play(f"[observe]\ninterval = '1s'\n{PRODUCER}", tmp_path / "out")
     assert outcome.verdict is Verdict.PASSED
     assert (tmp_path / "out/point-001/observed").read_text() == "ended in order"
@@ -285,7 +285,7 @@ def test_an_observer_lasts_as_long_as_the_clients(tmp_path: Path) -> None:
 def test_an_observer_that_dies_is_started_again(
     restarts: int, reasons: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A few times: then the point fails, for it lacks what was to be observed."""
+    """A few times; then the point fails, because observations are missing."""
     monkeypatch.setattr(point_run, "_RESTARTS", restarts)
     ended, shown = list[PointOutcome](), list[str]()
     text = f"[observe]\ndo = 'die'\n{PRODUCER}do = 'await'\n"
@@ -297,10 +297,10 @@ def test_an_observer_that_dies_is_started_again(
 
 @pytest.mark.parametrize("tear_down", ["", BAD_TEAR_DOWN])
 def test_an_interrupt_ends_all_clients(tear_down: str, tmp_path: Path) -> None:
-    """At once: the point is begun anew the next time.
+    """At once: the next run starts the point again.
 
-    After a tear-down that failed, Ctrl-C only went on with the next point, and a resumed run left
-    the interrupted one out.
+    After a tear-down that failed, Ctrl-C only moved on to the next point, and a resumed run skipped
+    the interrupted one.
     """
     pids = tmp_path / "out/point-001/clients"
 

@@ -1,4 +1,4 @@
-"""All points of a scenario, and what of them goes on after an interrupt."""
+"""All points of a scenario, and how they continue after an interrupt."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Path) -> None:
-    """What has ended is not run again; a point without a result is begun anew."""
+    """Points that have ended do not run again; a point without a result starts again."""
     text = PRODUCER + "[vary]\nrepeats = 3\n"
 
     def interrupt(outcome: PointOutcome) -> None:
@@ -59,7 +59,7 @@ def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Pa
 def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
     tmp_path: Path, place: str, left: str, why: str
 ) -> None:
-    """As files of another user's, which a container leaves; nothing is run."""
+    """For example, files of another user that a container left; nothing is run."""
     there = tmp_path / "out" / place
     there.parent.mkdir()
     if left == "link":
@@ -73,7 +73,7 @@ def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
 
 
 def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(tmp_path: Path) -> None:
-    """As to go on with results that came without the file."""
+    """For example, to continue results that were copied without the scenario's file."""
     output = tmp_path / "out"
     copy = output / "scenario" / "small.toml"
     copy.parent.mkdir(parents=True)
@@ -84,7 +84,7 @@ def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(tmp_path: Pat
 
 
 def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Path) -> None:
-    """What comes from files and messages is escaped."""
+    """Text from files and messages is escaped."""
     text = PRODUCER + "[vary]\nproduce.do = ['pass', 'fail']\nproduce.acks = ['<b>']\n"
     series(text, tmp_path / "out").run(Board(lambda _: None), lambda _: None)
     page = (tmp_path / "out" / PAGE).read_text()
@@ -97,7 +97,7 @@ def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Pat
 
 
 def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> None:
-    """Nor is a directory with something else in it."""
+    """Nor is a directory used that contains something else."""
     play(PRODUCER, tmp_path / "out")
     with pytest.raises(UsageError, match="it has results of another scenario"):
         series(PRODUCER + "acks = 1\n", tmp_path / "out")
@@ -109,7 +109,7 @@ def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> Non
 
 
 def test_results_of_other_files_are_not_gone_on_with(tmp_path: Path) -> None:
-    """As of a workload that was edited after an interrupt: one series had points of both."""
+    """For example, of a workload edited after an interrupt: one series had points of both."""
     file = tmp_path / "load.toml"
     file.write_text("throughput = 1\n")
     text = f"{PRODUCER}workload = 'load.toml'\n"
@@ -121,7 +121,7 @@ def test_results_of_other_files_are_not_gone_on_with(tmp_path: Path) -> None:
 
 
 def test_two_runs_do_not_write_to_one_directory(tmp_path: Path) -> None:
-    """The second would begin the point anew that the first is at."""
+    """The second would restart the point that the first is running."""
     text, output = PRODUCER + "[vary]\nrepeats = 2\n", tmp_path / "out"
 
     def second(_: PointOutcome) -> None:

@@ -1,4 +1,4 @@
-"""A scenario's file: what is refused, and what its matrix and its plan come to."""
+"""A scenario's file: what is refused, and what its matrix and its plan expand to."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def document(text: str) -> Document:
 def test_a_mistake_is_one_line_with_the_file_the_place_and_what_was_meant(
     text: str, answer: str
 ) -> None:
-    """Also one that only some point of the matrix has."""
+    """Also a mistake that only some points of the matrix have."""
     with pytest.raises(UsageError) as caught:
         points(document(text))
     assert answer in str(caught.value)
@@ -161,10 +161,10 @@ def test_a_mistake_is_one_line_with_the_file_the_place_and_what_was_meant(
 def test_a_clients_options_are_those_of_its_command(
     verb: str, key: str, value: object, answer: str
 ) -> None:
-    """There is no second list of them: the command's own parser reads what the table comes to.
+    """There is no second list of them: the command's own parser reads the table's options.
 
-    What is the point's own is refused. With another `output` the point waited for observations
-    without end; with another `run` the consumers waited for producers of another run.
+    Options that the scenario sets are refused. With another `output` the point waited forever for
+    observations; with another `run` the consumers waited for producers of another run.
     """
     topics = {} if verb == "observe" else {"topics": ["orders"]}
     with pytest.raises(UsageError) as caught:
@@ -182,7 +182,7 @@ def test_a_clients_table_takes_no_secret(verb: str, value: object) -> None:
 
 
 def test_lists_flags_and_repeated_options_are_written_as_a_user_types_them() -> None:
-    """What takes one value gets commas, what may be repeated is, a flag has no value."""
+    """A list is joined by commas, or the option is repeated if it may be; a flag has no value."""
     table = {
         "topics": ["a", "b"],
         "create-topics": True,
@@ -214,7 +214,7 @@ def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
 
 
 def test_consumers_read_the_topic_that_a_producer_has_by_the_other_name(tmp_path: Path) -> None:
-    """`topic` is an alias of `topics`: whoever writes it has the same test."""
+    """`topic` is an alias of `topics`: both give the same test."""
     scenario = document(SMALL.replace('topics = ["orders", "clicks"]', 'topic = "orders"'))
     place = here(tmp_path, tmp_path)
     _, consumer = clients(scenario.scenario(), SIDES, "r1", tmp_path, place, arguments)
@@ -222,7 +222,7 @@ def test_consumers_read_the_topic_that_a_producer_has_by_the_other_name(tmp_path
 
 
 def test_an_observer_reads_the_source(tmp_path: Path) -> None:
-    """With `role = "source"`, under the topics' own names."""
+    """With `role = "source"` it reads the topics under their own names."""
     scenario = document(SMALL + 'role = "source"').scenario()
     _, observer = clients(scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
     assert "--bootstrap-server=a:1" in observer._command
@@ -247,7 +247,7 @@ def test_a_matrix_has_each_combination_in_each_repeat_in_an_order_of_its_seed() 
 
 
 def test_a_plan_is_the_same_for_its_seed_and_its_faults_never_overlap() -> None:
-    """Each begins within the plan's time, after the one before has been undone."""
+    """Each begins within the plan's time, after the one before has ended."""
     plan = {
         "do": ["kill", "stop"],
         "parts": ["A1", "mirror"],
@@ -273,7 +273,7 @@ def test_a_plan_is_the_same_for_its_seed_and_its_faults_never_overlap() -> None:
 
 
 def test_a_plan_does_to_links_what_suits_them() -> None:
-    """With its measures; all else is done to the other parts."""
+    """Links get link faults with their parameters; the other faults are for other parts."""
     plan = {
         "do": ["kill", "delay", "rate", "cut"],
         "parts": ["A1", "link-source", "link-destination"],
@@ -299,7 +299,7 @@ def test_a_plan_does_to_links_what_suits_them() -> None:
     ("table", "links"), [("", False), (CUT.format("cut", "link-source"), True)]
 )
 def test_a_lab_has_links_where_something_is_done_to_one(table: str, links: bool) -> None:
-    """Or where it is asked for; a mirror without a relay is the default."""
+    """Or if `links` is set; by default the mirror has no relay."""
     assert document(SMALL + table).scenario().with_links is links
     asked = document(SMALL.replace("[lab]", "[lab]\nlinks=true") + table)
     assert asked.scenario().with_links
@@ -324,7 +324,7 @@ SHOWN = [
 
 @pytest.mark.parametrize(("page", "text"), SHOWN, ids=[page for page, _ in SHOWN])
 def test_what_the_documents_show_can_be_run(page: str, text: str, tmp_path: Path) -> None:
-    """Each file with clients in it is accepted as a whole, by their commands, too."""
+    """Each file with clients is accepted, also by the clients' commands."""
     for point in points(document(text)):
         kept = here(tmp_path, tmp_path)
         assert clients(point.scenario, SIDES, "r1", tmp_path, kept, arguments), page
@@ -341,7 +341,7 @@ def test_the_documents_show_a_whole_test_of_another_mirror() -> None:
 
 @pytest.mark.parametrize("duration", ["31s", "5m"])
 def test_a_timeout_that_a_producer_exceeds_is_refused(duration: str) -> None:
-    """As where only the duration is set to another value."""
+    """For example, if only the duration is changed."""
     text = SMALL.replace("[lab]", 'timeout = "30s"\n[lab]')
     longer = f'[[produce]]\nid = "slow"\ntopics = "t"\nduration = "{duration}"\n'
     assert document(text).scenario().timeout == 30

@@ -1,4 +1,4 @@
-"""What a stage leaves, and why it may prove nothing."""
+"""What a calibration run writes, how it is judged, and why it may prove nothing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TIMES = (1, 2)
 
 
 async def log(folder: Path, role: Role, name: str, added: list[Row]) -> None:
-    """A whole log of these rows."""
+    """A complete log of these rows."""
     about = Session(run=RUN, role=role, name=name, session="s", started_ns=1)
     writer = await SequenceLog.open(folder / "logs", about)
     writer.append(added)
@@ -69,7 +69,7 @@ def sent(lo: int, hi: int, offset: int | None, outcome: Outcome = Outcome.ACKED)
     ],
 )
 async def test_sends_that_prove_nothing(tmp_path: Path, added: list[Row], reason: str) -> None:
-    """What was not acknowledged, and records that nobody logged, make all inconclusive."""
+    """Unacknowledged messages, and records that are in no log, are reasons for doubt."""
     await log(tmp_path, Role.PRODUCER, "ann", added)
     found = Sent.read(tmp_path / "logs", RUN, Numbers())
     assert len(found.reasons) == 1
@@ -110,7 +110,7 @@ def row(kind: str, seq: int, **changes: str) -> dict[str, Any]:
 
 
 async def left(folder: Path, **changes: int | list[str]) -> Path:
-    """A stage's folder after a perfect run: a key and a seq were changed, and found to be."""
+    """The folder of a perfect calibration run: a key and a seq were changed, and found to be."""
     await log(folder, Role.PRODUCER, "ann", [sent(0, COUNT, 0)])
     seen = SeenRow(None, 0, 0, UNREADABLE, UNREADABLE + 1, int(Finding.CORRUPTED), *(0,) * 6)
     await log(folder, Role.CONSUMER, "carl", [rows.seen(seen, topic="orders", partition=0)])
@@ -166,7 +166,7 @@ async def left(folder: Path, **changes: int | list[str]) -> Path:
 
 
 def wrong(figures: Calibration) -> dict[tuple[str, str], tuple[int, int]]:
-    """What is missed or false, by kind and way."""
+    """Where something is missed or false, both counts, by kind and way."""
     return {
         (each.kind, way): (told.missed, told.false)
         for each in figures.kinds
@@ -176,7 +176,7 @@ def wrong(figures: Calibration) -> dict[tuple[str, str], tuple[int, int]]:
 
 
 async def test_a_perfect_run_that_leaves_kinds_out(tmp_path: Path) -> None:
-    """All that was done is found; what never occurred was not measured, so that it is no pass."""
+    """All injected anomalies are found; kinds that never occurred are unmeasured: no pass."""
     figures = judge(await left(tmp_path))
     assert wrong(figures) == {}
     assert figures.differences == figures.examples == []
@@ -186,7 +186,7 @@ async def test_a_perfect_run_that_leaves_kinds_out(tmp_path: Path) -> None:
 
 
 async def test_reasons_stand_before_failures(tmp_path: Path) -> None:
-    """Where a part died, what was not found proves nothing."""
+    """If a part died, a missing finding proves nothing."""
     folder = await left(tmp_path, reasons=["the faulty mirror died"])
     (folder / "online" / "carl.json").write_text(json.dumps({"streams": [], "counts": {}}))
     figures = judge(folder)
@@ -196,7 +196,7 @@ async def test_reasons_stand_before_failures(tmp_path: Path) -> None:
 
 
 async def test_a_failure_is_proven(tmp_path: Path) -> None:
-    """What was not found, by one way or by count, fails."""
+    """A finding that one way misses fails the calibration, and so does a wrong count."""
     folder = await left(tmp_path)
     (folder / "online" / "carl.json").write_text(json.dumps({"streams": [], "counts": {}}))
     figures = judge(folder)
@@ -206,7 +206,7 @@ async def test_a_failure_is_proven(tmp_path: Path) -> None:
 
 
 async def test_late_from_slowness_proves_nothing(tmp_path: Path) -> None:
-    """A mirror slower than the deadline makes late ones; a quick one has none to make."""
+    """A mirror slower than the deadline makes messages late; a fast one does not."""
     folder = await left(tmp_path, slowest=25)
     file = folder / "online" / "carl.json"
     told = json.loads(file.read_text())
@@ -221,20 +221,20 @@ async def test_late_from_slowness_proves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_truth_without_a_finding_is_refused() -> None:
-    """A row that the table of findings does not know is an error, and never passed over."""
+    """A row that is not in the table of findings is an error; it is not skipped."""
     mapping = TopicMapping.parse(source_alias="A")
     with pytest.raises(MirrortestError, match="no strip-header of 'id' in body form"):
         read_injected([row("strip-header", 3, part="id")], Numbers(), mapping, RUN)
 
 
 def test_nothing_there_is_told(tmp_path: Path) -> None:
-    """A directory without a calibration gives one line."""
+    """A directory without a calibration is an error that says so."""
     with pytest.raises(MirrortestError, match="no calibration here"):
         judge(tmp_path)
 
 
 class Mirror:
-    """A mirror that is alive until it is said to be dead."""
+    """A mirror that is alive until `dead` is set."""
 
     dead = False
 
@@ -261,7 +261,7 @@ def played(tmp_path: Path) -> _Runner:
 async def test_a_dead_faulty_mirror_ends_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody is told to end, and the reason is kept."""
+    """All applications are asked to end, and the reason is kept."""
     monkeypatch.setattr(running, "_POLL_SECONDS", 0)
     play = played(tmp_path)
     cast("Mirror", play._lab.mirror).dead = True
@@ -273,7 +273,7 @@ async def test_a_dead_faulty_mirror_ends_all(
 async def test_a_faulty_mirror_that_cannot_be_watched_ends_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the error is: the watch is a task that nobody awaits."""
+    """Whatever the error is: nothing awaits the task that watches."""
 
     def fail() -> None:
         raise OSError("no descriptor")
@@ -288,7 +288,7 @@ async def test_a_faulty_mirror_that_cannot_be_watched_ends_all(
 async def test_a_consumer_that_dies_ends_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same for a consumer that ends early: never a pass without its word."""
+    """A consumer that ends early ends the run: there is no pass without its verdict."""
 
     async def dies(*_: None, **__: Callable[..., Any] | asyncio.Event) -> None:
         raise ClusterError("the destination is gone")
@@ -302,7 +302,7 @@ async def test_a_consumer_that_dies_ends_all(
 
 
 async def test_a_truth_that_is_not_clean_is_told(tmp_path: Path) -> None:
-    """No truth, and one of a faulty mirror that did not end in order."""
+    """No truth, and the truth of a faulty mirror that did not exit cleanly."""
     play = played(tmp_path)
     play._note_truth()
     assert "cannot be read" in play._reasons[0]
@@ -317,7 +317,7 @@ async def test_a_truth_that_is_not_clean_is_told(tmp_path: Path) -> None:
 
 
 def test_progress_is_one_line() -> None:
-    """What everybody is doing, in numbers."""
+    """It has the numbers of producers and consumers."""
     told = Progress(of=1000, doing="mirroring", sent={"a": 10, "b": 5}, read={"c": 7}, found=2)
     assert str(told) == ("mirroring: 15 of 1,000 sent, 7 read by 1 consumers, 2 findings so far")
     assert str(Progress(of=1)) == "starting"

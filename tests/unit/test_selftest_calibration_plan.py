@@ -1,4 +1,4 @@
-"""The plan: what is sent and what the faulty mirror is to do, from one seed."""
+"""The plan: what is sent and what the faulty mirror does, from one seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def plan(**changes: Any) -> CalibrationPlan:
 
 @pytest.mark.parametrize("forms", [BOTH, (Form.BODY,), (Form.HEADERS,)])
 def test_every_kind_is_in_it(forms: tuple[Form, ...]) -> None:
-    """All anomalies that the forms can have, every header, down to one in a million."""
+    """All anomalies of the forms, every header, at rates down to one in a million."""
     acts = plan(forms=forms).spec.acts
     wanted = {effect.kind for effect in EFFECTS if effect.form in forms}
     assert {act.kind for act in acts} == wanted
@@ -43,7 +43,7 @@ def test_every_kind_is_in_it(forms: tuple[Form, ...]) -> None:
 
 
 def test_each_part_of_a_body_is_cut() -> None:
-    """Values end within the descriptor, the numbers and the id, and with the header."""
+    """Values are cut within the descriptor, the numbers and the id, and after the header."""
     made = plan()
     header = len("ann@r7.1") + 34
     left = {
@@ -55,7 +55,7 @@ def test_each_part_of_a_body_is_cut() -> None:
 
 
 def test_as_many_as_asked_for_are_sent() -> None:
-    """The two main topics share the messages; each form has its half; small ones come on top."""
+    """The two main topics share them, half in each form; small senders send more on top."""
     made = plan(messages=1_000_000)
     sent = [s for s in made.senders if s.topics == MAIN and s.messages > made.few]
     assert sum(s.messages * len(s.topics) for s in sent) == 1_000_000
@@ -65,7 +65,7 @@ def test_as_many_as_asked_for_are_sent() -> None:
 
 
 def test_small_matrices_have_no_act_that_would_not_occur() -> None:
-    """A rate at which less than one message is to be expected is left out, the highest never."""
+    """Rates with less than one expected message are left out, but never the highest."""
     acts = plan(messages=20_000, rate=1e-3).spec.acts
     assert min(act.rate for act in acts if act.rate) >= 1 / 20_000
     kinds = {act.kind for act in acts if act.rate}
@@ -74,7 +74,7 @@ def test_small_matrices_have_no_act_that_would_not_occur() -> None:
 
 @pytest.mark.parametrize("forms", [BOTH, (Form.BODY,)])
 def test_the_file_says_the_same(forms: tuple[Form, ...]) -> None:
-    """The specification as TOML is read back as it is."""
+    """The specification as TOML reads back unchanged."""
     made = plan(forms=forms)
     assert Spec.parse(made.specification()) == made.spec
 
@@ -91,6 +91,6 @@ def test_the_file_says_the_same(forms: tuple[Form, ...]) -> None:
     ],
 )
 def test_what_cannot_be_measured_is_refused(change: dict[str, float], word: str) -> None:
-    """One line that names the option."""
+    """The error names the option."""
     with pytest.raises(UsageError, match=word):
         plan(**change)

@@ -1,4 +1,4 @@
-"""What calibrate expects is held against the real decoder and checkers, whatever is done."""
+"""What calibrate expects is compared with the real decoder and checkers, for any anomalies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PARTS = {**HEADER_KINDS, Anomaly.TRUNCATE: ("fill",), Anomaly.DELAY: ("", "overt
 
 
 def told(world: World) -> tuple[Sent, list[Injected], dict[tuple[str, int], int], Numbers]:
-    """What was sent, and the truth of what was done, in calibrate's terms."""
+    """What was sent, and the truth of what was injected, in calibrate's terms."""
     numbers = Numbers()
     sent = Sent(
         {
@@ -64,9 +64,9 @@ LATE = {Anomaly.HOLD, Anomaly.SWAP, Anomaly.DELAY}
 def as_told(
     world: World, kind: Anomaly, part: str, place: tuple[str, int], offset: int
 ) -> tuple[Anomaly, Form, str]:
-    """A truth calls a message overtaken only if its first record with an id lies behind another's.
+    """A truth calls a message overtaken only if a later one's record precedes its first with an id.
 
-    A hold or swap that nothing overtook is told as a delay is: the record is named, and no more.
+    A hold or swap that nothing overtook is recorded as a delay is: only the record is named.
     """
     if kind not in LATE:
         return kind, world.form, part
@@ -92,7 +92,7 @@ def key_of(each: Id, numbers: Numbers) -> int:
 def as_found(
     expected: Expected, numbers: Numbers
 ) -> tuple[set[tuple[Id, Finding]], set[tuple[str, int, int, Finding]]]:
-    """Expected keys in the terms of what is found."""
+    """Expected keys in the terms of `World.found`."""
     ids = {
         key_of(Id(*place, who, seq), numbers): Id(*place, who, seq)
         for place in PLACES
@@ -110,7 +110,7 @@ def as_found(
 
 
 def may(world: World, kind: Anomaly, place: tuple[str, int], at: int) -> bool:
-    """Whether this can be done there, and leaves its trace beside what was done before."""
+    """Whether this is possible there, and remains visible next to what was done before."""
     here = world.made[place]
     if at >= len(here) - 10:
         return False
@@ -142,7 +142,7 @@ def may(world: World, kind: Anomaly, place: tuple[str, int], at: int) -> bool:
 def test_expected_is_what_the_checkers_find(
     form: Form, steps: list[tuple[Anomaly, tuple[str, int], int, st.DataObject]]
 ) -> None:
-    """Any wrongs, one upon another, on neighbours, copies and moved ones: the same findings."""
+    """Any anomalies, on each other, on neighbours, copies and moved ones: the same findings."""
     world = World(form)
     for kind, place, at, data in steps:
         if may(world, kind, place, at):
@@ -169,7 +169,7 @@ def test_a_copy_that_comes_before_its_held_back_message_is_reordered() -> None:
 
 
 def test_a_truth_that_does_not_add_up_is_told() -> None:
-    """A record more than was told: named by partition, and what can be said is said."""
+    """One record more than in the truth: the reason names the partition, the rest is judged."""
     world = World(Form.BODY)
     world.commit(Anomaly.HOLD)
     (lost,) = world.commit(Anomaly.DROP, at=4)
@@ -186,5 +186,5 @@ def test_a_truth_that_does_not_add_up_is_told() -> None:
     [([], []), ([(5, 7), (1, 3)], [1, 2, 5, 6]), ([(1, 4), (2, 6)], [1, 2, 3, 4, 5])],
 )
 def test_spans(intervals: list[tuple[int, int]], numbers: list[int]) -> None:
-    """Half-open intervals in any order, overlapping or not, as numbers each once."""
+    """Half-open intervals, in any order, overlapping or not, become numbers, each once."""
     assert keys_of(intervals).tolist() == numbers

@@ -1,8 +1,8 @@
-"""The faulty mirror's truth, calibrate's rules and the real checkers, without Kafka: they agree.
+"""The faulty mirror's truth, calibrate's rules and the real checkers agree, without Kafka.
 
-Two topics go through the faulty mirror's injectors under random specifications at rates far beyond
-those of a calibration, so that acts fall upon acts; what the truth makes calibrate expect is what
-the decoder and the checkers find.
+Two topics go through the faulty mirror's injectors under random specifications. Their rates are far
+above a calibration's, so that several acts hit one message. What calibrate expects by the truth is
+what the decoder and the checkers find.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ acts = st.one_of(
 
 
 def source(topic: str, partition: int) -> list[Record]:
-    """Ann's in body form and bob's with headers, in turns."""
+    """Records of ann in body form and of bob with headers, in turns."""
     pairs = zip(
         *(copies(form.value, topic, partition) for form in (Form.BODY, Form.HEADERS)), strict=True
     )
@@ -97,7 +97,7 @@ def source(topic: str, partition: int) -> list[Record]:
 
 
 def faulted(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]:
-    """What the destination holds, and the truth's rows."""
+    """The destination's records, and the truth's rows."""
     world = World(Form.BODY)
     world.made = {place: [] for place in PLACES}
     rows: list[dict[str, Any]] = []
@@ -165,9 +165,9 @@ def row(note: TruthRow, target: Target | None, offset: int | None) -> dict[str, 
     [],
 )
 def test_truth_rules_and_checkers_agree(seed: int, chosen: list[Act], cuts: list[int]) -> None:
-    """Under any specification: what the truth demands by the rules is what is found.
+    """Under any specification, what the rules expect by the truth is what is found.
 
-    In the example the last messages of a stream are swapped, and only another stream's come behind.
+    In the example a stream's last messages are swapped, and only another stream's come after them.
     """
     world, rows = faulted(Spec(seed=seed, acts=tuple(chosen)), cuts)
     sent, _, _, numbers = told(World(Form.BODY))
@@ -179,7 +179,7 @@ def test_truth_rules_and_checkers_agree(seed: int, chosen: list[Act], cuts: list
 
 
 def test_the_examples_are_worth_it() -> None:
-    """All kinds at once leave traces of nearly all of them, and many messages with several."""
+    """A specification with all these kinds leaves rows of each, and over 100 findings."""
     chosen = [Act(kind=kind, rate=0.1) for kind in PLAIN]
     world, rows = faulted(Spec(seed=5, acts=tuple(chosen)), [])
     assert {each["kind"] for each in rows} == {kind.value for kind in PLAIN}

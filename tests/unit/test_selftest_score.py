@@ -1,4 +1,4 @@
-"""The score: what was found against what had to be, kind by kind."""
+"""The score: what was found, compared with what had to be found, by kind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BODY = Form.BODY
 
 
 class Scene:
-    """One lane on one partition, things done to it in place, and a perfect tester."""
+    """One lane in one partition, acts on its messages, and a perfect tester."""
 
     def __init__(self, *acts: tuple[Anomaly, int]) -> None:
         """Each act is (kind, seq); a dropped one leaves no record."""
@@ -54,7 +54,7 @@ class Scene:
         return expect(self.sent, self.done if done is None else done, self.written, self.numbers)
 
     def perfect(self) -> Observed:
-        """Finds just what there is."""
+        """The findings of a tester that finds exactly what is expected."""
         must = self.expected()
         counts = {
             place: Counter({f: n for f, keys in must.records.items() for n in [len(keys)]})
@@ -166,7 +166,7 @@ def test_what_is_not_there_is_false(findings: tuple[Finding, ...], kind: Anomaly
 
 
 def test_a_finding_too_many_is_its_own_kinds() -> None:
-    """A false finding of a message that was touched counts under what was done to it."""
+    """A false finding of a message that was hit counts under the kind that hit it."""
     scene = Scene(*EVERY)
     observed = scene.perfect()
     key = scene.numbers.message(STREAM, 12)
@@ -179,7 +179,7 @@ def test_a_finding_too_many_is_its_own_kinds() -> None:
     [(0, Anomaly.REKEY), (1, Anomaly.CHANGE_ID), (2, Anomaly.CHANGE_PAYLOAD), (3, Anomaly.DROP)],
 )
 def test_a_row_taken_from_the_truth_is_noticed(gone: int, kind: Anomaly) -> None:
-    """What was done and is not reported in the truth makes a false finding of its looks.
+    """An anomaly that the truth lacks is a false finding of the kind that it looks like.
 
     A changed seq looks like the first kind that leaves no id; one loss looks like a drop.
     """
@@ -191,7 +191,7 @@ def test_a_row_taken_from_the_truth_is_noticed(gone: int, kind: Anomaly) -> None
 
 
 def test_a_row_put_into_the_truth_is_noticed() -> None:
-    """What was not done and is told in the truth is missed."""
+    """An anomaly that is only in the truth is missed."""
     scene = Scene(*EVERY)
     observed = scene.perfect()
     extra = Injected(
@@ -201,7 +201,7 @@ def test_a_row_put_into_the_truth_is_noticed() -> None:
 
 
 def test_consumers_must_agree() -> None:
-    """What one consumer does not tell is missed; what one alone tells is false."""
+    """What one consumer does not report is missed; what only one reports is false."""
     numbers = Numbers()
     base = numbers.message(STREAM)
     stream = {**STREAM._asdict(), "lost": [[3, 5]]}

@@ -1,4 +1,4 @@
-"""Synthetic logs: what real ones hold, judged by brute force to be exactly their truth."""
+"""Synthetic logs are filled as real ones; by brute force, their findings are exactly the truth."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def test_the_logs_hold_the_truth_and_nothing_else(tmp_path: Path, options: dict[
 
 @pytest.mark.parametrize("skew", [False, True])
 def test_numbers_and_offsets_are_those_of_two_clusters(tmp_path: Path, skew: bool) -> None:
-    """Each number is sent once, offsets are taken once on both sides, and all is read."""
+    """Each seq is sent once, each offset is used once on both sides, and all offsets are read."""
     wanted = asked(tmp_path, skew=skew, incarnations=2, topics=["a", "b"])
     synthesize(wanted)
     seqs: Counter[tuple[Any, ...]] = Counter()
@@ -303,7 +303,7 @@ def test_columns_are_filled_as_in_real_logs(tmp_path: Path, detail: Detail) -> N
 
 
 def test_sessions_are_whole_and_explain_themselves(tmp_path: Path) -> None:
-    """Every file is noted with its rows, every session ended in order, after all it tells."""
+    """Every file is listed with its rows, every session ended cleanly, after its last row."""
     written = synthesize(asked(tmp_path, messages=12_000, incarnations=2))
     found = find_sessions(tmp_path)
     assert written.sessions == len(found) == 3 * 2 + 2
@@ -335,7 +335,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_any_stretch_of_the_run_is_known_alone(tmp_path: Path) -> None:
-    """A producer's rows are the same whether others' are computed or not, and chunks meet."""
+    """A producer's rows are the same whether others' are computed or not; chunks leave no gaps."""
     run = SyntheticRun(
         asked(tmp_path, messages=250_000, run_length=1, producers=100, lanes=100, incarnations=2)
     )
@@ -352,7 +352,7 @@ def test_any_stretch_of_the_run_is_known_alone(tmp_path: Path) -> None:
 
 
 def test_a_skewed_run_has_a_stream_of_nine_rows_in_ten(tmp_path: Path) -> None:
-    """Its rows do not continue each other, so that nothing makes one of them."""
+    """Its rows do not continue each other, so that they are not merged."""
     synthesize(asked(tmp_path, skew=True, messages=30_000, anomalies={}))
     for role in (Role.PRODUCER, Role.CONSUMER):
         spans = [r for r in logged(tmp_path, role) if r["kind"] in {Kind.SENT, Kind.SEEN}]
@@ -366,7 +366,7 @@ def test_a_skewed_run_has_a_stream_of_nine_rows_in_ten(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
-    """What no run can hold, and a run that is there already."""
+    """Too many anomalies, a run that exists already, and invalid options."""
     with pytest.raises(UsageError, match="too many anomalies for"):
         synthesize(asked(tmp_path / "a", each=300))
     with pytest.raises(UsageError, match="too many anomalies for"):

@@ -52,7 +52,7 @@ def any_row(draw: st.DrawFn) -> rows.Row:
 
 
 def exploded_one_by_one(row: rows.Row) -> list[rows.Row]:
-    """What `explode` does, in plain words."""
+    """What `explode` does, row by row."""
     if row.kind not in {"sent", "seen"}:
         return [row]
     lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
@@ -86,7 +86,7 @@ def test_rows_survive_the_batch(some: list[Row]) -> None:
 
 @given(st.lists(any_row(), max_size=12))
 def test_explode_equals_one_by_one(some: list[Row]) -> None:
-    """Exploding whole batches equals exploding row by row, and sums stay what they were."""
+    """Exploding whole batches equals exploding row by row, and sums stay the same."""
     batch = explode(batch_of(some))
     batch.validate(full=True)
     assert batch.schema.equals(ROWS)
@@ -96,13 +96,13 @@ def test_explode_equals_one_by_one(some: list[Row]) -> None:
 
 @given(st.lists(any_row(), max_size=6))
 def test_exploding_again_changes_nothing(some: list[Row]) -> None:
-    """Rows of messages are their own explosion."""
+    """Rows of single messages stay as they are."""
     once = explode(batch_of(some))
     assert back(explode(once)) == back(once)
 
 
 def test_explode_refuses_unequal_lengths() -> None:
-    """Three numbers at two offsets are no interval."""
+    """Three seqs at two offsets are not an interval."""
     row = rows.reserved(STREAM, 0, 3)._replace(kind="sent", offset_lo=5, offset_hi=7)
     with pytest.raises(ValueError, match="not as many seqs as offsets"):
         explode(batch_of([row]))
@@ -132,12 +132,12 @@ def test_exact_gives_each_message_its_own_times() -> None:
 
 @given(any_row().filter(lambda row: row.kind in {"sent", "seen"}))
 def test_exact_without_arrays_is_explode(row: Row) -> None:
-    """The two ways to rows of messages agree where no exact time is known."""
+    """The two ways to rows of messages agree if no exact time is known."""
     assert back(exact(row).batch()) == back(explode(batch_of([row])))
 
 
 def test_exact_refuses_other_kinds_and_lengths() -> None:
-    """Only sent and seen rows hold messages, and each has exactly one time."""
+    """Only `sent` and `seen` rows have messages, and each message has exactly one time."""
     with pytest.raises(ValueError, match="has no messages"):
         exact(rows.read("t", 0, 1, 2))
     row = rows.reserved(STREAM, 0, 3)._replace(kind="seen")
@@ -157,13 +157,13 @@ def test_exact_refuses_other_kinds_and_lengths() -> None:
     ],
 )
 def test_columns_refuse_what_no_row_has(values: dict[str, Any], what: str) -> None:
-    """A wrong name or length is found when the columns are made, not when they are written."""
+    """A wrong name or length is found when the columns are created, not when they are written."""
     with pytest.raises(ValueError, match=what):
         Columns(Kind.SENT, 3, values)
 
 
 def test_columns_take_arrays_lists_and_scalars() -> None:
-    """A scalar holds for all rows, an array gives one value each, the rest is null."""
+    """A scalar applies to all rows, an array gives one value each, the rest is null."""
     batch = Columns(
         Kind.SEEN,
         2,
@@ -176,7 +176,7 @@ def test_columns_take_arrays_lists_and_scalars() -> None:
 
 
 def test_conform_reads_other_versions_columns() -> None:
-    """Columns that another version added go; those it lacks are null; the rest is cast."""
+    """Columns that another version added are dropped, missing ones are null, the rest is cast."""
     other = pa.record_batch(
         {"kind": ["end"], "topic": ["t"], "seq_hi": pa.array([4], pa.int32()), "novel": [1.5]}
     )

@@ -1,4 +1,4 @@
-"""A writer that is killed: every row that a sync had made durable is there."""
+"""After a writer is killed, every row that a sync had made durable is in its log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ asyncio.run(main(*sys.argv[1:]))
 @pytest.mark.parametrize("detail", list(Detail))
 @pytest.mark.parametrize("rotate_rows", [10_000_000, 40])
 def test_sigkill_loses_no_synced_row(tmp_path: Path, detail: Detail, rotate_rows: int) -> None:
-    """Killed at any moment, also amid rotations: the synced rows are read, as a dense prefix."""
+    """Killed at any moment, also during rotations: the synced rows are read, without a gap."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), detail, str(rotate_rows)],
         stdout=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""No bit of a log can change unnoticed, and logs of before there were digests are still read."""
+"""No bit of a log can change unnoticed, and logs from before digests are still read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 BEFORE = Path(__file__).parents[1] / "logs_of_0_1_0"
-"""The logs of a run as version 0.1.0 wrote them before there were digests."""
+"""The logs of a run that version 0.1.0 wrote, before there were digests."""
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[SessionDirectory]:
-    """A session's place."""
+    """A session's directory."""
     about = Session(run="r1", role="consumer", name="c", session="s", started_ns=1)  # type: ignore[arg-type]
     made = SessionDirectory.create(tmp_path, about, None)
     yield made
@@ -61,7 +61,7 @@ def journal(directory: SessionDirectory, number: int = 1, count: int = 5) -> Pat
 
 
 def read(logs: Path) -> tuple[int, list[Damage]]:
-    """How many rows the only session there has, and the damage."""
+    """The number of rows of the only session, and the damage."""
     (found,) = find_sessions(logs)
     damage: list[Damage] = []
     return read_all(found, damage).num_rows, damage
@@ -74,7 +74,7 @@ def change(path: Path, **more: Any) -> None:
 
 
 def test_no_flipped_bit_is_silent(written: Path) -> None:
-    """P1: of 500 flipped bits of sealed files, journals and session.json each is noticed."""
+    """P1: 500 flipped bits of sealed files, journals and session.json are noticed or harmless."""
     answers, wrong = flips(written, ["flipsintervals", "flipsmessages"], 500, "tests")
     assert wrong == []
     assert answers[SAME] < 10
@@ -83,7 +83,7 @@ def test_no_flipped_bit_is_silent(written: Path) -> None:
 
 
 def test_no_flipped_bit_of_a_session_is_silent(written: Path) -> None:
-    """P1: each bit of a session.json: refused by name, or the digest of what is whole is hurt."""
+    """P1: a session.json with any one bit flipped is refused; the error names it."""
     path = next(written.glob("run=flipsintervals/role=consumer/c0-2*/session.json"))
     whole = path.read_bytes()
     for bit in range(8 * len(whole)):
@@ -98,7 +98,7 @@ def test_no_flipped_bit_of_a_session_is_silent(written: Path) -> None:
 
 
 def test_no_row_of_a_changed_file_is_believed(directory: SessionDirectory, tmp_path: Path) -> None:
-    """P1: its bytes may be rows all the same: the damage names the file and all its rows."""
+    """P1: even if its bytes are valid rows, the damage names the file and counts all its rows."""
     directory.finish(journal(directory), 5)
     (file,) = directory.path.glob("*.parquet")
     assert read(tmp_path) == (5, [])
@@ -114,7 +114,7 @@ def test_no_row_of_a_changed_file_is_believed(directory: SessionDirectory, tmp_p
 
 
 def test_a_digest_is_that_of_the_files_bytes(directory: SessionDirectory, written: Path) -> None:
-    """Those of a sealed journal, and those that `synth` writes."""
+    """Both of a sealed journal, and of files that `synth` writes."""
     directory.finish(journal(directory), 5)
     noted = [(directory.path, note) for note in directory.session.files]
     for found in find_sessions(written):
@@ -128,7 +128,7 @@ def test_a_digest_is_that_of_the_files_bytes(directory: SessionDirectory, writte
 def test_a_finished_file_that_its_session_does_not_list_is_not_believed(
     directory: SessionDirectory, tmp_path: Path
 ) -> None:
-    """Nothing says what it must hold; where its journal is there, too, that has checksums."""
+    """Nothing says what it must contain. Its journal, if it still exists, has checksums."""
     path = journal(directory)
     seal(path, [])
     assert read(tmp_path) == (5, [])
@@ -142,7 +142,7 @@ def test_a_finished_file_that_its_session_does_not_list_is_not_believed(
 def test_a_journal_that_was_sealed_meanwhile_is_held_against_its_digest(
     directory: SessionDirectory, tmp_path: Path, hurt: bool
 ) -> None:
-    """Listed as a journal, it is read as what the writer has made of it since."""
+    """It was listed as a journal, and is read as the file that the writer has sealed since."""
     path = journal(directory)
     (found,) = find_sessions(tmp_path)
     directory.finish(path, 5)
@@ -157,7 +157,7 @@ def test_a_journal_that_was_sealed_meanwhile_is_held_against_its_digest(
 
 
 def test_pages_have_checksums(directory: SessionDirectory) -> None:
-    """P1: other programs find a changed page, too, and so do we where there is no digest."""
+    """P1: other programs notice a changed page, too, and so does a reader without a digest."""
     directory.finish(journal(directory, count=5000), 5000)
     (file,) = directory.path.glob("*.parquet")
     data = bytearray(file.read_bytes())
@@ -165,7 +165,7 @@ def test_pages_have_checksums(directory: SessionDirectory) -> None:
     for number in range(group.num_columns):
         chunk = group.column(number)
         begin = chunk.dictionary_page_offset or chunk.data_page_offset
-        last = begin + chunk.total_compressed_size - 1  # of a page, and not of its header
+        last = begin + chunk.total_compressed_size - 1  # in a page, not in its header
         data[last] ^= 1
         file.write_bytes(data)
         damage: list[Damage] = []
@@ -175,7 +175,7 @@ def test_pages_have_checksums(directory: SessionDirectory) -> None:
 
 
 def test_logs_without_digests_are_read(tmp_path: Path) -> None:
-    """Real ones of the version before: whole, and each file is known to be unproven."""
+    """Real logs of version 0.1.0 are complete, and each file is marked as unproven."""
     for found in find_sessions(BEFORE):
         assert not found.session.digested
         damage: list[Damage] = []
@@ -183,7 +183,7 @@ def test_logs_without_digests_are_read(tmp_path: Path) -> None:
         assert file.unproven
         assert sum(batch.num_rows for batch in read_file(file, damage)) == file.rows
         assert damage == []
-    # A file without a note was read, too.
+    # A file that session.json does not list is read, too.
     logs = tmp_path / "logs"
     shutil.copytree(BEFORE, logs)
     (path,) = logs.rglob("role=producer/*/session.json")
@@ -195,7 +195,7 @@ def test_logs_without_digests_are_read(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_of_a_log_without_digests_ends_the_program(tmp_path: Path) -> None:
-    """P1: what would be a traceback is damage, though much goes unnoticed there."""
+    """P1: it is damage instead of a traceback, though much goes unnoticed there."""
     logs = tmp_path / "logs"
     shutil.copytree(BEFORE, logs)
     answers, wrong = flips(logs, ["before"], 150, "tests")
@@ -204,7 +204,7 @@ def test_no_flipped_bit_of_a_log_without_digests_ends_the_program(tmp_path: Path
 
 
 def test_a_session_that_lost_its_digest_is_no_older_one(directory: SessionDirectory) -> None:
-    """P1: digests of files say that it had one."""
+    """P1: the digests of its files show that it had one."""
     path = directory.path / "session.json"
     cut = re.sub(rb',\n "digest": "sha256:[0-9a-f]+"\n\}\n\Z', b"\n}\n", path.read_bytes())
     path.write_bytes(cut)
@@ -219,7 +219,7 @@ def test_a_session_that_lost_its_digest_is_no_older_one(directory: SessionDirect
 def test_a_file_of_a_session_that_went_on_under_a_later_version(
     directory: SessionDirectory, tmp_path: Path
 ) -> None:
-    """As a salvage leaves it: what was noted without a digest stays so, and is read."""
+    """As a salvage leaves it: a file listed without a digest stays unproven, and is read."""
     directory.finish(journal(directory), 5)
     path = directory.path / "session.json"
     change(

@@ -1,4 +1,4 @@
-"""Events beside the logs: appended one by one, read back tolerantly."""
+"""Events next to the logs: appended one by one, read back tolerantly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def test_events_come_back_in_the_order_of_their_times(tmp_path: Path) -> None:
-    """Two writers append to one file; a line that is none is told, an empty one is not."""
+    """Two writers append to one file; an invalid line is reported, an empty one is not."""
     log = EventLog(tmp_path, "r1")
     log.note("start", "mirror", time_ns=20)
     EventLog(tmp_path, "r1").note("kill", "mirror", time_ns=10)
@@ -33,19 +33,19 @@ def test_events_come_back_in_the_order_of_their_times(tmp_path: Path) -> None:
 
 
 def test_a_noted_event_is_of_now_and_is_no_session(tmp_path: Path) -> None:
-    """Without a time it is the clock's; the file is not taken for a log."""
+    """Without a given time it gets the clock's; the file is not taken for a log."""
     event = EventLog(tmp_path, "r1").note("kill", "mirror")
     assert event.time_ns > 1_700_000_000 * 10**9
     assert find_sessions(tmp_path, "r1") == []
 
 
 def test_no_file_holds_no_events(tmp_path: Path) -> None:
-    """A run that nobody broke has no events."""
+    """A run without faults has no events."""
     assert Events.read(Location.parse(tmp_path).child("events.jsonl")).events == []
 
 
 def test_what_cannot_be_written_or_read_is_told(tmp_path: Path) -> None:
-    """A file in the way, a directory in the place of the file, an object store."""
+    """A file in place of the directory, a directory in place of the file, an object store."""
     (tmp_path / "file").write_text("")
     with pytest.raises(SequenceLogError, match="cannot be written"):
         EventLog(tmp_path / "file", "r1").note("kill")
@@ -57,6 +57,6 @@ def test_what_cannot_be_written_or_read_is_told(tmp_path: Path) -> None:
 
 
 def test_a_time_beyond_all_clocks_is_none() -> None:
-    """A number that no timestamp of 64 bits holds is refused where it is read."""
+    """A number that exceeds a timestamp of 64 bits is refused when it is read."""
     with pytest.raises(ValueError, match="less than or equal"):
         Event(time_ns=1 << 63, what="kill")

@@ -1,4 +1,4 @@
-"""Finding and reading logs: whatever is missing is told."""
+"""Finding and reading logs: whatever is missing is reported."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def make_journal(directory: Path, number: int, lo: int, hi: int) -> Path:
 
 
 def make_parquet(directory: Path, number: int, lo: int, hi: int, *, listed: bool = True) -> Path:
-    """A finished file with these rows, which its session lists unless told otherwise."""
+    """A finished file with these rows; `listed`: session.json lists it."""
     journal = make_journal(directory, number, lo, hi)
     path, sealed = seal(journal, [])
     journal.unlink()
@@ -68,7 +68,7 @@ def make_parquet(directory: Path, number: int, lo: int, hi: int, *, listed: bool
 
 
 def without_digest(directory: Path) -> None:
-    """Make a session's file one of a version that wrote no digests."""
+    """Write session.json as a version without digests did."""
     session = read_session(Location.parse(directory))
     (directory / "session.json").write_text(session.model_dump_json(indent=1) + "\n")
 
@@ -81,7 +81,7 @@ def offsets(where: Path) -> tuple[list[int], list[Damage]]:
 
 
 def test_sessions_of_one_run(tmp_path: Path) -> None:
-    """Only the run's sessions are found, and all of them; strange files are left alone."""
+    """Only the run's sessions are found, and all of them; other files are ignored."""
     make_session(tmp_path, name="a")
     make_session(tmp_path, name="b", role="producer")
     make_session(tmp_path, name="c", run="r2")
@@ -103,7 +103,7 @@ def test_journals_and_parquet_together(tmp_path: Path) -> None:
 
 
 def test_both_forms_of_a_file_are_read_once(tmp_path: Path) -> None:
-    """Killed between the rename and the removal: the rows are there once."""
+    """Killed between the rename and the removal: the rows are read once."""
     directory = make_session(tmp_path)
     seal(make_journal(directory, 1, 0, 4), [])
     assert offsets(tmp_path) == ([0, 1, 2, 3], [])
@@ -113,7 +113,7 @@ def test_both_forms_of_a_file_are_read_once(tmp_path: Path) -> None:
 def test_a_session_in_several_places_is_read_with_all_that_each_has(
     order: int, tmp_path: Path
 ) -> None:
-    """A copy that was made while it was written has no fewer files, and less in them."""
+    """A copy that was made while it was written has as many files, but fewer rows in them."""
     copied, whole, spool = (tmp_path / name for name in ("copied", "whole", "spool"))
     directory = make_session(copied)
     make_parquet(directory, 1, 0, 3)
@@ -134,7 +134,7 @@ def test_a_session_in_several_places_is_read_with_all_that_each_has(
 
 
 def test_missing_files_are_told(tmp_path: Path) -> None:
-    """A gap in the numbers, and a listed file that is gone, are damage."""
+    """A gap in the numbers, and a listed file that does not exist, are damage."""
     notes = [{"name": "000002.parquet", "rows": 7}, {"name": "000004.parquet", "rows": 1}]
     directory = make_session(tmp_path, files=notes)
     make_parquet(directory, 3, 0, 2)
@@ -155,7 +155,7 @@ def test_a_short_file_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
 def test_an_unreadable_parquet_file_is_told(tmp_path: Path, content: bytes) -> None:
-    """A Parquet file that is none is damage with the rows that were noted, not an error."""
+    """A file that is not Parquet is damage with the listed number of rows, not an error."""
     directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 9}])
     (directory / "000001.parquet").write_bytes(content)
     make_journal(directory, 2, 0, 1)
@@ -165,7 +165,7 @@ def test_an_unreadable_parquet_file_is_told(tmp_path: Path, content: bytes) -> N
 
 
 def test_garbled_pages_are_told_without_a_digest(tmp_path: Path) -> None:
-    """A Parquet file whose footer is whole and whose pages are not is damage."""
+    """A Parquet file with an intact footer and garbled pages is damage."""
     directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 5000}])
     path = make_parquet(directory, 1, 0, 5000, listed=False)
     data = bytearray(path.read_bytes())
@@ -176,7 +176,7 @@ def test_garbled_pages_are_told_without_a_digest(tmp_path: Path) -> None:
 
 
 def test_salvaged_damage_is_told_again(tmp_path: Path) -> None:
-    """What a salvage could not read stays known with the session."""
+    """What a salvage could not read stays recorded in the session."""
     known = Damage(DamageKind.HOLE, "000001.journal", "bytes", 3)
     make_session(
         tmp_path, damage=[{"kind": "hole", "where": known.where, "detail": "bytes", "rows": 3}]
@@ -205,7 +205,7 @@ def test_a_file_by_its_uri_and_columns(tmp_path: Path) -> None:
 
 
 def test_a_journal_finished_meanwhile(tmp_path: Path) -> None:
-    """A journal that became Parquet between listing and reading is read as that."""
+    """A journal that became Parquet between listing and reading is read as Parquet."""
     directory = make_session(tmp_path)
     journal = make_journal(directory, 1, 0, 4)
     (found,) = find_sessions(tmp_path)
@@ -217,7 +217,7 @@ def test_a_journal_finished_meanwhile(tmp_path: Path) -> None:
 
 
 def test_a_file_that_vanished(tmp_path: Path) -> None:
-    """A file that is gone when it is read is damage."""
+    """A file that no longer exists when it is read is damage."""
     damage: list[Damage] = []
     assert list(read_file(LogFile(Location.parse(tmp_path / "000001.journal"), 4), damage)) == []
     assert list(read_file(LogFile(Location.parse(tmp_path / "000002.parquet")), damage)) == []
@@ -238,7 +238,7 @@ def test_a_parquet_file_of_an_older_version(tmp_path: Path) -> None:
 
 
 def test_incarnations_are_told_by_local_logs_alone(tmp_path: Path) -> None:
-    """A start waits for no object store; a place that is not there tells of none."""
+    """A start does not wait for an object store; a missing directory has no incarnation."""
     session = Session.decode((make_session(tmp_path) / "session.json").read_bytes(), "here")
     make_session(tmp_path, role="producer", incarnation=7)
     elsewhere = Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "", "far")
@@ -247,7 +247,7 @@ def test_incarnations_are_told_by_local_logs_alone(tmp_path: Path) -> None:
 
 
 def test_log_files_without_a_session(tmp_path: Path) -> None:
-    """Log files that nothing explains are an error; an empty directory is none."""
+    """Log files without session.json are an error; an empty directory is not."""
     directory = make_session(tmp_path)
     make_journal(directory, 1, 0, 1)
     (directory / "session.json").unlink()
@@ -266,7 +266,7 @@ def test_log_files_without_a_session(tmp_path: Path) -> None:
     ],
 )
 def test_sessions_that_cannot_be_read(tmp_path: Path, content: bytes, what: str) -> None:
-    """A session.json that is none, or of a later version, is an error that names it."""
+    """A session.json that is invalid, or of a later version, is an error that names it."""
     directory = make_session(tmp_path)
     (directory / "session.json").write_bytes(content)
     with pytest.raises(SequenceLogError, match=rf"session\.json: not a session.*{what}"):
@@ -284,7 +284,7 @@ def test_a_session_with_later_columns(tmp_path: Path) -> None:
 
 
 def test_a_session_survives_its_file() -> None:
-    """A session is the same after its file; ids sort by their start and differ."""
+    """A session reads back unchanged; ids begin with the start time and differ."""
     session = Session.model_validate(
         {
             "run": "r1",

@@ -49,7 +49,7 @@ def load(acked: int, latencies: list[int], **levels: int | None) -> TopicLoad:
 
 
 def recorded() -> list[pa.RecordBatch]:
-    """Two intervals of two topics, the second of which came later; one latency is below zero."""
+    """Two intervals; a second topic begins in the second one. Some latencies are below zero."""
     found: list[pa.RecordBatch] = []
     intervals = Intervals(found.append, 5.0, 10 * SECOND, lambda now: EPOCH + now)
     assert not intervals.due(15 * SECOND - 1)
@@ -64,7 +64,7 @@ def recorded() -> list[pa.RecordBatch]:
 
 
 def test_counts_are_of_the_interval_and_levels_of_its_end() -> None:
-    """What only grows is told by its growth, latencies likewise; a figure nobody has is null."""
+    """Counters and latencies are differences; a figure that the process does not have is null."""
     first, second = recorded()
     assert first.schema == second.schema == SCHEMA
     (row,) = first.to_pylist()
@@ -88,7 +88,7 @@ def test_a_process_without_topics_records_nothing() -> None:
 
 
 async def test_the_file_is_noted_with_its_digest_and_is_no_part_of_the_log(tmp_path: Path) -> None:
-    """Whoever reads the log's rows does not see it; a changed byte of it is refused."""
+    """A reader of the log's rows does not see it; if a byte of it changed, it is not used."""
     log = await SequenceLog.open(tmp_path, session())
     for batch in recorded():
         log.record(batch)
@@ -111,7 +111,7 @@ async def test_the_file_is_noted_with_its_digest_and_is_no_part_of_the_log(tmp_p
 
 
 async def test_a_killed_process_leaves_whole_rows(tmp_path: Path) -> None:
-    """They are read from the journal, up to its last whole frame, whatever the kill tore."""
+    """They are read from the journal, up to its last complete frame."""
     log = await SequenceLog.open(tmp_path, session())
     for batch in recorded():
         log.record(batch)
@@ -133,7 +133,7 @@ async def test_a_killed_process_leaves_whole_rows(tmp_path: Path) -> None:
 
 
 async def test_rows_that_are_counted_are_in_the_log_before(tmp_path: Path) -> None:
-    """An interval's rows are written behind those that were appended before it."""
+    """An interval's rows are written after the rows that were appended before it."""
     log = await SequenceLog.open(tmp_path, session())
     stream = StreamId("t", "r", "p", 1, 0)
     log.append([rows.reserved(stream, 0, 10)])
@@ -145,7 +145,7 @@ async def test_rows_that_are_counted_are_in_the_log_before(tmp_path: Path) -> No
 
 
 async def test_an_interval_that_cannot_be_written_is_an_error_of_the_log(tmp_path: Path) -> None:
-    """Whatever the reason is: nobody waits for that write, so the next call raises it."""
+    """Whatever the reason is: nothing waits for that write, so the next call raises it."""
     log = await SequenceLog.open(tmp_path, session())
     log.record(cast("pa.RecordBatch", "no batch"))
     log._writing.submit(lambda: None).result()
@@ -156,7 +156,7 @@ async def test_an_interval_that_cannot_be_written_is_an_error_of_the_log(tmp_pat
 
 
 async def test_a_salvage_finishes_the_intervals_of_a_dead_session(tmp_path: Path) -> None:
-    """In a spool they are a journal; where the logs belong they are Parquet, noted as such."""
+    """In a spool they are a journal; in the log directory they are a listed Parquet file."""
     where, spool = tmp_path / "logs", tmp_path / "spool"
     log = await SequenceLog.open(spool, session())
     log.record(recorded()[0])
@@ -171,7 +171,7 @@ async def test_a_salvage_finishes_the_intervals_of_a_dead_session(tmp_path: Path
 
 
 async def test_a_salvage_takes_the_intervals_of_another_version(tmp_path: Path) -> None:
-    """Columns that it does not know are left out, those that are missing are null."""
+    """Unknown columns are left out, missing ones are null."""
     where, spool = tmp_path / "logs", tmp_path / "spool"
     log = await SequenceLog.open(spool, session())
     ours = recorded()[0]
@@ -188,7 +188,7 @@ async def test_a_salvage_takes_the_intervals_of_another_version(tmp_path: Path) 
 
 
 async def test_a_session_without_intervals_has_none(tmp_path: Path) -> None:
-    """Older logs have no such file; that is no damage."""
+    """Older logs have no such file; that is not damage."""
     await (await SequenceLog.open(tmp_path, session())).close()
     (found,) = find_sessions(tmp_path)
     damage: list[Damage] = []
@@ -224,6 +224,6 @@ async def test_a_csv_that_cannot_be_written_does_not_end_the_run(tmp_path: Path)
 
 
 def test_every_column_is_of_somebody() -> None:
-    """The table says who writes a figure; keys and process figures are of both."""
+    """Each kind of writer has figures in the table, and no figure is there twice."""
     assert {figure.writer for figure in FIGURES} == set(Writer)
     assert len({figure.name for figure in FIGURES}) == len(FIGURES)

@@ -1,4 +1,4 @@
-"""The journal: every whole frame is read whatever happened to the bytes around it."""
+"""The journal: every intact frame is read, whatever happened to the bytes around it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_whole_journal_has_no_damage() -> None:
 
 @given(st.integers(0, len(WHOLE)))
 def test_cut_anywhere(at: int) -> None:
-    """Cut at any byte, all frames before the cut are read, and a torn one is told."""
+    """Cut at any byte, all frames before the cut are read, and a torn one is reported."""
     marks, damage = read(WHOLE[:at])
     whole = [number for number, end in enumerate(ENDS) if end <= at]
     assert marks == marks_without(*(set(range(4)) - set(whole)))
@@ -76,7 +76,7 @@ def test_cut_anywhere(at: int) -> None:
 
 @given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
 def test_any_byte_garbled(at: int, flip: int) -> None:
-    """One wrong byte costs its own frame alone; how many rows that were is told exactly."""
+    """One wrong byte costs only its own frame; unless that is the last, its row count is exact."""
     data = bytearray(WHOLE)
     data[at] ^= flip
     marks, damage = read(bytes(data))
@@ -84,7 +84,7 @@ def test_any_byte_garbled(at: int, flip: int) -> None:
     assert marks == marks_without(hurt)
     (told,) = damage
     if hurt == len(FRAMES) - 1:
-        # As if it had never been written whole: only where its length says so.
+        # Only a greater length makes it look like a frame that was never completely written.
         longer = ENDS[-2] + 4 <= at < ENDS[-2] + 8 and data[at] > WHOLE[at]
         assert (told.kind, told.rows) == (DamageKind.TORN_TAIL, 0 if longer else None)
     else:
@@ -94,11 +94,11 @@ def test_any_byte_garbled(at: int, flip: int) -> None:
 
 @given(st.binary(max_size=400), st.integers(0, 3))
 def test_rubbish_between_frames(rubbish: bytes, place: int) -> None:
-    """Bytes that nobody wrote hide no frame, and are told with no row lost."""
+    """Foreign bytes hide no frame, and are reported with no row lost."""
     cut = ENDS[place]
     marks, damage = read(WHOLE[:cut] + rubbish + WHOLE[cut:])
     assert marks == list(range(10))
-    # At the end it may be what became of a frame.
+    # At the end they may be the remains of a frame.
     assert [each.rows or 0 for each in damage] == ([0] if rubbish else [])
     if place < len(FRAMES) - 1:
         assert all(each.rows == 0 for each in damage)
@@ -118,14 +118,14 @@ def test_rubbish_between_frames(rubbish: bytes, place: int) -> None:
     ],
 )
 def test_what_may_have_been_synced_is_no_torn_tail(tail: bytes, harmless: bool) -> None:
-    """Of a write that never ended no row was told durable; a frame that is wrong may have been."""
+    """No row of an incomplete write was reported durable; those of a wrong frame may have been."""
     marks, damage = read(b"".join(FRAMES[:3]) + tail)
     assert marks == marks_without(3)
     assert [(each.kind, each.harmless) for each in damage] == [(DamageKind.TORN_TAIL, harmless)]
 
 
 def test_a_whole_frame_cut_out() -> None:
-    """A frame that is gone without trace is missed by the count of rows before the next."""
+    """A frame that is missing without trace is noticed: the next one counts the rows before it."""
     marks, damage = read(FRAMES[0] + FRAMES[2] + FRAMES[3])
     assert marks == marks_without(1)
     assert [(each.kind, each.rows) for each in damage] == [(DamageKind.HOLE, 1)]
@@ -140,7 +140,7 @@ def test_no_bytes_make_it_raise(data: bytes) -> None:
 
 
 def test_a_valid_frame_of_something_else() -> None:
-    """A frame whose payload is no Arrow stream is told, and the frames after it are read."""
+    """A frame whose payload is not an Arrow stream is reported, and later frames are read."""
     payload = b"not arrow"
     crc = crc32c(payload, crc32c(module._GUARDED.pack(len(payload), 0)))
     odd = module._HEADER.pack(module.MAGIC, len(payload), 0, crc) + payload
@@ -151,7 +151,7 @@ def test_a_valid_frame_of_something_else() -> None:
 
 @pytest.mark.parametrize("rubbish", [b"", b"rubbish"])
 def test_rows_of_an_unreadable_frame_are_missed_once(rubbish: bytes) -> None:
-    """The frame behind it was said to follow a missing one, and the same rows counted again."""
+    """The next frame was said to follow a missing one, and the same rows were counted again."""
     payload = b"not arrow"
     crc = crc32c(payload, crc32c(module._GUARDED.pack(len(payload), STARTS[1])))
     odd = module._HEADER.pack(module.MAGIC, len(payload), STARTS[1], crc) + payload
@@ -187,7 +187,7 @@ def test_the_writer_counts_and_splits(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_partial_writes_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that takes a part of the bytes only is continued."""
+    """A write that takes only a part of the bytes is continued."""
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:100])))
     writer = JournalWriter(tmp_path / "j.journal")
@@ -197,7 +197,7 @@ def test_partial_writes_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_damage_reads_as_one_line() -> None:
-    """What is told of damage names the place, the kind and what is lost."""
+    """The text names the place, the kind and what is lost."""
     assert str(Damage(DamageKind.HOLE, "x", "why", 3)) == "x: hole: why (lost: 3 rows)"
     assert str(Damage(DamageKind.TORN_TAIL, "x", "why", 0)).endswith("(lost: no durable row)")
     assert str(Damage(DamageKind.MISSING, "x", "why")).endswith("(lost: unknown rows)")

@@ -1,4 +1,4 @@
-"""Parquet files of a log: what their footers prove is right, and is not decoded."""
+"""Parquet files of a log: what their footers prove is correct, and is not decoded."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENDED = ("arrived_last", "sent_last", "intended_last")
 
 
 def row(**values: Any) -> Row:
-    """A row of which only what is named, its kind and its topic are told."""
+    """A row with these values, a kind and a topic; the rest is null."""
     return Row(**{"kind": "seen", "topic": "t", **values})
 
 
@@ -62,7 +62,7 @@ def read(
 
 
 def plainly(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """Their rows."""
+    """The rows of batches."""
     return [each for batch in batches for each in batch.to_pylist()]
 
 
@@ -99,7 +99,7 @@ _ROW = st.fixed_dictionaries(
 def test_marked_or_not_the_rows_are_the_same(
     told: list[dict[str, Any]], group: int, columns: list[str]
 ) -> None:
-    """What is taken from the footer is what decoding gives, and what is marked has one value."""
+    """Values from the footer are those that decoding gives, and a marked column has one value."""
     rows = [row(**each) for each in told]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(parquet, "GROUP_ROWS", group)
@@ -118,7 +118,7 @@ def test_marked_or_not_the_rows_are_the_same(
 def test_what_stands_in_for_nulls_tells_the_same(
     times: list[tuple[int | None, int | None, int | None]], group: int
 ) -> None:
-    """The first of some columns that has a value has it, whether or not all of them were read."""
+    """The first value among the `instead` columns is the same, whether or not all are read."""
     rows = [row(**dict(zip(_ENDED, each, strict=True))) for each in times]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(parquet, "GROUP_ROWS", group)
@@ -138,9 +138,9 @@ def test_what_stands_in_for_nulls_tells_the_same(
 def test_times_that_are_alike_say_of_every_row_that_has_times_what_matters(
     told: list[tuple[str, int | None, int | None]], group: int
 ) -> None:
-    """What is made of a time is the same, and what has none has none; other rows do not matter.
+    """The function's results are the same, and null stays null; rows of other kinds do not matter.
 
-    F10: an unread range without the time when it was found gone had that of the messages beside it.
+    F10: an unread range without the time at which it was found got that of adjacent messages.
     """
     rows = [
         row(kind=kind, arrived_last=arrived, intended_first=intended)
@@ -172,7 +172,7 @@ def _made(each: dict[str, Any]) -> tuple[int | None, int | None]:
 
 @pytest.mark.usefixtures("groups_of_four")
 def test_what_the_footer_proves_is_not_decoded() -> None:
-    """Columns of one value, ends of messages and needless times are not touched."""
+    """Columns of one value, ends of single messages and times that do not matter are not read."""
     rows = [
         message(seq, offset=9 * seq, run="r1", lane=seq % 2, arrived_last=seq, sent_last=7 - seq)
         for seq in range(8)
@@ -210,7 +210,7 @@ def _spoil(
 
 @pytest.mark.usefixtures("groups_of_four")
 def test_times_that_are_alike_are_not_decoded() -> None:
-    """Nor where what was reserved has none; but where a message has none, or they differ."""
+    """Nor if a `reserved` row lacks one; but they are if a message lacks one, or if they differ."""
     times = ((10, 11, 12, 13), (14, 15, 16, 17), (None, 22, 23, 24), (35, 36, 37, 38))
     rows = [
         row(
@@ -241,20 +241,20 @@ def test_times_that_are_alike_are_not_decoded() -> None:
 
 @pytest.mark.usefixtures("groups_of_four")
 def test_only_what_is_one_long_throughout_has_its_ends_left_out() -> None:
-    """An interval of two, or one without an end, in a group makes the group's ends be read."""
+    """A group's ends are read if it has an interval of two messages, or one without an end."""
     rows = [message(seq) for seq in range(12)]
     rows[5] = row(seq_lo=5, seq_hi=7)
     rows[9] = row(seq_lo=9)
     found = plainly(read(written(rows), ["seq_lo", "seq_hi"]))
     assert [each["seq_hi"] for each in found] == [1, 2, 3, 4, 5, 7, 7, 8, 9, None, 11, 12]
-    # And where the end alone is asked for.
+    # Also if only the end is requested.
     assert plainly(read(written(rows[:4]), ["seq_hi"])) == [{"seq_hi": n} for n in (1, 2, 3, 4)]
 
 
 @pytest.mark.usefixtures("groups_of_four")
 @pytest.mark.parametrize("note", ["", "[]", "{", '{"one_long": 3}', "\x00"])
 def test_a_note_that_cannot_be_read_is_done_without(note: str) -> None:
-    """A footer whose note is garbled costs time and no rows."""
+    """A garbled note in the footer costs time, but no rows."""
     rows = [row(seq_lo=0, seq_hi=3), message(4)]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, ROWS) as writer:
@@ -264,7 +264,7 @@ def test_a_note_that_cannot_be_read_is_done_without(note: str) -> None:
 
 
 def test_what_was_noted_is_believed_of_the_file_as_it_was_written(tmp_path: Path) -> None:
-    """The sums come instead of the lists, and no list is read."""
+    """The sums replace the lists, and no list is read."""
     lists: dict[str, Any] = {"latency_bucket": [0, 1, 2], "latency_count": [2, 2, 2]}
     rows = [message(n, negative=1, **lists) for n in range(40)]
     write_synced([batch_of(rows)], tmp_path / "000001.parquet")
@@ -278,7 +278,7 @@ def test_what_was_noted_is_believed_of_the_file_as_it_was_written(tmp_path: Path
 
 
 def test_sums_as_long_as_the_lists_are_not_noted() -> None:
-    """Of a row a minute each sum stands for one row: the lists themselves are read."""
+    """With one row a minute each sum is of one row: the lists themselves are read."""
     minute = 60_000_000_000
     rows = [
         message(n, intended_first=n * minute, latency_bucket=[n], latency_count=[1])
@@ -290,7 +290,7 @@ def test_sums_as_long_as_the_lists_are_not_noted() -> None:
 
 
 def test_a_note_of_rows_that_were_written_anew_is_not_believed() -> None:
-    """Who reads a log, changes it and writes it may take the note along, which is then wrong."""
+    """A program that changes a log's rows may copy the note, which is then wrong."""
     lists: dict[str, Any] = {"latency_bucket": [0, 1], "latency_count": [2, 2]}
     data = written([message(n, **lists) for n in range(40)])
     note = b"mirrortest.groups"
@@ -307,7 +307,7 @@ def test_a_note_of_rows_that_were_written_anew_is_not_believed() -> None:
 
 
 def test_latencies_that_make_no_sense_are_written_as_they_are() -> None:
-    """No log is lost for its sums: who reads them is told."""
+    """Invalid latencies must not stop the writer: a reader that sums them reports it."""
     data = written([message(0, latency_bucket=[1], latency_count=[1, 2])])
     (found,) = read(data, marked=Marked(totals=True))
     assert noted_totals(found) is None
@@ -315,7 +315,7 @@ def test_latencies_that_make_no_sense_are_written_as_they_are() -> None:
 
 
 def test_a_file_that_knows_other_types_and_no_statistics() -> None:
-    """Files of another version, or written by others, are decoded, and give the schema's types."""
+    """Files of other versions or programs are decoded, and give the schema's types."""
     table = pa.Table.from_batches([batch_of([message(0, lane=3), message(1, lane=3)])])
     table = table.set_column(5, "lane", table["lane"].cast(pa.int32())).drop_columns(["run"])
     for statistics in (True, False):
@@ -330,7 +330,7 @@ def test_a_file_that_knows_other_types_and_no_statistics() -> None:
 
 @pytest.mark.usefixtures("groups_of_four")
 def test_row_groups_are_full_however_the_rows_came() -> None:
-    """Rows are brought together, and cut, to groups of one size."""
+    """Rows are combined and split into groups of one size."""
     rows = [message(seq) for seq in range(11)]
     data = written(rows[:1], rows[1:2], [], rows[2:10], rows[10:])
     metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
@@ -340,7 +340,7 @@ def test_row_groups_are_full_however_the_rows_came() -> None:
 
 
 def test_row_groups_hold_so_many_bytes_of_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the rows came; rows without any are not counted."""
+    """However the rows came; rows without latencies do not count."""
     monkeypatch.setattr(parquet, "GROUP_BYTES", 10_000)
     told: dict[str, Any] = {
         "latency_bucket": list(range(100)),
@@ -356,4 +356,4 @@ def test_row_groups_hold_so_many_bytes_of_latencies(monkeypatch: pytest.MonkeyPa
         assert sum(counts) == 200
         assert max(counts[:-1]) < 20 < counts[-1]
         assert plainly(read(data, marked=None)) == plainly([batch_of(rows)])
-        assert len(parquet._Note.of(metadata).bounds) == len(counts)  # the note is believed
+        assert len(parquet._Note.of(metadata).bounds) == len(counts)  # the note is used

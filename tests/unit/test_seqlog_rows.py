@@ -31,7 +31,7 @@ def test_a_row_has_the_columns_of_the_schema_in_their_order() -> None:
 
 
 def test_reserved_vouched_claimed_found_and_end() -> None:
-    """Rows about numbers name the stream and the numbers, and what their kind adds."""
+    """Rows about seqs have the stream and the seqs, and what their kind adds."""
     numbers = WHO | {"seq_lo": 3, "seq_hi": 9}
     assert told(rows.reserved(STREAM, 3, 9)) == numbers | {"kind": "reserved"}
     assert told(rows.claimed(STREAM, 3, 9)) == numbers | {"kind": "claimed"}
@@ -51,7 +51,7 @@ def test_reserved_vouched_claimed_found_and_end() -> None:
 
 
 def test_sent_counts_its_offsets_from_the_first() -> None:
-    """A sent row's offsets step along with its numbers; the acknowledgement is its arrival."""
+    """A `sent` row has one offset for each seq; the acknowledgement is its arrival."""
     row = rows.sent(
         STREAM,
         3,
@@ -86,7 +86,7 @@ def test_sent_counts_its_offsets_from_the_first() -> None:
 
 @pytest.mark.parametrize("offset", [None, -1])
 def test_sent_without_an_offset(offset: int | None) -> None:
-    """A send that no broker told an offset for has none, not -1."""
+    """A send for which no broker returned an offset has none, not -1."""
     row = rows.sent(
         STREAM, 0, 1, partition=0, outcome=Outcome.UNKNOWN, offset_lo=offset, intended=None
     )
@@ -95,7 +95,7 @@ def test_sent_without_an_offset(offset: int | None) -> None:
 
 
 def test_seen_takes_the_consumers_row() -> None:
-    """A seen row takes over the checker's row; a sent time of 0 is none."""
+    """A `seen` row has the values of the checker's row; a sent time of 0 becomes null."""
     row = SeenRow(STREAM, 3, 5, 40, 42, int(Finding.MISROUTED), 10, 20, 0, 0, 30, 31)
     assert told(rows.seen(row, topic="orders", partition=6, topic_identity="x")) == WHO | {
         "kind": "seen",
@@ -129,7 +129,7 @@ def test_seen_without_a_stream_has_no_numbers() -> None:
 
 
 def test_rows_about_offsets() -> None:
-    """Read, unread and tail rows name the topic, the partition and the offsets alone."""
+    """`read`, `unread` and `tail` rows have only the topic, the partition and the offsets."""
     where = {"topic": "orders", "partition": 2, "offset_lo": 5, "offset_hi": 9}
     assert told(rows.read("orders", 2, 5, 9)) == where | {"kind": "read"}
     assert told(rows.unread("orders", 2, 5, 9)) == where | {"kind": "unread"}

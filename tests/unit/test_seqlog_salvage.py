@@ -1,4 +1,4 @@
-"""Salvage: what a killed process left in its spool comes home, once and whole."""
+"""Salvage moves all log files that a killed process left in its spool, exactly once."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def target() -> Location:
 
 
 def killed(target: Location, spool: Path) -> SessionDirectory:
-    """A session whose process died after three journals: one brought home, one torn."""
+    """A session whose process died after three journals: one is uploaded, one is torn."""
     directory = SessionDirectory.create(target, SESSION, spool)
     for number in (1, 2, 3):
         writer = JournalWriter(directory.path / f"{number:06d}.journal")
@@ -62,12 +62,12 @@ def offsets(where: Location) -> tuple[list[int], list[Damage]]:
 
 
 def played(where: Location) -> str:
-    """A store as an option: no text names the one that is played, and `parse` takes both."""
+    """A store as an option's value: the mock has no URI, and `Location.parse` accepts both."""
     return cast("str", where)
 
 
 def test_a_dead_session_comes_home(target: Location, tmp_path: Path) -> None:
-    """All rows arrive, the torn tail stays known, the session stays unended, the spool empties."""
+    """Salvage moves all rows, records the torn tail, sets no end time, and empties the spool."""
     killed(target, tmp_path).release()
     assert offsets(target)[0] == [1]
     (saved,) = salvage(tmp_path, target)
@@ -83,7 +83,10 @@ def test_a_dead_session_comes_home(target: Location, tmp_path: Path) -> None:
 def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     target: Location, tmp_path: Path
 ) -> None:
-    """What it had reserved may stand in the spool: who was seen beyond would be a phantom."""
+    """A killed producer's log is incomplete until it is salvaged.
+
+    Its spool may have more reservations. Without these, messages would count as phantoms.
+    """
     producer = SESSION.model_copy(update={"role": Role.PRODUCER})
     directory = SessionDirectory.create(target, producer, tmp_path / "spool")
     for number in (1, 2):
@@ -109,9 +112,9 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
 def test_intervals_are_read_from_the_copy_that_has_them(
     target: Location, tmp_path: Path, *, spool_first: bool
 ) -> None:
-    """Of a killed process that is in the spool: the report had no load of it, and did not say so.
+    """A killed process's intervals are read from its spool, whichever directory is named first.
 
-    Whichever directory is named first.
+    The report lacked its load, and did not say so.
     """
     directory = killed(target, tmp_path)
     writer = JournalWriter(directory.path / "intervals.journal")
@@ -133,7 +136,7 @@ def test_intervals_are_read_from_the_copy_that_has_them(
 def test_the_command_tells_what_it_saved(
     target: Location, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Per session its rows and files, and what was damaged; nothing the second time."""
+    """It prints each session's rows, files and damage; a second call finds nothing to salvage."""
     killed(target, tmp_path).release()
     salvage_command(spool=tmp_path, log_dir=played(target), json=True)
     (saved,) = json.loads(capsys.readouterr().out)["salvaged"]
@@ -149,7 +152,7 @@ def test_the_command_tells_what_it_saved(
 
 
 def test_a_living_session_is_left_alone(target: Location, tmp_path: Path) -> None:
-    """A session whose process holds its lock is not touched, nor can another writer open it."""
+    """While a process locks a session, salvage skips it, and no other writer can open it."""
     directory = killed(target, tmp_path)
     assert salvage(tmp_path, target) == []
     assert (directory.path / "000002.journal").exists()
@@ -162,7 +165,10 @@ def test_a_living_session_is_left_alone(target: Location, tmp_path: Path) -> Non
 def test_a_file_system_without_locks_is_named(
     target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of NFS, for example: it was an internal error, and a descriptor stayed open."""
+    """Without locks, as on some NFS, the error says so, and no descriptor stays open.
+
+    It was an internal error, and a descriptor stayed open.
+    """
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -182,7 +188,7 @@ def test_a_file_system_without_locks_is_named(
 def test_a_salvage_is_repeatable(
     target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A salvage that fails in mid-way tells it, and the next one ends with the same rows."""
+    """A salvage that fails midway raises an error; the next one completes with the same rows."""
     directory = killed(target, tmp_path)
     seal(directory.path / "000002.journal", [])
     directory.release()
@@ -204,7 +210,7 @@ def test_a_salvage_is_repeatable(
 
 
 def test_a_local_log_is_finished_in_place(tmp_path: Path) -> None:
-    """For a local log directory a salvage turns the journals into Parquet where they are."""
+    """In a local log directory, a salvage converts the journals to Parquet in place."""
     where = Location.parse(tmp_path)
     directory = killed(where, tmp_path)
     directory.release()
@@ -231,7 +237,7 @@ def test_a_spool_comes_home_to_a_local_directory(tmp_path: Path) -> None:
 async def test_a_session_that_ends_meanwhile_hinders_nobody(
     when: str, target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was found in the spool, and takes its directory along before it is looked at."""
+    """Salvage skips a session that ends and removes its directory after salvage found it."""
     loop = asyncio.get_running_loop()
     ending = await SequenceLog.open(target, SESSION, spool=tmp_path)
     ending.append([rows.read("t", 0, 0, 5)])
@@ -262,7 +268,7 @@ async def test_a_session_that_ends_meanwhile_hinders_nobody(
 async def test_the_next_of_a_run_brings_its_predecessors_home(
     target: Location, tmp_path: Path
 ) -> None:
-    """A pod that comes again on the same spool needs nobody to salvage for it."""
+    """Opening a log salvages dead sessions: a pod that restarts on its spool needs no command."""
     killed(target, tmp_path).release()
     again = SESSION.model_copy(update={"session": "s2"})
     async with await SequenceLog.open(target, again, spool=tmp_path) as log:

@@ -1,4 +1,4 @@
-"""Sums of latencies: what adding row by row gives."""
+"""Sums of latencies equal a sum row by row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _list(latency: dict[int, int] | None, part: Any) -> list[int] | None:
 
 @given(st.lists(_ROW, max_size=30), st.booleans(), st.integers(0, 3))
 def test_sums_are_those_of_the_rows(told: list[dict[str, Any]], coded: bool, skipped: int) -> None:
-    """By run, topic and minute; also of texts as codes, and of a batch that is part of another."""
+    """It sums by run, topic and minute, also dictionary-encoded texts and slices of batches."""
     columns = {
         **{name: [row[name] for row in told] for name in _PLAIN},
         "latency_bucket": [_list(row["latency"], dict.keys) for row in told],
@@ -76,7 +76,7 @@ def test_sums_are_those_of_the_rows(told: list[dict[str, Any]], coded: bool, ski
 def test_lists_that_make_no_sense(
     buckets: list[int | None], counts: list[int | None] | None
 ) -> None:
-    """Buckets without counts, or that no histogram has, are an error."""
+    """Buckets without counts, and buckets that no histogram has, are errors."""
     columns = (["r"], ["t"], [0], [0], [buckets], [counts])
     names = (*_PLAIN, "latency_bucket", "latency_count")
     arrays = [
@@ -87,7 +87,7 @@ def test_lists_that_make_no_sense(
 
 
 def test_lengths_that_are_equal_in_total_alone() -> None:
-    """Each row's own lists must fit."""
+    """Each row must have as many counts as buckets; equal totals are not enough."""
     columns: tuple[list[Any], ...] = (
         ["r"] * 2, ["t"] * 2, [0] * 2, [0] * 2, [[1, 2], [3]], [[1], [4, 5]],
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The open log: what `sync` promises, rotation, and logs that end elsewhere."""
+"""The open log: what `sync` guarantees, rotation, and logs that are uploaded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["local", "file", "mock"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Path | None]:
-    """Where a log goes, and its spool: a path, a file:// URI, a file system elsewhere."""
+    """A log's target (a path, a file:// URI, or a remote file system), and its spool."""
     if request.param == "local":
         return tmp_path / "logs", None
     if request.param == "file":
@@ -64,7 +64,7 @@ async def test_a_log_from_open_to_close(place: tuple[Any, Path | None], tmp_path
 
 
 async def test_synced_rows_are_in_the_file_at_once(tmp_path: Path) -> None:
-    """After `sync` the rows are read by another reader, while the log is open."""
+    """After `sync`, another reader sees the rows while the log is open."""
     log = await SequenceLog.open(tmp_path, session())
     log.append(numbers(0, 3))
     log.append_arrays(
@@ -93,7 +93,7 @@ async def test_synced_rows_are_in_the_file_at_once(tmp_path: Path) -> None:
 
 
 async def test_detail_messages_explodes(tmp_path: Path) -> None:
-    """In detail `messages` sent intervals become rows of messages; reserved ones stay."""
+    """In detail `messages`, `sent` intervals become a row per message; `reserved` ones stay."""
     log = await SequenceLog.open(tmp_path, session(detail=Detail.MESSAGES))
     log.append([rows.reserved(STREAM, 0, 4)])
     log.append([sent(0, 4)])
@@ -102,7 +102,7 @@ async def test_detail_messages_explodes(tmp_path: Path) -> None:
 
 
 async def test_a_log_without_rows(tmp_path: Path) -> None:
-    """A session that wrote nothing is a whole session without files."""
+    """A session that wrote nothing is clean and has no files."""
     log = await SequenceLog.open(tmp_path, session())
     await log.sync()
     await log.close()
@@ -112,7 +112,10 @@ async def test_a_log_without_rows(tmp_path: Path) -> None:
 
 
 async def test_what_is_due_hangs_on_when_the_ends_were_looked_at(tmp_path: Path) -> None:
-    """And not on how long it took to bring the log home; never on a time after the end."""
+    """The horizon counts from the last end-offset snapshot, at most from the session's end.
+
+    So it does not depend on how long the upload of the log took.
+    """
     hour = 3600 * 10**9
     for name, looked, due in (
         ("a", 9, 9 - hour),
@@ -130,7 +133,7 @@ async def test_what_is_due_hangs_on_when_the_ends_were_looked_at(tmp_path: Path)
 
 
 async def test_an_unclean_end(tmp_path: Path) -> None:
-    """Leaving by an error ends the session, and does not call it clean; the rows are there."""
+    """After an error, the session has an end but is not clean; its rows are in the log."""
 
     async def work() -> None:
         async with await SequenceLog.open(tmp_path, session()) as log:
@@ -146,7 +149,7 @@ async def test_an_unclean_end(tmp_path: Path) -> None:
 
 
 async def test_syncs_share_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Syncs asked for while a write runs are served by one more write, in order."""
+    """Syncs that are requested while a write runs share one more write, in order."""
     gate, entered, synced = threading.Event(), threading.Event(), []
 
     def slow(descriptor: int) -> None:
@@ -193,7 +196,7 @@ async def test_a_cancelled_sync_takes_nobody_along(
 async def test_many_pending_rows_are_written_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past the bound a write starts by itself, so that memory stays bounded."""
+    """At `PENDING_ROWS`, a write starts without a `sync`, so memory stays bounded."""
     monkeypatch.setattr(writer, "PENDING_ROWS", 10)
     log = await SequenceLog.open(tmp_path, session())
     log.append(numbers(0, 10))
@@ -207,7 +210,7 @@ async def test_many_pending_rows_are_written_unasked(
 async def test_many_rows_are_written_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detail: Detail
 ) -> None:
-    """What is held in columns at once stays small, in rows and in the messages they stand for."""
+    """Rows are converted to columns in small pieces, also as counted in their messages."""
     monkeypatch.setattr(writer, "PENDING_ROWS", 10)
     monkeypatch.setattr(writer, "FRAME_ROWS", 25)
     sizes: list[int] = []
@@ -231,7 +234,10 @@ async def test_many_rows_are_written_in_pieces(
 async def test_a_journal_that_cannot_be_closed_comes_home_all_the_same(
     place: tuple[Any, Path | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its rows are synced: some network file systems tell of old errors then."""
+    """An error on closing a journal is harmless, as its rows are synced.
+
+    Some network file systems report earlier errors then.
+    """
     where, spool = place
     real = journal.JournalWriter.close
 
@@ -252,7 +258,7 @@ async def test_a_journal_that_cannot_be_closed_comes_home_all_the_same(
 
 
 async def test_session_json_can_be_revised(tmp_path: Path) -> None:
-    """What becomes known in mid-run is in session.json at once, and `close` keeps it."""
+    """`revise` changes session.json at once, and `close` keeps the changes."""
     log = await SequenceLog.open(tmp_path, session())
     topics = {"t": Topic(destination="a.t", source_partitions=3)}
     await log.revise(lambda now: now.model_copy(update={"topics": topics, "incarnation": 2}))
@@ -266,7 +272,10 @@ async def test_session_json_can_be_revised(tmp_path: Path) -> None:
 async def test_the_directories_of_a_log_are_durable_from_the_first_that_is_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The log's own among them: what is synced below a name that is not is gone with it."""
+    """Every directory that gets a new entry is synced, the log's own included.
+
+    Otherwise a crash can lose a directory's name, and with it all synced files below.
+    """
     synced: list[Path] = []
 
     def sync(directory: Path) -> None:
@@ -285,7 +294,7 @@ async def test_the_directories_of_a_log_are_durable_from_the_first_that_is_new(
 
 
 async def test_places_that_cannot_hold_a_log(tmp_path: Path) -> None:
-    """Wrong places are told at the start: no spool, an occupied directory, a file in the way."""
+    """`open` refuses a missing spool, an existing session directory, and a file in the way."""
     with pytest.raises(UsageError, match="needs a local directory"):
         await SequenceLog.open(Location(fs._MockFileSystem(), "b", "mock://b"), session())
     log = await SequenceLog.open(tmp_path, session())
@@ -298,7 +307,7 @@ async def test_places_that_cannot_hold_a_log(tmp_path: Path) -> None:
 
 
 async def test_how_columns_are_encoded(tmp_path: Path) -> None:
-    """What counts is delta-encoded, what repeats a dictionary."""
+    """Ascending columns are delta-encoded; columns that repeat values use a dictionary."""
     async with await SequenceLog.open(tmp_path, session()) as log:
         log.append(numbers(0, 100))
     (path,) = tmp_path.rglob("*.parquet")

@@ -1,4 +1,4 @@
-"""What fails while a log is written: no row counts as durable, and none is lost silently."""
+"""Failures while a log is written: no affected row counts as durable or is lost silently."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.unit.numbered_log import logged, names, numbers, session
 async def test_a_failed_sync_breaks_the_log_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a failed sync nothing is told durable again, and the end is not clean."""
+    """After a failed sync, every later call fails, and the session does not end clean."""
 
     def fail(_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -46,7 +46,7 @@ async def test_a_failed_sync_breaks_the_log_for_good(
 
 
 async def test_any_failure_breaks_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows whose write failed for an unforeseen reason are not told durable by the next sync."""
+    """After a write failed for an unforeseen reason, the next sync fails, too."""
 
     def fail(*_: object) -> None:
         raise MemoryError
@@ -64,7 +64,7 @@ async def test_any_failure_breaks_the_log(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 async def test_a_row_that_does_not_fit_is_told(tmp_path: Path) -> None:
-    """A value that no column takes breaks the log with a clear error, not a lost row."""
+    """A value that fits no column breaks the log with a clear error; no row is lost silently."""
     log = await SequenceLog.open(tmp_path, session())
     log.append([rows.Row("reserved", "t", lane=1 << 70)])
     with pytest.raises(SequenceLogError, match="cannot be written"):
@@ -74,7 +74,7 @@ async def test_a_row_that_does_not_fit_is_told(tmp_path: Path) -> None:
 
 
 async def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
-    """After `close` rows are refused, not dropped."""
+    """After `close`, `append` raises an error; it does not drop rows."""
     log = await SequenceLog.open(tmp_path, session())
     await log.close()
     with pytest.raises(SequenceLogError, match="closed"):
@@ -84,7 +84,7 @@ async def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
 async def test_sealing_that_fails_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Parquet file that could not be made stays a readable journal until `close` makes it."""
+    """If a Parquet file cannot be written, its journal stays readable until `close` retries."""
     real = session_directory.write_synced
 
     def fail(*_: object) -> int:
@@ -107,7 +107,10 @@ async def test_sealing_that_fails_is_tried_again(
 async def test_a_step_that_fails_when_all_rows_are_at_their_place_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The end looked for a journal that had been removed, and the session counted as crashed."""
+    """If removing an uploaded file from the spool fails, `close` retries, and the end is clean.
+
+    `close` looked for a journal that had been removed, and the session counted as crashed.
+    """
     where = Location(fs._MockFileSystem(), "bucket/logs")
     log = await SequenceLog.open(where, session(), spool=tmp_path, rotate_rows=2)
     unlink = Path.unlink
@@ -131,7 +134,7 @@ async def test_a_step_that_fails_when_all_rows_are_at_their_place_is_tried_again
 async def test_close_tells_where_the_rows_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the last files cannot be brought home, the error names the directory of the rows."""
+    """If the last files cannot be uploaded, the error names the directory that has the rows."""
     spool = tmp_path / "spool"
     where = Location(fs._MockFileSystem(), "bucket/logs")
     log = await SequenceLog.open(where, session(), spool=spool)
@@ -148,7 +151,7 @@ async def test_close_tells_where_the_rows_are(
 
 
 async def test_a_journal_that_lost_rows_is_not_removed(tmp_path: Path) -> None:
-    """A journal with fewer rows than were written is never turned into Parquet and dropped."""
+    """A journal with fewer rows than were written is not converted to Parquet and removed."""
     log = await SequenceLog.open(tmp_path, session())
     log.append(numbers(0, 2))
     await log.sync()

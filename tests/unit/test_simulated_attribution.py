@@ -1,6 +1,6 @@
-"""How far a missing message came, by what observers of the source read: of which log, and where.
+"""How far a missing message came, depending on which source log observers read, and where.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
 
 
 def _observe(stage: Stage, **changes: Any) -> None:
-    """Start an observer of the source."""
+    """Start a source observer."""
     client = stage.produce_options("s0").client
     observing = {"client": client, "ledger_client": None, "role": Role.SOURCE, "shard": None}
     stage.supervise("consume", "s0", **{**observing, **changes})
 
 
 def _attributions(stage: Stage) -> Counter[str]:
-    """How many missing messages came how far."""
+    """The number of missing messages by attribution."""
     found: Counter[str] = Counter()
     for each in reconciled(stage).attribution:
         found[each.attribution] += each.messages
@@ -51,9 +51,9 @@ def _recreate_source(stage: Stage) -> None:
 def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_a_later_topic(
     recreated: bool,
 ) -> None:
-    """The source topic is recreated before it is observed: other messages have the offsets there.
+    """An observer of a recreated source topic does not prove that the source lost a message.
 
-    What the observer saw and the mirror lost is told in any case.
+    Other messages have its offset there. What the observer saw is "not mirrored" in any case.
     """
 
     async def script(stage: Stage) -> None:
@@ -75,7 +75,7 @@ def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_a_later_topi
 def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_an_earlier_topic(
     recreated: bool,
 ) -> None:
-    """The source topic is recreated after the observer ended: it has read the offsets before."""
+    """The observer ended before; after a recreation, it had read their offsets in the old log."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -88,12 +88,12 @@ def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_an_earlier_t
         await script.produced("p1")
         stage.supervise("consume", "c0", expect_producers=("p0", "p1"))
 
-    # Nobody observed the place of p1's messages: it is behind the end, or in another log.
+    # No observer read p1's messages: they are past the observed end, or in another log.
     assert _attributions(played(_PLAN, script)) == {Attribution.ACKNOWLEDGED: 15}
 
 
 def test_what_the_source_itself_lost_is_told() -> None:
-    """An unclean election at the source takes acknowledged messages; then it is observed."""
+    """Acknowledged messages that an unclean election removed were never in the source log."""
     ends: list[int] = []
 
     async def script(stage: Stage) -> None:
@@ -112,7 +112,7 @@ def test_what_the_source_itself_lost_is_told() -> None:
 
 
 def _without(row: Row, seq: int) -> list[Row]:
-    """What is left of a row from number and offset 0 on if one of its messages was not seen."""
+    """The two parts of a row that begins at seq 0 and offset 0, without this seq."""
     return [
         row._replace(seq_hi=seq, offset_hi=seq),
         row._replace(seq_lo=seq + 1, offset_lo=seq + 1),
@@ -120,7 +120,7 @@ def _without(row: Row, seq: int) -> list[Row]:
 
 
 def _observed_without(seq: int) -> tuple[Stage, SimulatedLog]:
-    """A history whose mirror, and whose source where it was observed, lack a message."""
+    """A history in which the copy and the observer's rows lack one message."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -141,7 +141,7 @@ def _observed_without(seq: int) -> tuple[Stage, SimulatedLog]:
 
 
 def test_what_a_compacted_source_may_lack_is_not_lost_by_its_brokers() -> None:
-    """The observer may not see the topic's policy: compaction may have removed what is missing."""
+    """If observers cannot see the cleanup policy, compaction may have removed the message."""
     stage, observer = _observed_without(4)
     hidden = {
         name: topic.model_copy(update={"policy_hidden": True})
@@ -153,7 +153,7 @@ def test_what_a_compacted_source_may_lack_is_not_lost_by_its_brokers() -> None:
 
 
 def test_what_was_never_in_the_source_is_not_read_off_another_clusters_offsets() -> None:
-    """An observer of another cluster has read the same offsets there: it is left out, and noted."""
+    """An observer that read the same offsets in another cluster is left out, with a note."""
     stage, observer = _observed_without(4)
     assert _attributions(stage) == {Attribution.NEVER_IN_SOURCE: 1}
     observer.session = observer.session.model_copy(update={"clusters": {"source": "other"}})
@@ -163,7 +163,7 @@ def test_what_was_never_in_the_source_is_not_read_off_another_clusters_offsets()
 
 
 def test_an_observer_that_was_given_the_destinations_address_is_left_out() -> None:
-    """What it does not find there is the mirror's loss; topics have one name on both sides."""
+    """What it does not find there, the mirror lost; topics have the same name on both sides."""
 
     async def script(stage: Stage) -> None:
         await Script(stage).produced()

@@ -1,6 +1,6 @@
-"""Logs that were replaced before, or while, a consumer reads them: which have latencies.
+"""Which messages have latencies if a log is replaced before or while a consumer reads it.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GROUP: dict[str, Any] = {
 
 
 async def _begun(stage: Stage, seconds: float, mirrored: int = 5) -> Script:
-    """All was sent, some messages were mirrored, and a consumer reads them for so long."""
+    """Send all messages, mirror some, and let a consumer read them for `seconds`."""
     script = Script(stage)
     await script.held_back()
     stage.supervise("consume", "c0", duration=seconds, **_GROUP)
@@ -45,7 +45,7 @@ async def _ended(script: Script, name: str) -> None:
 def test_a_log_that_was_replaced_while_nobody_read_it_makes_no_mirror_slow(
     cut_back: bool,
 ) -> None:
-    """The next consumer finds the new one, a minute after it was written: a backlog."""
+    """The next consumer finds the new log a minute after it was written: it is backlog."""
 
     async def script(stage: Stage) -> None:
         script = await _begun(stage, 10.0)
@@ -67,7 +67,7 @@ def test_a_log_that_was_replaced_while_nobody_read_it_makes_no_mirror_slow(
 
 
 def test_a_log_that_is_replaced_during_a_standstill_makes_no_mirror_slow() -> None:
-    """What is in the new one may have waited for the consumer."""
+    """Messages in the new log may have waited for the paused consumer: they are backlog."""
 
     async def script(stage: Stage) -> None:
         script = await _begun(stage, 50.0)
@@ -87,7 +87,7 @@ def test_a_log_that_is_replaced_during_a_standstill_makes_no_mirror_slow() -> No
 @pytest.mark.parametrize("first", [0, 5])
 @pytest.mark.parametrize("stands", [False, True])
 def test_a_log_that_is_replaced_while_it_is_read_has_latencies(first: int, stands: bool) -> None:
-    """What the mirror brings a minute late is late; also if there was nothing before it."""
+    """What the mirror writes a minute late is late, also if the old log was empty."""
 
     async def script(stage: Stage) -> None:
         script = await _begun(stage, 80.0, first)
@@ -110,9 +110,9 @@ def test_a_log_that_is_replaced_while_it_is_read_has_latencies(first: int, stand
 def test_a_topic_that_the_mirror_creates_late_is_late(
     group: str | None, seconds: float, late: int
 ) -> None:
-    """All in it came after a look that did not find it: so late at least is what was sent before.
+    """Messages sent before a look that did not find the topic are at least that late.
 
-    What was sent since may have come at once.
+    Messages sent after it may have arrived at once: they are backlog.
     """
 
     async def script(stage: Stage) -> None:
@@ -134,5 +134,5 @@ def test_a_topic_that_the_mirror_creates_late_is_late(
     assert report.backlog["t0"] == offline.backlog.get("t0", 0) == 15 - late
     assert online.count == sum(each.count for each in offline.latency_seconds.values()) == late
     assert not late or seconds - 5 < online.minimum / 1e9 <= online.maximum / 1e9 < seconds + 1
-    # A condition on the latency of no message is undecided.
+    # A latency threshold without any latency is undecided.
     assert report.exit_code == offline.exit_code == (99 if late else 3)

@@ -1,6 +1,6 @@
-"""Wall clocks that are far apart, and offsets that nobody read: online and from the logs.
+"""Wall clocks that are far apart, and unread offsets: verdicts online and from the logs.
 
-The real applications on the simulated clusters.
+The real applications run on simulated clusters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
 
 
 def _set(stage: Stage, name: str, seconds: int) -> None:
-    """Start all processes of this name with a clock so far ahead."""
+    """Start all processes of this name with a wall clock that is `seconds` ahead."""
     create = stage.world.process
 
     def process(of: str, *, wall_offset_ns: int = 0) -> object:
@@ -39,7 +39,7 @@ def _set(stage: Stage, name: str, seconds: int) -> None:
 def test_what_may_have_been_in_unread_offsets_is_not_lost_whatever_clocks_say(
     name: str, seconds: int
 ) -> None:
-    """Numbers 3 and 4 were deleted unread; what comes behind seems to be sent an hour later."""
+    """Seqs 3 and 4 were deleted unread: they are inconclusive, even if a clock is an hour off."""
 
     async def script(stage: Stage) -> None:
         _set(stage, name, seconds)
@@ -60,7 +60,7 @@ def test_what_may_have_been_in_unread_offsets_is_not_lost_whatever_clocks_say(
 
 @pytest.mark.parametrize(("name", "seconds"), [("p0", _HOUR), ("c0", -_HOUR)])
 def test_a_late_consumer_ends_no_doubt_by_a_clock_that_is_ahead(name: str, seconds: int) -> None:
-    """It finds the offsets gone before it has read anything that would show the clock."""
+    """It finds offsets deleted before it has read any message that shows the wrong clock."""
 
     async def script(stage: Stage) -> None:
         _set(stage, name, seconds)
@@ -79,7 +79,7 @@ def test_a_late_consumer_ends_no_doubt_by_a_clock_that_is_ahead(name: str, secon
 
 @pytest.mark.parametrize("seconds", [_HOUR, -_HOUR])
 def test_what_is_lost_where_all_was_read_is_lost_whatever_clocks_say(seconds: int) -> None:
-    """No clock is asked for that; 3 comes behind 4 indeed."""
+    """If all offsets were read, clocks do not matter: 5 is lost, and 3 was written after 4."""
 
     async def script(stage: Stage) -> None:
         _set(stage, "p0", seconds)
@@ -100,7 +100,7 @@ def test_what_is_lost_where_all_was_read_is_lost_whatever_clocks_say(seconds: in
 def test_the_policy_of_whoever_took_over_counts_whatever_clocks_say(
     seconds: int, right: bool
 ) -> None:
-    """The first consumer was given another --expect-partition, on a host whose clock is off."""
+    """The first consumer had another --expect-partition, on a host whose clock is off."""
     policies = [ExpectPartition.SOURCE, ExpectPartition.MURMUR2]
     first, second = policies if right else reversed(policies)
 

@@ -1,6 +1,6 @@
-"""Copies that were compacted, or only looked like that: what is compacted, lost, or in doubt.
+"""Copies that were compacted, or look so: what is compacted, lost or inconclusive.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MISSING = ("lost", "compacted", "inconclusive")
 
 
 def _told(plan: Plan, script: Scripted) -> tuple[tuple[int, ...], Summary]:
-    """What online and offline say alike: the exit code, and how many are missing, and how."""
+    """The exit code and the `_MISSING` counts, equal online and offline; and the summary."""
     stage = played(plan, script)
     reports = stage.outcome.reports
     online = next(report for report in reversed(reports) if report is not None)
@@ -44,7 +44,7 @@ def _told(plan: Plan, script: Scripted) -> tuple[tuple[int, ...], Summary]:
 
 
 def _copied(script: Script, numbers: Iterable[int], *, upto: int) -> None:
-    """Mirror these, and compact what is below an offset."""
+    """Mirror these seqs, and compact the copy below offset `upto`."""
     script.write(numbers)
     script.copy.compact(upto, script.world.now_ns)
 
@@ -53,7 +53,7 @@ def _copied(script: Script, numbers: Iterable[int], *, upto: int) -> None:
 def test_what_a_mirror_loses_in_a_compacted_copy_is_lost_though_it_writes_transactions(
     transactional: bool,
 ) -> None:
-    """The cleaner never ran: a transaction's marker is no hole of compaction."""
+    """The cleaner never ran: a transaction marker is not a compaction hole."""
 
     async def script(stage: Stage) -> None:
         Script(stage)
@@ -76,7 +76,7 @@ def test_what_a_mirror_loses_in_a_compacted_copy_is_lost_though_it_writes_transa
 def test_a_hole_explains_no_loss_elsewhere(
     dropped: tuple[int, ...], told: tuple[int, int, int, int]
 ) -> None:
-    """Compaction has removed the first two; each hole explains one number, in its place."""
+    """Compaction removed seqs 0 and 1; each hole explains one seq, in its own gap."""
 
     async def script(stage: Stage) -> None:
         s = Script(stage)
@@ -93,7 +93,7 @@ def test_a_hole_explains_no_loss_elsewhere(
 def test_who_takes_over_knows_that_the_copy_was_compacted(
     dropped: tuple[int, ...], told: tuple[int, int, int, int]
 ) -> None:
-    """Its policy is another one by then; the killed consumer had seen it."""
+    """The cleanup policy has changed before the takeover, but the killed consumer had seen it."""
 
     async def script(stage: Stage) -> None:
         s = Script(stage)
@@ -116,7 +116,7 @@ def test_who_takes_over_knows_that_the_copy_was_compacted(
 def test_holes_that_nobody_can_explain_are_a_doubt(
     dropped: tuple[int, ...], told: tuple[int, int, int, int]
 ) -> None:
-    """The copy was compacted before any consumer began, and its policy was set back."""
+    """The copy was compacted, and its policy reset, before any consumer began."""
 
     async def script(stage: Stage) -> None:
         s = Script(stage)
@@ -131,7 +131,7 @@ def test_holes_that_nobody_can_explain_are_a_doubt(
 
 
 def test_what_was_removed_out_of_order_is_a_doubt() -> None:
-    """The mirror wrote 39 before 38, and 38 is what is left of the key."""
+    """The mirror wrote 39 before 38, so compaction kept 38: whether 39 was lost is unknown."""
 
     async def script(stage: Stage) -> None:
         s = Script(stage)
@@ -146,7 +146,7 @@ def test_what_was_removed_out_of_order_is_a_doubt() -> None:
 
 
 def test_what_a_tombstone_removed_is_a_doubt_once_that_is_removed_too() -> None:
-    """Nothing of the key is left, be it that all was lost: the holes are all that shows."""
+    """Only holes are left of the key: the messages may as well have been lost."""
 
     async def script(stage: Stage) -> None:
         s = Script(stage)
@@ -171,7 +171,7 @@ def test_what_a_tombstone_removed_is_a_doubt_once_that_is_removed_too() -> None:
 
 @pytest.mark.parametrize("dropped", [0, 1])
 def test_a_source_that_is_compacted_only_once_its_producer_runs(dropped: int) -> None:
-    """The mirror copies late; the last message of the key stays, and is lost if it is missing."""
+    """The mirror copies after compaction, which keeps the key's last message: it can be lost."""
 
     async def script(stage: Stage) -> None:
         stage.mirror.running = False

@@ -1,6 +1,6 @@
-"""Logs of consumers that read several copies of a topic: no offset of one is another's.
+"""Logs of consumers that read several copies of a topic, whose offsets are unrelated.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
 
 
 def _copied(name: str, lost: Collection[int] = (), **changes: object) -> Stage:
-    """A run whose mirror loses some messages; what its consumer, of this name, says of itself."""
+    """A run whose mirror loses `lost`; its consumer's session has this name and these changes."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -48,7 +48,7 @@ def _named(session: Session, destination: str) -> dict[str, object]:
 
 
 def test_copies_of_a_run_in_two_clusters_are_not_judged_as_one() -> None:
-    """The second mirror loses a message: each copy's logs say what became of it there."""
+    """The second mirror loses a message: the logs of each copy are judged by themselves."""
     stage = _copied("c-b", clusters={"destination": "B"})
     other = _copied("c-c", {14}, clusters={"destination": "C"})
     stage.world.logs += [log for log in other.world.logs if log.session.role is Role.CONSUMER]
@@ -60,7 +60,7 @@ def test_copies_of_a_run_in_two_clusters_are_not_judged_as_one() -> None:
 
 
 def test_two_copies_in_one_cluster_are_not_judged_as_one() -> None:
-    """As two mirrors write them, under names of their own."""
+    """Two mirrors write the copies under different names: reconciling both is refused."""
     stage = _copied("c-a")
     session = stage.world.logs[-1].session
     stage.world.logs[-1].session = session.model_copy(update=_named(session, "A.t0"))
@@ -72,7 +72,7 @@ def test_two_copies_in_one_cluster_are_not_judged_as_one() -> None:
 
 
 def test_two_consumers_of_one_copy_are_judged_together() -> None:
-    """Also where one says not which cluster it read, as of a version before; what is lost stays."""
+    """One log may name no cluster, as in older versions; a lost message stays lost."""
     stage = _copied("c-a", {14})
     other = _copied("c-b", {14}, clusters={}).world.logs[-1]
     stage.world.logs.append(other)

@@ -1,6 +1,6 @@
 """Consumers that count a topic's incarnations differently: their logs are matched by topic id.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _PLAN = Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0)
 async def _first_group_reads(
     script: Script, numbers: Collection[int] = range(10), *, seconds: float
 ) -> None:
-    """All was sent; the script writes these, and a consumer reads them, which may end by then."""
+    """Send all messages, copy these, and let a consumer of group a read them.
+
+    If `seconds` is at most 10, also wait until the consumer has ended.
+    """
     stage = script.stage
     await script.held_back()
     stage.supervise("consume", "c0", group="a", until_complete=False, duration=seconds)
@@ -39,7 +42,7 @@ async def _first_group_reads(
 
 
 async def _two_groups_around_a_recreation(stage: Stage) -> None:
-    """The second group has not seen the topic of before; message 12 is there twice."""
+    """Group b starts after a topic was recreated; the new topic has message 12 twice."""
     script = Script(stage)
     await _first_group_reads(script, seconds=40.0)
     script.recreate()
@@ -49,7 +52,7 @@ async def _two_groups_around_a_recreation(stage: Stage) -> None:
 
 
 def test_what_two_groups_read_of_a_recreated_topic_is_no_duplicate() -> None:
-    """The second group has not seen the topic of before; message 12 is there twice indeed."""
+    """Group b has not seen the old topic; only message 12 was written twice."""
     logs = reconciled(played(_PLAN, _two_groups_around_a_recreation))
     assert logs.counts["duplicated"] == 1
     assert (logs.counts["seen"], logs.counts["surplus"], logs.counts["lost"]) == (15, 1, 0)
@@ -58,7 +61,7 @@ def test_what_two_groups_read_of_a_recreated_topic_is_no_duplicate() -> None:
 
 
 def test_what_one_group_read_before_does_not_cover_what_another_did_not_read() -> None:
-    """Offsets 0 to 1 were read in the topic of before, and deleted unread in the next one."""
+    """Offsets 0 and 1 were read in the old topic, and deleted unread in the new one."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -77,7 +80,7 @@ def test_what_one_group_read_before_does_not_cover_what_another_did_not_read() -
 def test_a_group_does_not_claim_what_stood_in_a_topic_before_its_first_assignment(
     deleted_for: float,
 ) -> None:
-    """Nobody of it has judged the partition, or it is missing; another group read 0 to 4 there."""
+    """Its consumers never judged the old topic, which had messages 0 to 4: none is lost."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -96,7 +99,7 @@ def test_a_group_does_not_claim_what_stood_in_a_topic_before_its_first_assignmen
 
 
 def test_a_group_learns_of_a_topic_of_before_from_one_that_stopped_as_it_had_begun() -> None:
-    """The first group's consumer stands still once its first state is saved, and goes on later."""
+    """Group a's consumer is paused once its first state is saved; group b learns from that."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -127,7 +130,7 @@ def test_a_group_learns_of_a_topic_of_before_from_one_that_stopped_as_it_had_beg
 
 
 def test_what_was_read_again_after_a_state_was_lost_is_no_duplicate() -> None:
-    """The next consumer of the same group counts anew; message 11 is there twice indeed."""
+    """The next consumer of the group counts incarnations again; only 11 was written twice."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -152,7 +155,7 @@ def test_what_was_read_again_after_a_state_was_lost_is_no_duplicate() -> None:
 
 
 def test_a_log_that_was_cut_back_twice_has_three_incarnations_of_one_topic() -> None:
-    """What is written again after an unclean election is there twice, whoever read it."""
+    """Messages that are written again after an unclean election are duplicated."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -176,7 +179,7 @@ def test_a_log_that_was_cut_back_twice_has_three_incarnations_of_one_topic() -> 
 
 @pytest.mark.parametrize("ahead", [0, 10_800, -10_800])
 def test_clocks_do_not_put_what_two_groups_read_of_two_topics_out_of_order(ahead: int) -> None:
-    """Nobody has read both topics, and the first group's host is hours off; 1 comes behind 2."""
+    """No group read both topics, and a clock is hours off; only 1 was written out of order."""
 
     async def script(stage: Stage) -> None:
         create = stage.world.process
@@ -197,7 +200,7 @@ def test_clocks_do_not_put_what_two_groups_read_of_two_topics_out_of_order(ahead
 
 
 def test_what_a_missing_log_shows_of_a_topic_of_before_is_not_lost() -> None:
-    """The second group knows that there was another topic; the first one's log is not here."""
+    """Group b knows that there was an older topic, but group a's log is missing."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -213,7 +216,7 @@ def test_what_a_missing_log_shows_of_a_topic_of_before_is_not_lost() -> None:
 
 
 def _behind_a_cut(*, twice: int | None) -> Stage:
-    """A second group begins behind a cut; a message is there twice indeed, or none is."""
+    """Group b starts after a truncation; message `twice` is written twice, unless it is None."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -228,7 +231,7 @@ def _behind_a_cut(*, twice: int | None) -> Stage:
 
 @pytest.mark.parametrize(("twice", "code"), [(None, 3), (12, 99)])
 def test_a_group_that_begins_behind_a_cut_makes_no_duplicates(twice: int | None, code: int) -> None:
-    """It does not know of the cut: its log is left out beside that of the group that does."""
+    """Its log, which lacks the truncation, is left out if the other group's log is there."""
     stage = _behind_a_cut(twice=twice)
     logs = reconciled(stage, ["duplicated==0"])
     assert (logs.counts["duplicated"], logs.exit_code) == (int(twice is not None), code)
@@ -237,7 +240,7 @@ def test_a_group_that_begins_behind_a_cut_makes_no_duplicates(twice: int | None,
 
 
 def test_the_log_of_a_group_that_began_behind_a_cut_is_judged_by_itself() -> None:
-    """For it, what was cut off is in the destination no more; 12 is there twice."""
+    """For that group, the truncated messages are lost; 12 is duplicated."""
     logs = reconciled(_behind_a_cut(twice=12), without=["c0"])
     assert (logs.counts["seen"], logs.counts["lost"], logs.counts["duplicated"]) == (11, 4, 1)
     assert not any("apart" in reason for reason in logs.inconclusive)
@@ -245,7 +248,7 @@ def test_the_log_of_a_group_that_began_behind_a_cut_is_judged_by_itself() -> Non
 
 @pytest.mark.parametrize("named", [(), ("c0",), ("c1",)])
 def test_groups_whose_logs_do_not_name_topics_are_not_mixed(named: tuple[str, ...]) -> None:
-    """As the version before wrote them: the second group's number 0 is the first one's 1."""
+    """In an older version's logs, number 0 of group b is the incarnation 1 of group a."""
     stage = played(_PLAN, _two_groups_around_a_recreation)
     for log in stage.world.logs:
         if log.session.name not in named:

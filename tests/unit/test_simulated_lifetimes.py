@@ -1,6 +1,6 @@
-"""Consumers that begin, wait, are replaced and end: none waits for ever, none passes over anything.
+"""Consumers that start, wait, are replaced and end: none hangs, and none skips messages.
 
-The real applications on the simulated clusters; their logs are reconciled, too.
+The real applications run on simulated clusters; their logs are reconciled, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LONG = replace(_PLAN, messages=1000, partitions=2, consumers=2)
 
 
 def _two_consumers(stage: Stage) -> None:
-    """Of a topic that exists, and is produced to."""
+    """Start a producer, and two consumers of the topic, which exists."""
     Script(stage)
     stage.supervise("produce", "p0")
     stage.supervise("consume", "c0")
@@ -37,7 +37,7 @@ def _two_consumers(stage: Stage) -> None:
 
 
 def _strangers(world: World, number: int = 0) -> None:
-    """Somebody else's record in a topic that only matches the pattern."""
+    """Write a foreign record to a topic that only matches the pattern."""
     record = [(0, b"k", b"somebody else's", ())]
     partition = world.destination.topics["t9"].partitions[number]
     partition.append(encoded(record), [Record(0, b"k", None)], world.now_ns)
@@ -45,7 +45,7 @@ def _strangers(world: World, number: int = 0) -> None:
 
 
 def _claims(world: World, of: bytes) -> list[bytes]:
-    """The keys of claims in the state topic that have `of` in them."""
+    """The keys of claims in the state topic that contain `of`."""
     topic = world.destination.topics.get(STATES)
     log = [] if topic is None else topic.partitions[0].log
     keys = [record.key or b"" for batch in log for record in batch.records]
@@ -56,14 +56,17 @@ def _happened(world: World, what: str) -> bool:
     return any(event == what for _, event, _ in world.events)
 
 
-# -- what is fetched -------------------------------------------------------------------------------
+# -- fetching --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("drop_every", [0, 7])
 def test_what_came_with_a_lost_position_is_judged_though_its_ends_are_not_answered(
     drop_every: int,
 ) -> None:
-    """Retention overtook partition 0 in an outage, and not all brokers are back at once."""
+    """A fetch finds partition 0's position lost to retention; partition 1's messages are judged.
+
+    Partition 0 was overtaken in an outage, and not all brokers answer at once.
+    """
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -91,7 +94,7 @@ def test_what_came_with_a_lost_position_is_judged_though_its_ends_are_not_answer
     assert reconciled(stage).counts["lost"] == report.counts["lost"]
 
 
-# -- beginning, and waiting ------------------------------------------------------------------------
+# -- starting and waiting --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("group", [False, True])
@@ -99,7 +102,7 @@ def test_what_came_with_a_lost_position_is_judged_though_its_ends_are_not_answer
 def test_a_consumer_that_begins_while_a_partition_has_no_leader_reads_the_others(
     returns: bool, group: bool
 ) -> None:
-    """It only matches the pattern, and may have none for ever; it is read once it has one."""
+    """It only matches the pattern and may stay leaderless; it is read once it has a leader."""
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -123,7 +126,7 @@ def test_a_consumer_that_begins_while_a_partition_has_no_leader_reads_the_others
 def test_where_there_are_no_topic_ids_a_partition_without_a_leader_holds_nobody_up(
     group: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was read last is compared in an outage, of a partition that has no leader later on."""
+    """After an outage, last records are read again; a leaderless partition must not block that."""
     monkeypatch.setattr(clients, "id_of", lambda _: None)
     monkeypatch.setattr(clients.SimulatedConsumer, "sees_topic_ids", False)
 
@@ -142,7 +145,7 @@ def test_where_there_are_no_topic_ids_a_partition_without_a_leader_holds_nobody_
 
 
 def test_what_is_missing_in_a_partition_that_had_no_leader_at_the_start_is_lost() -> None:
-    """The same of the run's own: it is read once it has a leader, and nothing passes before."""
+    """The run's own partition is read once it has a leader; no run passes before."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -163,7 +166,7 @@ def test_what_is_missing_in_a_partition_that_had_no_leader_at_the_start_is_lost(
 def test_a_topic_that_is_deleted_as_its_next_incarnation_is_begun_holds_nobody_up(
     group: bool,
 ) -> None:
-    """It was recreated, and only matches the pattern: it may be missing for ever."""
+    """The topic was recreated, only matches the pattern, and may stay missing."""
 
     async def script(stage: Stage) -> None:
         script, world = Script(stage), stage.world
@@ -186,7 +189,7 @@ def test_a_topic_that_is_deleted_as_its_next_incarnation_is_begun_holds_nobody_u
 
 @pytest.mark.parametrize("group", [False, True])
 def test_a_topic_that_is_deleted_before_it_is_claimed_holds_nobody_up(group: bool) -> None:
-    """It was there when the consumer looked, which then waited for the states' topic."""
+    """It existed when the consumer listed topics; the consumer then waited for the state topic."""
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -205,7 +208,7 @@ def test_a_topic_that_is_deleted_before_it_is_claimed_holds_nobody_up(group: boo
 
 
 def test_the_idle_timeout_ends_a_wait_for_a_topic_that_stays_deleted() -> None:
-    """The run's own: without a signal nothing else would end it. What was read counts."""
+    """For the run's own topic, only the timeout or a signal ends the wait: inconclusive."""
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -223,7 +226,7 @@ def test_the_idle_timeout_ends_a_wait_for_a_topic_that_stays_deleted() -> None:
 
 
 def test_the_idle_timeout_ends_a_wait_for_offsets_that_are_not_answered() -> None:
-    """A consumer cannot begin: its brokers answer other questions."""
+    """A consumer cannot start: brokers refuse its requests for offsets, and only these."""
 
     async def script(stage: Stage) -> None:
         Script(stage)
@@ -236,7 +239,7 @@ def test_the_idle_timeout_ends_a_wait_for_offsets_that_are_not_answered() -> Non
 
 
 def test_a_share_is_taken_over_while_its_topic_is_deleted() -> None:
-    """Nobody waits for a topic that only matches the pattern, whoever had its partition."""
+    """A consumer takes over shares without waiting for a topic that only matches the pattern."""
 
     async def script(stage: Stage) -> None:
         script, world = Script(stage), stage.world
@@ -255,7 +258,7 @@ def test_a_share_is_taken_over_while_its_topic_is_deleted() -> None:
 def test_a_topic_that_a_lagging_broker_does_not_list_yet_is_read_by_the_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is assigned to the member before that one hears of it; no rebalance comes after."""
+    """The topic is assigned to the member before the member finds it; no rebalance follows."""
     heard = clients.SimulatedAdmin.describe_topics
 
     async def lags(self: Any, topics: list[str] | None) -> list[TopicDescription]:
@@ -279,11 +282,11 @@ def test_a_topic_that_a_lagging_broker_does_not_list_yet_is_read_by_the_group(
     assert (report.exit_code, report.counts["delivered"]) == (0, 15)
 
 
-# -- who has a partition ---------------------------------------------------------------------------
+# -- ownership of partitions -----------------------------------------------------------------------
 
 
 def test_a_partition_that_a_member_claimed_after_it_was_given_up_is_taken_back() -> None:
-    """It stood still amid a rebalance, claimed late, and died: no rebalance comes after it."""
+    """The member was paused in a rebalance, claimed late, and died: no rebalance follows."""
 
     async def script(stage: Stage) -> None:
         world, script = stage.world, Script(stage)
@@ -296,7 +299,7 @@ def test_a_partition_that_a_member_claimed_after_it_was_given_up_is_taken_back()
         await asyncio.sleep(14)
         before = len(_claims(world, b'"t0",0,'))
         first.resume()
-        # The first claim has a number that is taken by now.
+        # The first claim has a generation that is taken by now.
         await script.until(lambda: len(_claims(world, b'"t0",0,')) >= before + 2, every=0.0005)
         first.kill()
         script.write(range(10))
@@ -309,7 +312,7 @@ def test_a_partition_that_a_member_claimed_after_it_was_given_up_is_taken_back()
 
 
 def test_a_member_that_was_given_up_and_comes_back_does_not_say_that_it_read_nothing() -> None:
-    """What it has by then was judged by the other one, which went on from its states."""
+    """The other member judged its partitions meanwhile, continuing from its states."""
 
     async def script(stage: Stage) -> None:
         _two_consumers(stage)
@@ -329,7 +332,7 @@ def test_a_member_that_was_given_up_and_comes_back_does_not_say_that_it_read_not
 
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_share_is_left_to_a_consumer_that_reads_on_and_cannot_ask_for_ends(saves: bool) -> None:
-    """It saves what it reads, so that others see it. One that cannot save is taken for ended."""
+    """Others see the states that it saves. A consumer that cannot save counts as ended."""
 
     async def script(stage: Stage) -> None:
         _two_consumers(stage)
@@ -347,7 +350,7 @@ def test_a_share_is_left_to_a_consumer_that_reads_on_and_cannot_ask_for_ends(sav
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_producer_that_is_ended_while_it_registers_says_what_it_had_sent(again: bool) -> None:
-    """Its first incarnation, or the next one after its sender died; the ledger does not answer."""
+    """The ledger does not answer its first registration, or the next one after its sender died."""
 
     async def script(stage: Stage) -> None:
         script, world = Script(stage), stage.world
@@ -376,7 +379,7 @@ def test_a_producer_that_is_ended_while_it_registers_says_what_it_had_sent(again
 
 @pytest.mark.parametrize("seconds", [3.3, 30.0])
 def test_a_last_state_is_saved_where_the_destination_answers_again(seconds: float) -> None:
-    """An outage that is over as the consumer ends leaves no doubt; one that lasts does."""
+    """An outage that is over when the consumer ends does no harm; a longer one is inconclusive."""
 
     async def script(stage: Stage) -> None:
         Script(stage)

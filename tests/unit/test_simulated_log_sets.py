@@ -1,6 +1,6 @@
-"""Sets of logs as people have them: copied while the run goes on, or not all of a run's.
+"""Incomplete sets of logs: copied while the run goes on, or without some of the run's logs.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PLAN = Plan(messages=100, rate=10.0, direct_ledger=True)
 
 
 def _copied(stage: Stage, name: str) -> SimulatedLog:
-    """A copy of what is durable of a log by now."""
+    """A copy of a log as it is now."""
     [log] = [each for each in stage.world.logs if each.session.name == name]
     made = copy(log)
     made.rows = list(log.rows)
@@ -33,7 +33,7 @@ def _copied(stage: Stage, name: str) -> SimulatedLog:
 
 
 def test_what_a_producer_sent_after_its_log_was_copied_is_no_phantom() -> None:
-    """Logs are copied in the middle of a run, the consumer's some seconds later."""
+    """Logs are copied in the middle of a run, the consumer's four seconds later."""
     copies = []
 
     async def script(stage: Stage) -> None:
@@ -51,7 +51,7 @@ def test_what_a_producer_sent_after_its_log_was_copied_is_no_phantom() -> None:
 
 
 def test_what_a_producer_that_has_ended_did_not_send_is_a_phantom() -> None:
-    """Its log says all of it."""
+    """The log of a producer that has ended is complete."""
 
     async def script(stage: Stage) -> None:
         stage.supervise("produce", "p0")
@@ -69,7 +69,7 @@ def test_what_a_producer_that_has_ended_did_not_send_is_a_phantom() -> None:
     logs = reconciled(stage, without=["c0"])
     assert logs.counts["sent"] == 90
     consumer = [each for each in stage.world.logs if each.session.name == "c0"]
-    for each in consumer:  # without the ledger's word
+    for each in consumer:  # without the ledger's records
         each.rows = [row for row in each.durable if row.kind != "vouched"]
         each.durable_rows = len(each.rows)
     assert reconciled(stage).counts["phantom"] == 10
@@ -77,7 +77,7 @@ def test_what_a_producer_that_has_ended_did_not_send_is_a_phantom() -> None:
 
 @pytest.mark.parametrize("second", [False, True])
 def test_a_loss_in_a_share_that_nobody_read_is_found_by_another_group(second: bool) -> None:
-    """Of two shares one has no consumer: what belongs there is in doubt, until a group reads it."""
+    """One of two shares has no consumer: it is inconclusive, unless another group reads it."""
 
     async def script(stage: Stage) -> None:
         stage.supervise("produce", "p0")
@@ -94,7 +94,7 @@ def test_a_loss_in_a_share_that_nobody_read_is_found_by_another_group(second: bo
 
 
 def test_a_partition_that_was_empty_for_one_group_is_not_read_for_another() -> None:
-    """It was filled since, and no consumer of the second group reads it: nothing there is lost."""
+    """It was filled later, and no consumer of the second group reads it: nothing there is lost."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)

@@ -1,6 +1,6 @@
 """What the look-up finds in a destination that changed after its consumer had ended.
 
-The real consumer and the real look-up on the simulated clusters.
+The real consumer and the real look-up run on simulated clusters.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from tests.simulation.history import Stage
 
 _READ = ReadOffsets([Span("t0", 0, 0, 0, 10, 0)], (), (), {"t0": 1}, {})
-"""By the consumer, before it ended."""
+"""What the consumer read before it ended."""
 
 
 def _looked_up(
     then: Callable[[Script], None], *, read_committed: bool = False, at: str = "destination"
 ) -> LookedUp:
-    """A consumer ends after 10 of 15 messages; what is found in the copy after something else."""
+    """What the look-up finds if a consumer ends after 10 of 15 messages, and `then` is called."""
     found: list[LookedUp] = []
 
     async def script(stage: Stage) -> None:
@@ -44,7 +44,7 @@ def _looked_up(
         then(script)
         sessions = [SimpleNamespace(session=log.session, files=()) for log in stage.world.logs]
         logs = Logs(RUN, (), cast("Any", tuple(sessions)))
-        # As by default, whatever the consumer was given.
+        # With default properties, whatever the consumer's are.
         client = stage.produce_options("p0").client
         client = client.from_properties(
             {"bootstrap.servers": getattr(stage.world, at).address, "request.timeout.ms": "3000"},
@@ -81,20 +81,20 @@ def _nothing(script: Script) -> None:
 def test_what_the_mirror_wrote_later_is_found_and_nothing_else(
     then: Callable[[Script], None], found: list[tuple[int, int]]
 ) -> None:
-    """In the topic that the consumer read: what is not there was not mirrored."""
+    """What is not in the topic that the consumer read was not mirrored."""
     looked = _looked_up(then)
     assert (_numbers(looked), looked.incomplete, looked.notes) == (found, set(), [])
 
 
 def test_a_copy_is_not_looked_for_in_a_cluster_that_its_consumers_did_not_read() -> None:
-    """Two clusters that mirror to each other, and keep names: there it is the source itself."""
+    """If two clusters mirror to each other and keep names, the topic there is the source."""
     looked = _looked_up(_nothing, at="source")
     assert (_numbers(looked), looked.incomplete, len(looked.notes)) == ([], {"t0"}, 1)
 
 
 @pytest.mark.parametrize("numbers", [range(5, 15), range(10, 14), range(15)])
 def test_a_copy_that_was_recreated_is_looked_at_from_its_beginning(numbers: range) -> None:
-    """As long as what was read, shorter or longer; what stood in the one before is unknown."""
+    """It is as long as what was read, shorter or longer; the old topic's content is unknown."""
 
     def recreate(script: Script) -> None:
         script.recreate()
@@ -107,7 +107,7 @@ def test_a_copy_that_was_recreated_is_looked_at_from_its_beginning(numbers: rang
 
 @pytest.mark.parametrize("commit", [False, True])
 def test_what_was_aborted_is_found_by_nobody_where_consumers_read_committed(commit: bool) -> None:
-    """The look-up reads as they do, whatever its own default is."""
+    """The look-up uses the consumers' isolation level, whatever its own default is."""
 
     def write(script: Script) -> None:
         sent = script._sent()  # to write it in a transaction

@@ -1,6 +1,6 @@
-"""Where a faithful copy may put messages: under another policy than before, and after growth.
+"""Where a faithful mirror may put messages: under a new policy, and after partitions were added.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _HASHED = Plan(partitions=2, messages=40, rate=10.0, direct_ledger=True, rehash=
 
 
 def _misrouted(stage: Stage) -> list[int]:
-    """How many messages were misrouted, as the last consumer reports it and by the logs."""
+    """The numbers of misrouted messages in the last consumer's report and by the logs."""
     report = stage.outcome.reports[-1]
     summary = reconciled(stage)
     assert summary.online is not None
@@ -47,12 +47,12 @@ def _misrouted(stage: Stage) -> list[int]:
 
 
 def _homes(lane: int, *counts: int) -> set[int]:
-    """Where the mirror puts a lane's messages, under each count of partitions."""
+    """Where the mirror puts a lane's messages, under each partition count."""
     return {partition_of(lane_key(lane), count) for count in counts}
 
 
 def _stray(script: Script, *counts: int) -> None:
-    """Write a message that is at home in as many partitions into another one, too."""
+    """Copy a message, whose home differs with each of these counts, to a partition that is none."""
     topic = script.world.destination.topics["t0"]
     message, row = next(
         (message, row)
@@ -72,7 +72,7 @@ def _stray(script: Script, *counts: int) -> None:
 def test_topics_that_are_mirrored_in_different_ways_have_policies_of_their_own(
     last: str, hashed: ExpectPartition, strays: int
 ) -> None:
-    """Each has a consumer of its own; `t1` is put by key into more partitions than the source's."""
+    """Each topic has its own consumer; `t1` is mirrored by key, to more partitions."""
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -96,7 +96,7 @@ def test_topics_that_are_mirrored_in_different_ways_have_policies_of_their_own(
     plan = Plan(partitions=3, topics=2, messages=60, rate=40.0, deadline=5.0)
     stage = played(plan, script)
     offline = reconciled(stage)
-    # Where any partition will do, and three counts may have been in force, a stream may be in two.
+    # Under `any`, a stream may be in two partitions, as three counts may have been in force.
     away = [strays, strays if hashed is ExpectPartition.MURMUR2 else 0]
     reports = {report.name: report.counts["misrouted"] for report in stage.outcome.reports}
     assert [reports["c0"], reports["c1"]] == away
@@ -111,7 +111,7 @@ def test_topics_that_are_mirrored_in_different_ways_have_policies_of_their_own(
 def test_a_consumer_that_is_given_another_policy_judges_anew_where_messages_belong(
     before: ExpectPartition, strays: int
 ) -> None:
-    """What the policy of before found does not count; what is misrouted by this one does."""
+    """What the earlier policy found does not count; what is misrouted by the new one does."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -135,7 +135,7 @@ def test_a_consumer_that_is_given_another_policy_judges_anew_where_messages_belo
 def test_where_any_partition_will_do_a_stream_moves_only_where_partitions_were_added(
     grown: bool, strays: int
 ) -> None:
-    """For each partition count there is one partition that it may be in, and no further one."""
+    """A stream may be in one partition for each partition count, and in no other."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -159,7 +159,7 @@ def test_where_any_partition_will_do_a_stream_moves_only_where_partitions_were_a
 def test_a_state_keeps_what_is_misrouted_by_the_present_policy_alone(
     named: ExpectPartition | None,
 ) -> None:
-    """A state of the version before names no policy: it is taken to be the present one's."""
+    """An older version's state names no policy: it counts as judged by the present one."""
     at, stream = TopicPartition("t", 0), StreamId("t", "r1", "p", 1, 0)
     held = AssignedPartition.fresh(
         at, 1, source="t", run="r1", policy=named or ExpectPartition.SOURCE, counts=[1]

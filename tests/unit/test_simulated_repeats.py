@@ -1,6 +1,6 @@
-"""A producer without idempotence sends a batch twice: whose the copies are is not known.
+"""A producer without idempotence sends a batch twice: who caused the copies is unknown.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _CONDITIONS = ("duplicated==0", "reordered==0")
 
 
 def _nothing() -> None:
-    """It was asked already."""
+    """Do nothing: the request was served already."""
 
 
 def _lose_an_answer(stage: Stage) -> None:
-    """The source's answer to one batch of the producer is lost: it is sent again."""
+    """Lose the source's answer to one batch, so that the producer sends it again."""
     net, partition = stage.world.net, stage.world.source.topics["t0"].partitions[0]
-    serve = net._serve  # the net has no other place for it
+    serve = net._serve  # the net has no other hook for this
     lost: list[int] = []
 
     def lossy(cluster: Any, process: Any, what: str, ask: Any, answer: Any, seconds: float) -> None:
@@ -55,7 +55,7 @@ def _lose_an_answer(stage: Stage) -> None:
 def _played(
     befalls: Callable[[Stage], None] | None, *, idempotent: bool, twice: bool = False
 ) -> Stage:
-    """A run; `twice`: the mirror writes a message once more."""
+    """Play a run; with `twice`, the mirror writes one message a second time."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -72,7 +72,7 @@ def _played(
 
 
 def _verdicts(stage: Stage) -> list[tuple[int, Sequence[str]]]:
-    """Exit code and reasons, online and offline."""
+    """The exit code and the inconclusive reasons, online and offline."""
     [report] = stage.outcome.reports
     assert report is not None
     offline = reconciled(stage, _CONDITIONS)
@@ -80,7 +80,7 @@ def _verdicts(stage: Stage) -> list[tuple[int, Sequence[str]]]:
 
 
 def test_what_the_producer_may_have_sent_twice_is_not_laid_to_the_mirror() -> None:
-    """It ends inconclusive, and says how to produce."""
+    """The run is inconclusive, and the reason names the producer property to set."""
     for code, reasons in _verdicts(_played(_lose_an_answer, idempotent=False)):
         assert code == 3
         [reason] = reasons
@@ -89,7 +89,7 @@ def test_what_the_producer_may_have_sent_twice_is_not_laid_to_the_mirror() -> No
 
 
 def test_a_mirrors_copies_fail_a_run_of_an_idempotent_producer() -> None:
-    """Brokers know what such a producer sends again, so that copies are the mirror's."""
+    """Brokers drop what such a producer sends again, so further copies are the mirror's."""
     assert [code for code, _ in _verdicts(_played(_lose_an_answer, idempotent=True))] == [0, 0]
     twice = _played(_lose_an_answer, idempotent=True, twice=True)
     assert [code for code, _ in _verdicts(twice)] == [99, 99]
@@ -99,20 +99,20 @@ def test_a_mirrors_copies_fail_a_run_of_an_idempotent_producer() -> None:
 def test_a_producer_without_idempotence_passes_where_nothing_came_twice(
     twice: bool, code: int
 ) -> None:
-    """And a true copy is no pass."""
+    """If the mirror did write a message twice, the run is inconclusive."""
     stage = _played(None, idempotent=False, twice=twice)
     assert [each for each, _ in _verdicts(stage)] == [code, code]
 
 
 def test_whether_a_producer_repeats_whose_log_is_missing_is_unknown() -> None:
-    """What it sent twice is not laid to the mirror; online its ledger record says it."""
+    """The mirror is not blamed for what it sent twice; online, the ledger shows how it sent."""
     stage = _played(_lose_an_answer, idempotent=False)
     logs = reconciled(stage, _CONDITIONS, without=["p0"])
     assert (logs.exit_code, logs.counts["duplicated"] > 0) == (3, True)
 
 
 def test_whether_a_producer_repeats_that_no_ledger_names_is_unknown() -> None:
-    """The mirror does not copy the ledger: nothing that came twice is laid to it."""
+    """If the mirror does not copy the ledger, it is not blamed for duplicates."""
 
     async def script(stage: Stage) -> None:
         copied = stage.mirror._topics
@@ -130,7 +130,7 @@ def test_whether_a_producer_repeats_that_no_ledger_names_is_unknown() -> None:
 
 @pytest.mark.parametrize("copied", [True, False])
 def test_whether_the_source_stamps_is_unknown_where_nobody_says_so(copied: bool) -> None:
-    """Its brokers stamp the records, as a producer tells ledger and log; the copy is faithful."""
+    """Brokers stamp the source's records; only the producer's ledger record and its log show it."""
 
     async def script(stage: Stage) -> None:
         if not copied:
@@ -147,7 +147,7 @@ def test_whether_the_source_stamps_is_unknown_where_nobody_says_so(copied: bool)
 
 
 def test_how_an_incarnation_sent_whose_log_is_missing_is_unknown() -> None:
-    """The same producer sent with idempotence afterwards, and that log is here."""
+    """The same producer later sent with idempotence; only that log is present."""
 
     async def script(stage: Stage) -> None:
         judged = thresholds(_CONDITIONS, exactly_once=True)
@@ -166,7 +166,7 @@ def test_how_an_incarnation_sent_whose_log_is_missing_is_unknown() -> None:
 
 
 def _transactional(*, committed: bool, twice: bool) -> Stage:
-    """A mirror that aborts a transaction and writes it again; `twice`: and a message twice."""
+    """Play a mirror that repeats an aborted transaction; with `twice`, also a message."""
 
     async def script(stage: Stage) -> None:
         stage.mirror.abort_next = True
@@ -189,13 +189,13 @@ def _transactional(*, committed: bool, twice: bool) -> Stage:
 def test_what_was_aborted_and_written_again_is_no_duplicate(
     committed: bool, twice: bool, code: int
 ) -> None:
-    """Who reads uncommitted has seen both, and knows of neither whether it counts."""
+    """A read_uncommitted consumer sees both copies, and cannot tell which one is committed."""
     stage = _transactional(committed=committed, twice=twice)
     assert [each for each, _ in _verdicts(stage)] == [code, code]
 
 
 def test_a_number_that_was_given_to_two_sessions_is_a_doubt() -> None:
-    """The ledger was deleted, and the first session's log was on another machine."""
+    """The cause may be a deleted ledger, and a first session's log on another machine."""
     stage = _played(None, idempotent=True)
     [first] = [log for log in stage.world.logs if log.session.name == "p0"]
     again = copy(first)

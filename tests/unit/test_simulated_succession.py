@@ -1,6 +1,6 @@
-"""Two processes of one producer's name: the later one goes on, though the first comes back.
+"""Two processes with one producer name: the later one continues although the first comes back.
 
-The real applications on the simulated clusters; their logs are reconciled, too.
+The real applications run on simulated clusters; their logs are reconciled, too.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 _PLAN = Plan(messages=200, rate=20.0, direct_ledger=True, deadline=5.0)
 _LONG_SECONDS = 13.0
-"""Longer than `delivery.timeout.ms`: a sender that reaches no broker for so long dies."""
+"""Longer than `delivery.timeout.ms`: a sender that reaches no broker for that long dies."""
 
 
 def cut_off(successor: int) -> Stage:
-    """A producer reaches no broker for long; another of its name sends so many messages, or none.
+    """Cut a producer off for long; meanwhile, another of its name sends `successor` messages.
 
-    A consumer judges the run.
+    With 0, there is no other. A consumer judges the run.
     """
 
     async def script(stage: Stage) -> None:
@@ -35,7 +35,7 @@ def cut_off(successor: int) -> Stage:
         first = asyncio.ensure_future(stage.session("produce", "p0"))
         await script.until(lambda: source.topics["t0"].partitions[0].end >= 6)
         process = stage.current["p0"].process
-        process.name = "p0, cut off"  # another process of the name reaches its brokers
+        process.name = "p0, cut off"  # so that another process named p0 reaches its brokers
         source.unreachable_for.add(process.name)
         await asyncio.sleep(2)
         sessions = [stage.session("produce", "p0", num_records=successor)] if successor else []
@@ -55,7 +55,7 @@ def cut_off(successor: int) -> Stage:
 
 @pytest.mark.parametrize("messages", [10, 600])
 def test_a_producer_that_was_cut_off_leaves_its_name_to_its_successor(messages: int) -> None:
-    """The successor has ended by then, or is at work: it is not disturbed."""
+    """The first producer does not disturb its successor, whether that has ended or still sends."""
     sessions = cut_off(successor=messages).outcome.sessions
     first, second = (each.report for each in sessions if each.application == "produce")
     assert isinstance(first.error, FencedError)
@@ -63,7 +63,7 @@ def test_a_producer_that_was_cut_off_leaves_its_name_to_its_successor(messages: 
 
 
 def test_a_producer_that_was_cut_off_goes_on_where_nobody_took_its_name() -> None:
-    """As its own successor."""
+    """It continues as a new incarnation."""
     sessions = cut_off(successor=0).outcome.sessions
     (report,) = (each.report for each in sessions if each.application == "produce")
     assert (report.to_json()["incarnations"], report.error) == ([1, 2], None)

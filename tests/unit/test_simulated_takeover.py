@@ -1,6 +1,6 @@
-"""Partitions that come into a consumer's care late: what is judged of what was in them by then.
+"""Partitions that a consumer takes late: how it judges what they contained before.
 
-The real applications on the simulated clusters; their logs are reconciled, too.
+The real applications run on simulated clusters; their logs are reconciled, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _GROWN = Plan(partitions=2, messages=30, rate=50.0, direct_ledger=True, rehash=T
 def test_what_stood_in_an_abandoned_share_before_partitions_were_added_is_not_misrouted(
     shards: int,
 ) -> None:
-    """A share that nobody has is taken over; it was filled while there were fewer partitions."""
+    """The share was filled while there were fewer partitions; with one shard, it is taken over."""
 
     async def script(stage: Stage) -> None:
         await Script(stage).produced("p0")
@@ -43,7 +43,7 @@ def test_what_stood_in_an_abandoned_share_before_partitions_were_added_is_not_mi
 
 
 def test_what_waited_in_an_abandoned_share_says_nothing_of_the_mirrors_latency() -> None:
-    """Nobody read it for a minute: it is a backlog, as for a consumer that begins."""
+    """No consumer read it for a minute: it is backlog, as when a consumer starts."""
 
     async def script(stage: Stage) -> None:
         await Script(stage).produced("p0")
@@ -58,7 +58,7 @@ def test_what_waited_in_an_abandoned_share_says_nothing_of_the_mirrors_latency()
 
 @pytest.mark.parametrize("grown_back", [False, True])
 def test_what_stood_in_a_recreated_topic_before_it_grew_is_not_misrouted(grown_back: bool) -> None:
-    """It was created with fewer partitions, and grew before its consumer looked at it."""
+    """The new topic had fewer partitions, and grew before its consumer saw it."""
 
     async def script(stage: Stage) -> None:
         played, world = Script(stage), stage.world

@@ -1,6 +1,6 @@
-"""Conditions on a run that a consumer and the reconciliation of its logs decide alike.
+"""Thresholds that a consumer and the reconciliation of its logs decide alike.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _CLOCKS = "the clocks of producers and consumers disagree"
 def _judged(
     conditions: Sequence[str], script: Callable[[Stage, tuple[Any, ...]], Any]
 ) -> tuple[Any, Summary]:
-    """The consumer's report, and the summary of the logs, with these conditions."""
+    """The consumer's report and the reconciliation's summary, with these thresholds."""
     own = thresholds(conditions)
     stage = played(_SMALL, lambda stage: script(stage, own))
     return stage.outcome.reports[-1], reconciled(stage, conditions)
 
 
 def _held_up(behind_ns: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:
-    """The mirror keeps all messages for so long; the consumer's clock is behind."""
+    """A script: the mirror delays all messages; the consumer's clock is `behind_ns` behind."""
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
         script = Script(stage)
@@ -55,7 +55,7 @@ def _held_up(behind_ns: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]
 
 @pytest.mark.parametrize("condition", ["p(99)<2s", "max<2s", "mean<2s", "min<2s"])
 def test_clocks_that_are_an_hour_apart_prove_no_latency(condition: str) -> None:
-    """The mirror took half a minute, and every message arrived before it was sent."""
+    """The mirror took 30 s, but by the clocks every message arrived before it was sent."""
     for result in _judged([condition], _held_up(3600 * 10**9, 30)):
         assert result.exit_code == 3
         (reason,) = result.inconclusive
@@ -67,14 +67,14 @@ def test_clocks_that_are_an_hour_apart_prove_no_latency(condition: str) -> None:
 
 
 def test_a_slow_mirror_fails_its_condition() -> None:
-    """The clocks agree."""
+    """The clocks agree, and the mirror took 30 s."""
     for result in _judged(["p(99)<2s"], _held_up(0, 30)):
         assert result.exit_code == 99
         assert not result.inconclusive
 
 
 def test_a_killed_consumers_log_says_how_far_the_clocks_are_apart() -> None:
-    """Its clock was put right before it started again: what arrived since is above zero."""
+    """Its clock is corrected before it restarts, so only its earlier latencies are below zero."""
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
         script = Script(stage)
@@ -103,7 +103,7 @@ def test_a_killed_consumers_log_says_how_far_the_clocks_are_apart() -> None:
 
 @pytest.mark.parametrize("copied_late", [False, True])
 def test_a_consumer_that_stands_still_makes_no_mirror_slow(*, copied_late: bool) -> None:
-    """It is stopped for 30 s, in which messages come; what is slow afterwards is the mirror's."""
+    """Messages that arrive while it is paused have no latency; later slow ones are the mirror's."""
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
         script = Script(stage)
@@ -133,7 +133,7 @@ def test_a_consumer_that_stands_still_makes_no_mirror_slow(*, copied_late: bool)
 
 
 def _stopped_after(copied: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:
-    """The mirror copies so many of 15 messages, and the consumer ends after so long."""
+    """A script: the mirror copies `copied` of 15 messages; the consumer ends after `seconds`."""
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
         script = Script(stage)
@@ -147,7 +147,7 @@ def _stopped_after(copied: int, seconds: float) -> Callable[[Stage, tuple[Any, .
 
 @pytest.mark.parametrize("condition", ["delivered>=90%", "delivered>=14"])
 def test_what_is_under_way_at_the_end_fails_no_condition(condition: str) -> None:
-    """The consumer ends while 8 of 15 messages may arrive yet; 5 could have: the rest is open."""
+    """The consumer ends while 8 of 15 messages are in flight: the threshold is undecided."""
     for result in _judged([condition], _stopped_after(7, 30)):
         assert result.exit_code == 3
         assert result.counts["in_flight"] == 8
@@ -156,7 +156,7 @@ def test_what_is_under_way_at_the_end_fails_no_condition(condition: str) -> None
 
 @pytest.mark.parametrize("condition", ["acked>=15", "lost<1%", "delivered>=80%"])
 def test_what_producers_may_send_yet_may_meet_a_condition(condition: str) -> None:
-    """The consumer ends while they send: the share of what is lost is of what is known so far."""
+    """The consumer ends while producers send, so any count or share may still change."""
 
     async def script(stage: Stage) -> None:
         stage.mirror.running = False
@@ -176,14 +176,14 @@ def test_what_producers_may_send_yet_may_meet_a_condition(condition: str) -> Non
     [("delivered>=90%", 7, 120), ("delivered<=6", 7, 30), ("acked>=16", 7, 30)],
 )
 def test_what_nothing_open_can_meet_fails(condition: str, copied: int, seconds: float) -> None:
-    """The deadline is past, or more than allowed has arrived, or all is known that was sent."""
+    """The deadline has passed, too many messages arrived, or all that was sent is known."""
     for result in _judged([condition, "lost<90%"], _stopped_after(copied, seconds)):
         assert result.exit_code == 99
 
 
 @pytest.mark.parametrize("refused", [0, 1])
 def test_sends_that_failed_are_counted(refused: int) -> None:
-    """The brokers refuse the first batch; or none."""
+    """The brokers refuse the first batch, or no batch."""
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
         script = Script(stage)
@@ -206,9 +206,9 @@ def test_sends_that_failed_are_counted(refused: int) -> None:
 
 
 def _set_meanwhile(application: str, by: int, seconds: float) -> Callable[[Stage, Any], Any]:
-    """A clock is set by so many seconds, and the mirror keeps all messages for others.
+    """A script: a clock is set by `by` seconds; the mirror delays all messages by `seconds`.
 
-    The producer's is set while it sends.
+    The producer's clock is set while it sends.
     """
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
@@ -243,7 +243,7 @@ def _set_meanwhile(application: str, by: int, seconds: float) -> Callable[[Stage
 def test_a_clock_that_is_set_decides_no_latency(
     application: str, by: int, seconds: float, condition: str
 ) -> None:
-    """A prompt mirror does not fail by it, nor does a slow one pass."""
+    """Setting a clock neither fails a fast mirror nor passes a slow one: it is undecided."""
     own = thresholds([condition])
     slow = replace(_SMALL, rate=5.0)
     stage = played(slow, lambda stage: _set_meanwhile(application, by, seconds)(stage, own))
@@ -261,14 +261,14 @@ def test_a_clock_that_is_set_decides_no_latency(
 def test_a_condition_that_ends_alike_however_clocks_were_set_is_decided(
     by: int, seconds: float, condition: str, code: int
 ) -> None:
-    """The latency is by far more, or less, than what the consumer's clock was set by."""
+    """The latencies differ from the threshold by more than the consumer's clock was set."""
     for result in _judged([condition], _set_meanwhile("consume", by, seconds)):
         assert result.exit_code == code
         assert not result.inconclusive
 
 
 def _copied_again(late: Sequence[int]) -> Callable[[Stage, tuple[Any, ...]], Any]:
-    """A restarted mirror copies ten messages again a minute later, and these for the first time."""
+    """A script: a minute later, a mirror copies 5 to 14 again, `late` ones for the first time."""
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
         script = Script(stage)
@@ -286,7 +286,7 @@ def _copied_again(late: Sequence[int]) -> Callable[[Stage, tuple[Any, ...]], Any
 
 @pytest.mark.parametrize(("late", "code"), [((), 0), ((14,), 99)])
 def test_what_a_mirror_copies_again_is_not_late(late: Sequence[int], code: int) -> None:
-    """A message's latency is that of its first copy; one that comes then only is late."""
+    """A message's latency is that of its first copy; only a first copy that late is late."""
     for result in _judged(["max<2s"], _copied_again(late)):
         assert result.exit_code == code
         assert result.counts["duplicated"] == 10 - len(late)
@@ -294,7 +294,7 @@ def test_what_a_mirror_copies_again_is_not_late(late: Sequence[int], code: int) 
 
 
 def test_copies_have_no_latency_offline_either() -> None:
-    """A run of 15 messages has 15 latencies."""
+    """A run of 15 messages has 15 latencies, however many copies there are."""
     (online, offline) = _judged([], _copied_again(()))
     assert online.latency["t0"][0].count == online.latency["t0"][1].count == 15
     assert offline.latency_seconds["t0"].count == 15

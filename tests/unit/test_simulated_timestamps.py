@@ -1,6 +1,6 @@
-"""Records that brokers stamp, on either side: no mirror altered their timestamps.
+"""Records that brokers stamp, on either side, are not altered by the mirror.
 
-The real applications on the simulated clusters, and their logs reconciled.
+The real applications run on simulated clusters, and their logs are reconciled.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _SMALL = Plan(messages=15, rate=10.0, direct_ledger=True, deadline=5.0)
 
 
 def _altered(stage: Stage, note: str = "") -> list[int]:
-    """How many timestamps were altered, as the consumer reports it and by the logs.
+    """The numbers of altered timestamps in the consumer's report and by the logs.
 
-    Where a note is expected, both have it, and nothing else has anything of the kind.
+    Both must have the `note` if one is expected, and no other note of this kind.
     """
     report = stage.outcome.reports[-1]
     summary = reconciled(stage)
@@ -62,7 +62,7 @@ def _restamped(script: Script, seqs: Iterable[int]) -> None:
 @pytest.mark.parametrize("side", ["source", "destination"])
 @pytest.mark.parametrize("idempotent", [False, True])
 def test_what_brokers_stamp_is_not_altered(side: str, idempotent: bool) -> None:
-    """The timestamps of a faithful copy are those of a broker, on one side or on both."""
+    """Brokers of one side replace the timestamps of a faithful copy."""
     plan = replace(_SMALL, stamps=side, idempotent=idempotent)
     hidden = ", or the producers could not find out" if side == "source" else ""
     note = f"the {side}'s brokers set its timestamps (message.timestamp.type=LogAppendTime){hidden}"
@@ -70,7 +70,7 @@ def test_what_brokers_stamp_is_not_altered(side: str, idempotent: bool) -> None:
 
 
 def test_a_producer_that_cannot_see_the_configuration_is_told_by_the_answers() -> None:
-    """The topic's configuration may be kept from it, or change after it was looked at."""
+    """The topic's configuration may be hidden, or change after the producer has read it."""
 
     async def script(stage: Stage) -> None:
         stage.supervise("produce", "p0")
@@ -88,7 +88,7 @@ def test_a_producer_that_cannot_see_the_configuration_is_told_by_the_answers() -
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_who_stamped_a_record_is_unknown_before_a_broker_has_answered(killed: bool) -> None:
-    """The producer cannot see the configuration; it is killed, or the consumer ends, just then."""
+    """The producer is killed, or the consumer ends, before the first answer to a send."""
 
     async def script(stage: Stage) -> None:
         script, source = Script(stage), stage.world.source.topics
@@ -115,7 +115,7 @@ def test_who_stamped_a_record_is_unknown_before_a_broker_has_answered(killed: bo
 
 @pytest.mark.parametrize("without", ["p0", "c0"])
 def test_either_sides_log_says_that_the_source_stamps(without: str) -> None:
-    """A log that is missing makes no timestamp altered."""
+    """The other side's log is enough: no timestamp counts as altered."""
     stage = played(replace(_SMALL, stamps="source"), _mirrored)
     summary = reconciled(stage, without=[without])
     assert not summary.counts["altered_timestamp"]
@@ -123,7 +123,7 @@ def test_either_sides_log_says_that_the_source_stamps(without: str) -> None:
 
 
 def test_a_timestamp_that_the_mirror_altered_is_found_where_no_broker_stamps() -> None:
-    """Both sides keep the producer's timestamps, and the copy has others."""
+    """Brokers on both sides keep the producer's timestamps, but the copy has others."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -135,7 +135,7 @@ def test_a_timestamp_that_the_mirror_altered_is_found_where_no_broker_stamps() -
 
 
 def test_only_what_a_broker_has_stamped_is_not_judged() -> None:
-    """The copy's configuration changes within a fetch: what came before has its own timestamps."""
+    """The copy's configuration changes within a fetch; records before it are judged."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
@@ -153,8 +153,8 @@ def test_only_what_a_broker_has_stamped_is_not_judged() -> None:
 def test_what_retention_took_as_soon_as_it_was_mirrored_is_not_lost(refused: bool) -> None:
     """Records keep the producer's time, so a copy may be old enough to be deleted at once.
 
-    It was there, and nobody could read it. One that the copy's topic refuses for its age, so that
-    it was never there, is lost.
+    It was there, but no consumer could read it. A message that the copy's topic refuses for its
+    age was never there: it is lost.
     """
 
     async def script(stage: Stage) -> None:

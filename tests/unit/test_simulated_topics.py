@@ -1,6 +1,6 @@
-"""Which topics and partitions decide a run: others hold nothing up, and none is overlooked.
+"""Which topics and partitions decide a run: others delay nothing, and none is missed.
 
-The real applications on the simulated clusters; their logs are reconciled, too.
+The real applications run on simulated clusters; their logs are reconciled, too.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _PLAN = Plan(messages=40, rate=10.0, direct_ledger=True, deadline=5.0)
 
 
 def _strangers(world: World, topic: Topic) -> None:
-    """Somebody else's record in an unrelated topic."""
+    """Write a foreign record to an unrelated topic."""
     record = [(0, b"k", b"somebody else's", ())]
     topic.partitions[0].append(encoded(record), [Record(0, b"k", None)], world.now_ns)
     world.news("destination", "t9")
@@ -56,7 +56,7 @@ def _without_leader(world: World) -> None:
 def test_what_befalls_a_topic_that_is_not_the_runs_decides_nothing(
     befalls: Callable[[World], None], group: bool
 ) -> None:
-    """It matches the pattern, and nothing more: no consumer waits for it, nothing is in doubt."""
+    """It only matches the pattern: no consumer waits for it, and nothing is inconclusive."""
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -74,7 +74,7 @@ def test_what_befalls_a_topic_that_is_not_the_runs_decides_nothing(
 
 @pytest.mark.parametrize("returns", [False, True])
 def test_a_topic_that_is_deleted_while_it_is_assigned_holds_nobody_up(returns: bool) -> None:
-    """The others' partitions are read; its own are once it exists again."""
+    """Other topics' partitions are read; its own are read once it exists again."""
 
     async def script(stage: Stage) -> None:
         world, play = stage.world, Script(stage)
@@ -98,7 +98,7 @@ def test_a_topic_that_is_deleted_while_it_is_assigned_holds_nobody_up(returns: b
 
 
 def _copied(stage: Stage, to: str, run: str, damaged: int = 0) -> None:
-    """Copy what a run has in the source into a topic; of some messages the number is changed."""
+    """Copy a run's messages from the source to a topic; change the seq of the first `damaged`."""
     place, source = stage.world.destination.topics[to].partitions[0], stage.world.source.topics
     for batch in source["t0"].partitions[0].log:
         for _, stamp, key, value, headers in rows_of(batch):
@@ -118,7 +118,7 @@ def _copied(stage: Stage, to: str, run: str, damaged: int = 0) -> None:
 def test_copies_in_a_topic_that_is_not_the_runs_are_not_corrupted(
     name: str, run: str, damaged: int
 ) -> None:
-    """As in a dead-letter topic, or of another mirror; what is damaged in the run's topic is.
+    """The topic is a dead-letter topic, or another mirror's; damage in the run's topic counts.
 
     No consumer waits for such copies to end.
     """
@@ -149,7 +149,7 @@ def test_copies_in_a_topic_that_is_not_the_runs_are_not_corrupted(
 
 
 def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict() -> None:
-    """A partition that the new topic does not have has no end to wait for."""
+    """No consumer waits for the end of a partition that the new topic lacks."""
 
     async def script(stage: Stage) -> None:
         destination, now_ns = stage.world.destination, stage.world.now_ns
@@ -172,7 +172,7 @@ def test_a_topic_recreated_with_fewer_partitions_ends_the_run_without_a_verdict(
 
 @pytest.mark.parametrize("added", [6.1, 6.2, 6.3, 6.42])
 def test_what_came_in_time_into_a_partition_that_is_new_is_not_lost(added: float) -> None:
-    """Partitions are counted after the clock is read, as ends are asked for after it."""
+    """A judging round counts partitions and requests their ends after it reads the clock."""
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -204,7 +204,7 @@ def test_what_came_in_time_into_a_partition_that_is_new_is_not_lost(added: float
 
 
 def test_a_group_that_begins_after_a_topic_was_recreated_learns_of_it_from_another() -> None:
-    """What stood in the topic before is not lost: the first group, which knew it, has read it."""
+    """The old topic's messages are not lost: the first group has read them."""
 
     async def script(stage: Stage) -> None:
         play = Script(stage)
@@ -227,7 +227,7 @@ def test_a_group_that_begins_after_a_topic_was_recreated_learns_of_it_from_anoth
 
 
 def test_a_run_that_was_judged_before_says_so() -> None:
-    """Whoever forgets to give a second test a name of its own gets the first one's verdict."""
+    """A second test with the same run id gets the first one's verdict, and a note."""
 
     async def script(stage: Stage) -> None:
         await Script(stage).produced("p0")
@@ -244,7 +244,7 @@ def test_a_run_that_was_judged_before_says_so() -> None:
 def test_another_process_with_the_id_that_writes_to_other_topics_sends_no_phantoms(
     phantoms: int,
 ) -> None:
-    """As in another data centre, with a ledger of its own: of its messages nothing is known."""
+    """It has its own ledger, as in another data centre: nothing is known of its messages."""
 
     async def script(stage: Stage) -> None:
         world = stage.world
@@ -281,7 +281,7 @@ def test_another_process_with_the_id_that_writes_to_other_topics_sends_no_phanto
 
 @pytest.mark.parametrize("lost", [0, 1])
 def test_two_processes_with_one_id_leave_the_run_without_a_verdict(lost: int) -> None:
-    """Two clusters' mirrors keep names: what both lose is lost; what one loses nobody can tell."""
+    """Two clusters' mirrors keep names: only what both lose is known to be lost."""
 
     async def script(stage: Stage) -> None:
         world, mirror = stage.world, stage.mirror
@@ -289,7 +289,7 @@ def test_two_processes_with_one_id_leave_the_run_without_a_verdict(lost: int) ->
         both = frozenset(MessageId("t0", "p0@sim.1", 0, seq) for seq in range(lost))
         mirror.habits.drops = both
         await stage.session("produce", "p0")
-        logs, world.logs = world.logs, []  # it has its logs elsewhere, too
+        logs, world.logs = world.logs, []  # its logs are elsewhere, too
         stage.supervise("consume", "c0")
         await stage.session("produce", "p0", ledger_topic="other")
         world.logs += logs
@@ -306,7 +306,7 @@ def test_two_processes_with_one_id_leave_the_run_without_a_verdict(lost: int) ->
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_a_restart_under_a_wrong_name_of_the_source_loses_no_state(group: str | None) -> None:
-    """What was read cannot be read again: the head of the copy has been deleted since."""
+    """The first messages of the copy are deleted, so the consumer could not read them again."""
 
     async def script(stage: Stage) -> None:
         play = Script(stage)

@@ -1,6 +1,6 @@
-"""What may have been in offsets that nobody read, and what cannot: online and from the logs.
+"""Which messages may have been at unread offsets, and which not: online and from the logs.
 
-The real applications on the simulated clusters.
+The real applications run on simulated clusters.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_a_lane_of_one_producer_is_not_at_home_where_anothers_lane_of_that_number_is() -> None:
-    """Lane 0 goes to partition 0 of two, and to partition 2 of three; partition 0 was not read."""
+    """Lane 0 goes to partition 0 of two, and to partition 2 of three; partition 0 is unread."""
 
     async def script(stage: Stage) -> None:
         script = Script(stage)

@@ -1,6 +1,6 @@
 """`consume --workers`: one command's verdict on what several processes read.
 
-The real applications on the simulated clusters; their logs are reconciled, too.
+The real applications run on simulated clusters; their logs are reconciled, too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _PLAN = Plan(messages=40, rate=40.0, partitions=2, direct_ledger=True, deadline=5.0)
 _SETTLE_SECONDS = 5.0
 _SAVE_SECONDS = 5.0
-"""Each worker knows what the others have read once they have saved their states."""
+"""A worker learns what the others have read once they save their states."""
 
 
 def judged(
     wrong: tuple[int, int] | None = None, *, after: float = 0.0, **changes: Any
 ) -> tuple[ConsumeReport, float, Stage]:
-    """What two workers report of a run, the virtual seconds they took, and the stage.
+    """The report of two workers on a run, the virtual seconds they took, and the stage.
 
-    `wrong`: so many seconds `after` all was mirrored, the first message of the one partition's copy
-    is written to the other's.
+    `wrong` (from, to): the first message of one partition is written again, to another one,
+    `after` seconds after all was mirrored.
     """
     found: list[ConsumeReport] = []
     took = 0.0
@@ -70,7 +70,7 @@ def judged(
 def test_what_any_worker_reads_in_the_settle_time_is_in_the_verdict(
     group: str | None, before: int, after: int
 ) -> None:
-    """A message comes to the wrong partition when all is complete, whichever worker reads it."""
+    """A message reaches the wrong partition after the run is complete; either worker reads it."""
     report, _, stage = judged((before, after), after=9.0, group=group)
     assert report.counts["misrouted"] == 1
     assert report.exit_code == 99
@@ -79,7 +79,7 @@ def test_what_any_worker_reads_in_the_settle_time_is_in_the_verdict(
 
 @pytest.mark.parametrize("partition", [0, 1])
 def test_a_copy_in_the_settle_time_begins_it_anew(partition: int) -> None:
-    """Of any worker; with `--exactly-once` it fails the run, as always."""
+    """Either worker reads the copy; with `--exactly-once`, it fails the run as usual."""
     exact = thresholds((), exactly_once=True)
     report, took, _ = judged((partition, partition), after=9.0, thresholds=exact)
     assert (report.counts["duplicated"], report.exit_code) == (1, 99)
@@ -88,7 +88,7 @@ def test_a_copy_in_the_settle_time_begins_it_anew(partition: int) -> None:
 
 @pytest.mark.parametrize("group", [None, "g"])
 def test_workers_pass_a_faithful_copy_once_it_is_complete_and_silent(group: str | None) -> None:
-    """All of it, and in their logs as well."""
+    """The workers wait for the settle time; their logs pass as well."""
     report, took, stage = judged(group=group)
     assert (report.exit_code, report.reading.messages) == (0, _PLAN.messages)
     assert list(report.inconclusive) == []
@@ -101,7 +101,7 @@ def test_workers_pass_a_faithful_copy_once_it_is_complete_and_silent(group: str 
 def test_the_verdict_rests_on_the_last_states_of_all_workers(
     group: str | None, before: int, after: int
 ) -> None:
-    """The run is over with the message that is wrong: its worker saves it as it ends."""
+    """The misrouted message ends the run: the worker that read it saves it when it ends."""
     ends: dict[str, Any] = {"until_complete": False, "num_records": _PLAN.messages + 1}
     report, took, _ = judged((before, after), after=3.0, group=group, **ends)
     assert (report.counts["misrouted"], report.exit_code) == (1, 99)

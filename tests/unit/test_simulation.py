@@ -1,4 +1,4 @@
-"""The simulation itself: time, processes, one seed for everything, a judge that finds fault."""
+"""The simulation itself: virtual time, processes, one seed, and a judge that finds faults."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_the_judge_finds_a_false_pass() -> None:
 
 
 def test_a_fence_is_right_only_where_another_consumer_has_taken_the_partition() -> None:
-    """As in F6, whose second consumer is given the first one's share."""
+    """In F6, a second consumer takes the first one's partition."""
     stage = Stage(Plan(), "plain")
     (consumer,) = stage.run().consumers
     consumer.error = FencedError("fenced")
@@ -207,7 +207,7 @@ def test_a_log_in_detail_messages_has_a_row_for_each() -> None:
 
 
 def test_a_failing_history_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The faults that have nothing to do with it go."""
+    """Faults that the failure does not need are removed."""
 
     def wrong(judge: Judge) -> list[str]:
         struck = [strike for strike in judge.plan.strikes if strike.kind == "mirror_killed"]
@@ -230,13 +230,13 @@ def test_an_unclean_election_takes_records_away_and_the_world_counts_it() -> Non
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS))
 def test_a_scripted_history_is_judged_rightly(name: str) -> None:
-    """Each shows one fault that was once found; its script says which."""
+    """Each reproduces one bug that was once found; its script names the bug."""
     _, problems = play_scenario(name)
     assert problems == []
 
 
 def test_histories_that_were_judged_wrongly_are_judged_rightly() -> None:
-    """Found among random ones; `tests/simulation/found.py` names what each is about."""
+    """Random runs found them; `tests/simulation/found.py` says what each is about."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation", "--found", "all"],
         env=os.environ | {"PYTHONHASHSEED": "0"},
@@ -248,7 +248,7 @@ def test_histories_that_were_judged_wrongly_are_judged_rightly() -> None:
 
 
 def test_random_histories_are_judged_rightly() -> None:
-    """A few of those that `tests/simulation/test_histories.py` plays, the same in every process."""
+    """Some histories as in `tests/simulation/test_histories.py`, the same in every process."""
     done = subprocess.run(
         [
             sys.executable, "-m", "tests.simulation", "--histories", "12", "--seed", "unit",

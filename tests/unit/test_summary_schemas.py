@@ -1,4 +1,4 @@
-"""The schemas of what `produce --json` and `consume --json` print describe what they print."""
+"""The schemas of `produce --json` and `consume --json` describe all that these print."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def undescribed(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: s
 
 @pytest.mark.parametrize("kind", EACH)
 def test_a_summary_fits_its_schema_and_has_no_more(kind: str) -> None:
-    """Of a run in which nothing happened, and of one with everything."""
+    """It may be of an empty run or have all fields; an unknown key is detected."""
     adapter: TypeAdapter[Any] = TypeAdapter(EACH[kind])
     schema = adapter.json_schema(mode="serialization")
     for document in ("nothing sent" if kind == "produce" else "nothing read", "all fields"):

@@ -1,4 +1,4 @@
-"""The wall clock watched: steps told from slewing."""
+"""The clock watch distinguishes steps of the wall clock from slewing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECOND = 10**9
 
 @given(st.lists(st.tuples(st.integers(0, 3600 * SECOND), st.floats(-1, 1)), max_size=20))
 def test_slewing_and_jitter_are_no_step(readings: list[tuple[int, float]]) -> None:
-    """At most 500 ppm, and less than the bound between two readings."""
+    """Slewing by at most 500 ppm, and jitter below the bound, are not reported."""
     watch = ClockWatch(WALL, 0)
     wall, monotonic = WALL, 0
     for elapsed, part in readings:
@@ -28,7 +28,7 @@ def test_slewing_and_jitter_are_no_step(readings: list[tuple[int, float]]) -> No
 
 @given(st.integers(-(10**13), 10**13), st.integers(0, 60 * SECOND))
 def test_a_step_is_told_once_with_its_size(size: int, elapsed: int) -> None:
-    """In either direction; afterwards the new offset holds."""
+    """A step may have either direction; later readings are compared with the new offset."""
     watch = ClockWatch(WALL, 5)
     told = watch.observe(WALL + elapsed + size, 5 + elapsed)
     if abs(size) > STEP_BOUND_NS + elapsed // 2000:
@@ -40,20 +40,20 @@ def test_a_step_is_told_once_with_its_size(size: int, elapsed: int) -> None:
 
 
 def test_a_doubtful_reading_widens_the_bound() -> None:
-    """A process that was put aside between its two readings saw no step."""
+    """If a process is suspended while it reads the two clocks, their difference is not a step."""
     watch = ClockWatch(WALL, 0)
     assert watch.observe(WALL + 2 * SECOND, 0, uncertainty_ns=2 * SECOND) is None
     assert watch.observe(WALL, 0, uncertainty_ns=SECOND) is not None
 
 
 def test_a_monotonic_clock_does_not_run_backwards() -> None:
-    """If it does, the readings were mixed up."""
+    """If it does, the caller has mixed up its readings."""
     with pytest.raises(ValueError, match="backwards"):
         ClockWatch(WALL, 5).observe(WALL, 4)
 
 
 def test_how_far_apart_a_clocks_settings_are_is_no_sum_of_its_steps() -> None:
-    """Set forwards by 2 s, back by 3 s and forwards by 1 s: it showed times 3 s apart at most."""
+    """A clock that is set by +2 s, -3 s and +1 s has settings that are at most 3 s apart."""
     watch = ClockWatch(WALL, 0)
     watch.observe(WALL + 30_000_000 + 1_000, 1_000)
     assert watch.set_by_ns == 0

@@ -1,4 +1,4 @@
-"""The histogram against sorted lists of what was put in."""
+"""The histogram, compared with sorted lists of its values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def filled(values: list[int]) -> Histogram:
 
 
 def facts(histogram: Histogram) -> tuple[object, ...]:
-    """All that can be asked of a histogram."""
+    """Everything that a histogram reports."""
     return (
         histogram.count,
         histogram.negative,
@@ -54,7 +54,7 @@ def facts(histogram: Histogram) -> tuple[object, ...]:
 
 @given(VALUES)
 def test_counts_sum_and_extremes_are_exact(values: list[int]) -> None:
-    """Also where the sum leaves 64 bits; negative values are counted apart and not clipped."""
+    """The sum may exceed 64 bits; negative values are counted separately, and not clipped."""
     histogram = filled(values)
     assert histogram.count == len(values)
     assert histogram.total == sum(values)
@@ -68,7 +68,7 @@ def test_counts_sum_and_extremes_are_exact(values: list[int]) -> None:
 def test_quantiles_are_within_half_a_percent_of_the_sorted_list(
     values: list[int], q: float | Fraction
 ) -> None:
-    """At rank ceil(q n), negative values lowest."""
+    """The rank is ceil(q n); negative values rank lowest."""
     share = Fraction(repr(q)) if isinstance(q, float) else Fraction(q)
     expected = sorted(values)[max(math.ceil(share * len(values)), 1) - 1]
     assert abs(filled(values).quantile(q) - expected) <= abs(expected) * 0.005
@@ -76,7 +76,7 @@ def test_quantiles_are_within_half_a_percent_of_the_sorted_list(
 
 @given(st.lists(VALUES, max_size=4))
 def test_merging_is_adding(batches: list[list[int]]) -> None:
-    """Batches added to one histogram, or each to its own and merged: the same."""
+    """Adding batches to one histogram equals merging one histogram per batch."""
     together, merged = Histogram(), Histogram()
     for batch in batches:
         together.add(np.array(batch, dtype=np.int64))
@@ -103,7 +103,7 @@ def test_the_sparse_form_is_rebuilt(values: list[int]) -> None:
 
 @given(st.lists(VALUES, min_size=1, max_size=8))
 def test_groups_at_once_are_as_histograms_of_each(groups: list[list[int]]) -> None:
-    """Whether their values lie close together or far apart; an empty group is none the less one."""
+    """Values may be close together or far apart; an empty group gets an empty histogram."""
     together = np.array([value for values in groups for value in values], dtype=np.int64)
     index = np.repeat(np.arange(len(groups)), [len(values) for values in groups])
     found = sparse_groups(together, index, len(groups))
@@ -115,7 +115,7 @@ TIMES = st.dictionaries(INT64 | LATENCY | st.integers(-5, 200), st.integers(1, 1
 
 @given(TIMES.map(lambda times: {value: 1 + count % 7 for value, count in times.items()}))
 def test_repeated_values_are_as_added_one_by_one(times: dict[int, int]) -> None:
-    """One value or several, negative ones too."""
+    """There may be one value or several, also negative ones."""
     one_by_one, taken = Histogram(), Histogram()
     for value, count in times.items():
         for _ in range(count):
@@ -126,7 +126,7 @@ def test_repeated_values_are_as_added_one_by_one(times: dict[int, int]) -> None:
 
 @given(TIMES)
 def test_how_often_a_value_is_repeated_is_exact(times: dict[int, int]) -> None:
-    """Far beyond what could be added one by one."""
+    """Counts may be far too large to add one by one."""
     taken = Histogram()
     taken.take(Counted.repeated(times))
     assert taken.count == sum(times.values())
@@ -139,7 +139,7 @@ def test_how_often_a_value_is_repeated_is_exact(times: dict[int, int]) -> None:
 def test_portions_are_counted_once_for_all_who_take_them(
     portions: list[list[int] | dict[int, int]],
 ) -> None:
-    """For histograms, which may hold others already, and for the sparse form of all together."""
+    """Histograms, also filled ones, and one sparse form can add the same counted portions."""
     added, first, second = Histogram(), Histogram(), Histogram()
     counted = []
     for portion in portions:
@@ -157,7 +157,7 @@ def test_portions_are_counted_once_for_all_who_take_them(
 
 
 def test_buckets_that_come_twice_add_up() -> None:
-    """Sparse forms of many rows may be strung together."""
+    """Sparse forms of many rows can be concatenated."""
     rebuilt = Histogram.of(Sparse(0, [5, 5, 6], [1, 2, 3]))
     assert rebuilt.sparse() == Sparse(0, [5, 6], [3, 3])
 
@@ -169,14 +169,14 @@ def test_buckets_that_come_twice_add_up() -> None:
 def test_an_unsound_sparse_form_is_refused(
     buckets: list[int], counts: list[int], negative: int
 ) -> None:
-    """No bucket beyond the last, no count below zero, as many counts as buckets."""
+    """Unknown buckets, negative counts and lists of different lengths are refused."""
     with pytest.raises(ValueError, match="bucket"):
         Histogram.of(Sparse(negative, buckets, counts))
 
 
 @given(st.integers(0, (1 << 53)))
 def test_a_value_lies_in_its_bucket(value: int) -> None:
-    """Between the bucket's lower bound and the next one's; its middle is within 0.4 %."""
+    """It is from the bucket's lower bound up to the next one's; the middle is within 0.4 %."""
     bucket = bucket_of(value)
     assert lower_bound(bucket) <= value < lower_bound(bucket + 1)
     assert abs(middle(bucket) - value) <= value / 256
@@ -192,7 +192,7 @@ def test_small_integers_have_buckets_of_their_own() -> None:
 
 @given(VALUES)
 def test_cumulative_counts_are_within_a_buckets_width(values: list[int]) -> None:
-    """Of the values from 0 on; never falling."""
+    """They count the values from 0 on, and never decrease."""
     counts = filled(values).cumulative()
     assert counts == sorted(counts)
     for bound, count in zip(PROMETHEUS_NS, counts, strict=True):
@@ -201,13 +201,13 @@ def test_cumulative_counts_are_within_a_buckets_width(values: list[int]) -> None
 
 
 def test_cumulative_of_small_bounds() -> None:
-    """Exact where buckets are single integers; nothing lies at or below a negative bound."""
+    """They are exact where each integer has its own bucket; a negative bound counts no value."""
     assert filled([-1, 0, 1, 5, 127]).cumulative([-1, 0, 1, 126, 127]) == [0, 1, 2, 3, 4]
     assert filled([0, (1 << 63) - 1]).cumulative([1 << 64]) == [2]
 
 
 def test_published_bounds() -> None:
-    """1-2-5 per decade from a millisecond to 5000 s, then two and four hours."""
+    """They are 1-2-5 per decade from a millisecond to 5000 s, then two and four hours."""
     assert PROMETHEUS_SECONDS[:4] == (0.001, 0.002, 0.005, 0.01)
     assert PROMETHEUS_SECONDS[-4:] == (2000, 5000, 7200, 14400)
     assert len(PROMETHEUS_SECONDS) == 23
@@ -215,7 +215,7 @@ def test_published_bounds() -> None:
 
 
 def test_an_empty_histogram_has_no_quantile() -> None:
-    """It says so rather than answering zero."""
+    """`quantile` raises an error instead of returning 0."""
     with pytest.raises(ValueError, match="no value"):
         Histogram().quantile(0.5)
     assert Histogram().mean == 0
@@ -223,11 +223,11 @@ def test_an_empty_histogram_has_no_quantile() -> None:
 
 @pytest.mark.parametrize("q", [-0.1, 1.1])
 def test_a_quantile_beyond_its_range_is_refused(q: float) -> None:
-    """0 to 1."""
+    """A quantile is in [0, 1]."""
     with pytest.raises(ValueError, match="between 0 and 1"):
         filled([1]).quantile(q)
 
 
 def test_the_mean_counts_negative_values() -> None:
-    """They are part of the truth."""
+    """They are neither clipped nor left out."""
     assert filled([-2, 4]).mean == 1

@@ -1,4 +1,4 @@
-"""Bytes through a line: none altered, reordered or lost, none too early, never too many."""
+"""Bytes pass a line unaltered, in order, complete, not too early, and not above its rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TIMES = st.integers(0, SECOND // 5)
 
 
 class Step(NamedTuple):
-    """What happens, so many ns after the step before."""
+    """What happens `after_ns` after the previous step."""
 
     after_ns: int
     what: str
@@ -39,7 +39,7 @@ STEPS = st.lists(
 
 
 class Taken(NamedTuple):
-    """Bytes that passed, when, and under which rate."""
+    """Bytes that passed, when, and the number of the rate then."""
 
     at_ns: int
     data: bytes
@@ -47,7 +47,7 @@ class Taken(NamedTuple):
 
 
 def play(steps: list[Step]) -> tuple[list[tuple[bytes, int]], list[Taken], list[int | None]]:
-    """What was put with its due time, what was taken, and the rates one after the other."""
+    """The bytes put with their due times, what was taken, and the rates in their order."""
     line = Line()
     passage = Passage(line)
     now = 1_000 * SECOND
@@ -81,14 +81,14 @@ def play(steps: list[Step]) -> tuple[list[tuple[bytes, int]], list[Taken], list[
 
 @given(STEPS)
 def test_bytes_leave_as_they_entered(steps: list[Step]) -> None:
-    """None altered, reordered, doubled or lost, whatever the line does meanwhile."""
+    """No byte is altered, reordered, duplicated or lost, however the line changes meanwhile."""
     put, taken, _ = play(steps)
     assert b"".join(each.data for each in taken) == b"".join(data for data, _ in put)
 
 
 @given(STEPS)
 def test_no_byte_passes_before_its_time(steps: list[Step]) -> None:
-    """Each after its delay, or what a change left of it."""
+    """Each byte passes after its delay, or after what a change left of the delay."""
     put, taken, _ = play(steps)
     due = [at for data, at in put for _ in data]
     passed = [each.at_ns for each in taken for _ in each.data]
@@ -97,7 +97,7 @@ def test_no_byte_passes_before_its_time(steps: list[Step]) -> None:
 
 @given(STEPS)
 def test_within_any_time_no_more_passes_than_the_rate_allows(steps: list[Step]) -> None:
-    """However late and uneven the bytes are asked for."""
+    """The limit is kept however late and irregularly bytes are taken."""
     _, taken, rates = play(steps)
     for era, rate in enumerate(rates):
         if rate is None:
@@ -113,7 +113,7 @@ def test_within_any_time_no_more_passes_than_the_rate_allows(steps: list[Step]) 
 
 @given(st.integers(1, 10**6), st.integers(1, 20), st.integers(0, LATE_NS))
 def test_a_full_line_passes_its_rate(rate: int, slices: int, late_ns: int) -> None:
-    """Nothing of it is lost where each slice is taken a little late, as timers are."""
+    """No rate is lost if each slice is taken up to `LATE_NS` late, as timers are."""
     line = Line()
     line.change(0, rate, is_cut=False)
     passage = Passage(line)
@@ -128,7 +128,7 @@ def test_a_full_line_passes_its_rate(rate: int, slices: int, late_ns: int) -> No
 
 
 def test_connections_that_share_a_line_take_turns() -> None:
-    """Each gets its slice after the other's, whichever asked first."""
+    """They get their slices alternately."""
     line = Line()
     line.change(0, 1000, is_cut=False)
     one, two = Passage(line), Passage(line)
@@ -146,7 +146,7 @@ def test_connections_that_share_a_line_take_turns() -> None:
 
 
 def test_nothing_passes_a_cut_and_all_of_it_afterwards() -> None:
-    """The end comes after the bytes before it."""
+    """A cut passes no byte; once it is over, all bytes pass, and then the end."""
     line = Line()
     passage = Passage(line)
     line.change(0, None, is_cut=True)

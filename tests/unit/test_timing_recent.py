@@ -1,4 +1,4 @@
-"""What happened of late: differences of samples."""
+"""Recent rates and latencies: differences between samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _of(*values: int) -> Histogram:
 
 
 def test_the_first_sample_says_nothing_of_a_rate() -> None:
-    """What a restored count already had did not happen now."""
+    """What a restored count already contains did not happen now."""
     grown = Recent().sample(5 * SECOND, (1_000_000,), _of(7))
     assert grown.per_second == (0.0,)
     assert grown.latencies.recent.counts == []
@@ -23,7 +23,7 @@ def test_the_first_sample_says_nothing_of_a_rate() -> None:
 
 
 def test_rates_and_latencies_are_of_the_last_seconds() -> None:
-    """As long as a whole span is known: what lies before it counts no more."""
+    """They cover `RECENT_NS`; what happened before that does not count."""
     recent = Recent()
     values: list[int] = []
     for second in range(30):
@@ -38,7 +38,7 @@ def test_rates_and_latencies_are_of_the_last_seconds() -> None:
 
 
 def test_values_below_zero_are_counted_apart() -> None:
-    """As a histogram does."""
+    """`all` and `recent` have their numbers, as in a histogram."""
     recent = Recent()
     recent.sample(0, (), _of(-5))
     grown = recent.sample(SECOND, (), _of(-5, -7, 3))
@@ -46,7 +46,7 @@ def test_values_below_zero_are_counted_apart() -> None:
 
 
 def test_those_of_several_processes_are_one_distribution() -> None:
-    """Each value counts once."""
+    """Each process's values count once."""
     one = Recent().sample(0, (), _of(5, -1)).latencies
     two = Recent().sample(0, (), _of(5, 9)).latencies
     whole = Latencies.merged([one, two]).all

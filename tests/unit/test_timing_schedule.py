@@ -1,4 +1,4 @@
-"""Schedules against exact fractions."""
+"""Schedules, compared with exact fractions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def oracle(rate: Fraction, index: int) -> int:
 
 @given(RATES, START, INDEX, st.integers(0, 300))
 def test_times_are_exact(rate: Fraction, start: int, lo: int, count: int) -> None:
-    """Every message at the floor of its exact time, in arrays as one by one; no drift."""
+    """Each message is at the floor of its exact time, in arrays and one by one, without drift."""
     hi = lo + count
     schedule = ConstantRate(rate, start)
     if oracle(rate, hi) + start >= 1 << 62:
@@ -46,21 +46,21 @@ def test_due_is_exactly_what_has_come(rate: Fraction, start: int, elapsed: int) 
 
 @given(RATES, START, st.integers(0, 10**12), st.integers(0, 1000))
 def test_a_limit_is_never_exceeded(rate: Fraction, start: int, elapsed: int, limit: int) -> None:
-    """Nor is there a next time past it."""
+    """At the limit, there is no next time."""
     schedule = ConstantRate(rate, start, limit)
     assert schedule.due(start + elapsed) <= limit
     assert schedule.next_time(limit) is None
 
 
 def test_debt_stays_due() -> None:
-    """A sender that stood still for a minute owes the minute's messages, at their old times."""
+    """After a pause of a minute, a sender owes the minute's messages, with their old times."""
     schedule = ConstantRate(100, 0)
     assert schedule.due(60 * 10**9) == 6001
     assert schedule.intended(0, 2).tolist() == [0, 10**7]
 
 
 def test_a_rate_of_many_digits_does_not_overflow() -> None:
-    """Python's integers take over."""
+    """Python's integers are used instead of int64."""
     rate = Fraction(10**40 + 7, 10**36 + 3)
     times = ConstantRate(rate, 5).intended(10**6, 10**6 + 3)
     assert times.tolist() == [5 + oracle(rate, 10**6 + i) for i in range(3)]
@@ -74,5 +74,5 @@ def test_no_rate_at_all_is_refused(rate: float | str) -> None:
 
 
 def test_a_float_means_its_writing() -> None:
-    """A tenth is a tenth."""
+    """A float counts as its decimal text: 0.1 is exactly a tenth."""
     assert exact_rate(0.1) == Fraction(1, 10) == exact_rate("0.1")

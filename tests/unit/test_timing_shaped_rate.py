@@ -1,4 +1,4 @@
-"""Schedules of shapes against their definitions: integrals, and distributions at fixed seeds."""
+"""Shaped schedules, compared with their definitions: integrals, and fixed-seed distributions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def schedule(shape: RateShape, seed: int = 1) -> ShapedRate:
 
 
 def integral(shape: RateShape, ns: int) -> float:
-    """How many messages are due within a time, by the shape's definition; no random shape."""
+    """How many messages are due by a time, by the definition of a shape that is not random."""
     t = ns / SECOND
     match shape:
         case Ramp():
@@ -64,7 +64,7 @@ def integral(shape: RateShape, ns: int) -> float:
 
 @given(SHAPES, st.integers(0, 500_000), st.integers(1, 300))
 def test_times_and_counts_are_inverse(shape: RateShape, first: int, count: int) -> None:
-    """At a message's time it is due, and a nanosecond earlier it is not; times never fall."""
+    """A message is due at its time, and not a nanosecond earlier; times never decrease."""
     found = schedule(shape)
     if found.limit is not None:
         first = min(first, max(found.limit - 1, 0))
@@ -79,11 +79,11 @@ def test_times_and_counts_are_inverse(shape: RateShape, first: int, count: int) 
 
 @given(SHAPES, st.integers(0, 400 * SECOND))
 def test_what_is_due_is_the_rates_integral(shape: RateShape, now: int) -> None:
-    """Within a message of the definition, at any time, asked for without those before."""
+    """The count is within a message of the definition, at any time, without earlier calls."""
     if isinstance(shape, Gaussian):
         return
     rate = max(1.0, schedule(shape).highest)
-    # A line between two knots, and parts of a message that are rounded at knots.
+    # The line is straight between knots, and fractions of a message are rounded at knots.
     slack = rate / 10_000 + 0.01 + 1e-9 * integral(shape, now)
     due = schedule(shape).due(now)
     assert integral(shape, now) - slack <= due <= integral(shape, now) + 1 + slack
@@ -91,7 +91,7 @@ def test_what_is_due_is_the_rates_integral(shape: RateShape, now: int) -> None:
 
 @given(SHAPES, st.integers(1, 9), st.integers(0, 10**6), st.integers(0, 200))
 def test_lanes_part_a_topics_messages(shape: RateShape, lanes: int, at: int, count: int) -> None:
-    """Each message is one lane's, at the topic's time, and as many are due in all."""
+    """Each message belongs to one lane, at the topic's time; due counts add up to the topic's."""
     found = schedule(shape)
     parts = [EveryNth(found, index=index, of=lanes) for index in range(lanes)]
     now = at * 100_000
@@ -109,7 +109,7 @@ def test_lanes_part_a_topics_messages(shape: RateShape, lanes: int, at: int, cou
 
 @given(STEPS)
 def test_steps_end_with_their_messages(shape: Steps) -> None:
-    """All that the steps hold is sent, and nothing after."""
+    """All messages of the steps are due, and none after them."""
     found = schedule(shape)
     exact = sum(rate * (duration or 0) / SECOND for rate, duration in shape.steps)
     assert found.limit == math.ceil(Fraction(math.floor(exact * UNIT + Fraction(1, 2)), UNIT))
@@ -120,7 +120,7 @@ def test_steps_end_with_their_messages(shape: Steps) -> None:
 
 
 def test_a_pause_is_kept_and_the_last_step_may_stay() -> None:
-    """Nothing is due in a step of 0, and the message after it comes when it is over."""
+    """Nothing is due in a step of rate 0, only after it; a last step may have no end."""
     pause = Steps((Step(Fraction(0), SECOND), Step(Fraction(2), SECOND), Step(Fraction(0), SECOND)))
     found = schedule(Steps((*pause.steps, Step(Fraction(4), None))))
     assert [found.next_time(each) for each in range(4)] == [
@@ -134,7 +134,7 @@ def test_a_pause_is_kept_and_the_last_step_may_stay() -> None:
 
 
 def test_windows_have_their_rates_in_any_order() -> None:
-    """A window asked for first has the same messages as one that is reached; seeds differ."""
+    """A window has the same messages whether or not earlier ones were read; seeds differ."""
     shape = Gaussian(Fraction(500), Fraction(50), 10 * SECOND)
     late, reached = schedule(shape), schedule(shape)
     at = 3_000 * SECOND
@@ -146,14 +146,14 @@ def test_windows_have_their_rates_in_any_order() -> None:
 
 
 def windows(shape: Gaussian, count: int) -> np.ndarray:
-    """The rates of the first windows, as messages that are due in each."""
+    """The rates of the first windows, from the messages that are due in each."""
     found = schedule(shape)
     due = [found.due(number * shape.every - 1) for number in range(count + 1)]
     return np.diff(due) / (shape.every / SECOND)
 
 
 def test_gaussian_windows_are_gaussian() -> None:
-    """68, 95 and 99.7 % are within one, two and three deviations; Kolmogorov and Smirnov agree."""
+    """68, 95 and 99.7 % are within 1, 2 and 3 deviations; the Kolmogorov-Smirnov test passes."""
     shape = Gaussian(Fraction(500), Fraction(50), 10 * SECOND)
     rates = windows(shape, 4000)
     deviations = np.abs(rates - 500) / 50
@@ -164,7 +164,7 @@ def test_gaussian_windows_are_gaussian() -> None:
 
 
 def kolmogorov(values: np.ndarray, expected: object) -> float:
-    """The statistic of Kolmogorov and Smirnov, times the root of n: 1.63 is the 1 % level."""
+    """The Kolmogorov-Smirnov statistic times the square root of n: 1.63 is the 1 % level."""
     assert callable(expected)
     ordered = np.sort(values)
     n = len(ordered)
@@ -174,7 +174,7 @@ def kolmogorov(values: np.ndarray, expected: object) -> float:
 
 
 def test_draws_are_uniform_normal_and_by_number() -> None:
-    """Each number's draw is its own, whatever it is asked together with."""
+    """The draw for a number does not depend on which other numbers are drawn with it."""
     draws = Draws(7, "a", "b")
     numbers = np.arange(5000, dtype=np.int64)
     assert kolmogorov(draws.uniform(numbers), lambda x: x) < 1.63
@@ -187,7 +187,7 @@ def test_draws_are_uniform_normal_and_by_number() -> None:
 
 
 def test_a_rate_below_zero_is_zero() -> None:
-    """A wide Gaussian pauses, and goes on."""
+    """A wide Gaussian has windows without messages, and others."""
     rates = windows(Gaussian(Fraction(1), Fraction(1000), SECOND), 1000)
     assert rates.min() == 0
     assert 0.4 < (rates == 0).mean() < 0.6
@@ -196,7 +196,7 @@ def test_a_rate_below_zero_is_zero() -> None:
 @settings(max_examples=20)
 @given(st.sampled_from([Ramp, Steps, Burst, Gaussian]))
 def test_what_cannot_be_counted_is_refused(kind: type[RateShape]) -> None:
-    """A billion messages a second for a century."""
+    """The shapes have a billion messages/s for a century."""
     century, rate = 100 * 365 * 86400 * SECOND, Fraction(10**9)
     shapes: dict[type[RateShape], RateShape] = {
         Ramp: Ramp(rate, rate, century),
@@ -210,9 +210,10 @@ def test_what_cannot_be_counted_is_refused(kind: type[RateShape]) -> None:
 
 @pytest.mark.parametrize("mean", [Fraction(1, 10**6), Fraction(5, 10**6), Fraction(1, 10**5)])
 def test_a_slow_gaussian_sends_at_its_rate_however_short_its_windows_are(mean: Fraction) -> None:
-    """Nothing of a message was left of each window, and the producer looked for ever.
+    """Rounding each window must not change the rate.
 
-    Five times faster it sent 1.9 times as much as it was asked for.
+    Each window was rounded to no message, and the producer searched for ever. At a rate five times
+    as high, it sent 1.9 times as much as was asked for.
     """
     found = schedule(Gaussian(mean, Fraction(0), SECOND // 10))
     assert found.next_time(1) == pytest.approx(SECOND / mean, rel=0.002)
@@ -226,21 +227,21 @@ def test_a_slow_gaussian_sends_at_its_rate_however_short_its_windows_are(mean: F
     ],
 )
 def test_a_period_with_next_to_no_message_is_refused(shape: RateShape) -> None:
-    """The load ended at once, without a message and without a reason."""
+    """Such a load ended at once, without a message or a reason."""
     with pytest.raises(UsageError, match="less than one message in 4,096 periods"):
         schedule(shape)
 
 
 @given(st.integers(1, 40).map(lambda n: Fraction(n, 4096)), st.booleans())
 def test_slow_periods_that_are_taken_keep_their_rate(mean: Fraction, sine: bool) -> None:
-    """Within 0.2 %: each period's messages are rounded."""
+    """The count is right within 0.2 % and one message: each period's messages are rounded."""
     shape = Sine(mean, mean, SECOND) if sine else Burst(Fraction(0), mean * 2, SECOND, SECOND // 2)
     periods = 1000 / mean
     assert schedule(shape).due(int(periods) * SECOND) == pytest.approx(1000, abs=3)
 
 
 def test_times_that_no_clock_counts_are_refused() -> None:
-    """Each step may last 292 years, and two of them ended with an internal error."""
+    """Two steps that together last more than 292 years ended with an internal error."""
     step = Step(Fraction(1, 10**6), 1 << 62)
     with pytest.raises(UsageError, match="longer than 292 years in all"):
         schedule(Steps((step, step)))

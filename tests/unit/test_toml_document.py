@@ -1,4 +1,4 @@
-"""A user's TOML, read as a model: what a mistake is answered with."""
+"""A user's TOML, read as a model: the errors for mistakes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class _Document(BaseModel):
     ],
 )
 def test_a_wrong_key_names_its_place_and_the_key_that_was_meant(text: str, answer: str) -> None:
-    """The keys are those of the table that the key is in."""
+    """The suggestion is a key of the same table."""
     with pytest.raises(UsageError) as caught:
         parse_toml(text, _Document, "file.toml")
     assert str(caught.value) == answer
@@ -46,6 +46,6 @@ def test_a_wrong_key_names_its_place_and_the_key_that_was_meant(text: str, answe
 
 @pytest.mark.parametrize("text", ["a = " + "[" * 2000 + "]" * 2000, '{"a":' * 2000 + "}" * 2000])
 def test_nesting_that_no_reader_follows_is_one_line(text: str) -> None:
-    """In TOML and in JSON."""
+    """The error is one line, in TOML and in JSON."""
     with pytest.raises(UsageError, match=r"^file: lists or tables are nested too deeply: "):
         parse_document(text, "file")

@@ -1,4 +1,4 @@
-"""What compaction explains, held against the definition; and what a state keeps for that."""
+"""What compaction explains, compared with the definition; and what a state saves for it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_compaction_explains_what_the_oracle_says(
     acked: dict[StreamId, tuple[frozenset[int], frozenset[int]]],
     homes: dict[StreamId, frozenset[int]],
 ) -> None:
-    """As one finds who goes through all messages; after a restart, too."""
+    """The oracle goes through all messages; restarts change nothing."""
     checkers = {number: PartitionChecker("t", number) for number in range(3)}
     stood: dict[int, dict[int, oracle.Message]] = {number: {} for number in checkers}
     markers: dict[int, set[int]] = {number: set() for number in checkers}
@@ -143,13 +143,13 @@ def test_compaction_explains_what_the_oracle_says(
         ({2: 2, 3: 3, 5: 5}, {0, 1, 4}, "lost"),
         ({2: 1, 3: 2, 5: 4}, {4}, "doubtful"),  # one hole, and two are missing
         ({2: 3, 3: 4, 5: 5}, {0, 1}, "doubtful"),  # a hole is left, which may be 4's or another's
-        ({5: 4, 3: 5}, {0, 1, 2}, "doubtful"),  # out of order: 4 has no place
+        ({5: 4, 3: 5}, {0, 1, 2}, "doubtful"),  # out of order: 4 has no gap
     ],
 )
 def test_a_hole_explains_one_number_and_only_between_its_neighbours(
     offsets: dict[int, int], removed: set[int], others: str
 ) -> None:
-    """What is beyond the holes is lost, unless a hole elsewhere may have held it."""
+    """Messages without a hole are lost, unless an unused hole elsewhere may be theirs."""
     checker = PartitionChecker("t", 0)
     for seq, offset in offsets.items():
         checker.apply(_seen(STREAM, seq, offset))
@@ -160,7 +160,7 @@ def test_a_hole_explains_one_number_and_only_between_its_neighbours(
 
 
 def test_a_hole_in_the_gap_of_two_streams_may_be_eithers() -> None:
-    """One of them lacks as many as there are holes, and the other more: which are lost is open."""
+    """One lacks as many messages as there are holes, the other more: which are lost is unknown."""
     checker = PartitionChecker("t", 0)
     checker.apply(_seen(STREAM, 2, 2))
     two, many = IntervalSet([(0, 2)]), IntervalSet([(0, 5)])
@@ -170,9 +170,9 @@ def test_a_hole_in_the_gap_of_two_streams_may_be_eithers() -> None:
 
 
 def test_two_keys_of_a_partition_do_not_share_a_hole() -> None:
-    """A1 was compacted and B1 was lost by the mirror: one hole must not explain both.
+    """A1 was compacted, and the mirror lost B1: one hole must not explain both.
 
-    A user would have seen `compacted`, and a pass. Keys share a partition where the destination has
+    A user would have seen `compacted`, and a pass. Keys share a partition if the destination has
     fewer partitions than the source.
     """
     checker = PartitionChecker("t", 0)
@@ -185,9 +185,9 @@ def test_two_keys_of_a_partition_do_not_share_a_hole() -> None:
 
 
 def test_what_is_in_flight_uses_no_hole_of_what_was_written_out_of_order() -> None:
-    """A1 came behind A2 and was compacted: its hole is in the gap of B1, which is still to come.
+    """A1 was written after A2 and compacted: its hole is in the gap of B1, which is in flight.
 
-    A user would have seen A1 claimed lost, for good, as soon as its deadline had passed.
+    A1 would have been claimed lost, for good, as soon as its deadline had passed.
     """
     checker = PartitionChecker("t", 0)
     for stream, seq, offset in [(OTHER, 0, 0), (STREAM, 0, 1), (STREAM, 2, 2), (OTHER, 2, 4)]:
@@ -199,7 +199,7 @@ def test_what_is_in_flight_uses_no_hole_of_what_was_written_out_of_order() -> No
 
 
 def test_what_may_be_in_two_partitions_uses_no_hole() -> None:
-    """B1 is explained by a hole in either: one of them may be that of A1, written out of order."""
+    """A hole in either partition explains B1, so one may be that of A1, written out of order."""
     first, second = PartitionChecker("t", 0), PartitionChecker("t", 1)
     for stream, seq, offset in [(STREAM, 0, 0), (OTHER, 0, 1), (STREAM, 2, 2), (OTHER, 2, 4)]:
         first.apply(_seen(stream, seq, offset))
@@ -210,7 +210,7 @@ def test_what_may_be_in_two_partitions_uses_no_hole() -> None:
 
 
 def test_who_has_holes_of_its_own_is_explained_whatever_others_lack() -> None:
-    """Of two gaps that share a hole and one with its own, only the first two compete."""
+    """Only the two gaps that share one hole compete, not those with holes of their own."""
     gaps = [Gap(0, 1, 1), Gap(0, 1, 1), Gap(1, 3, 2), Gap(0, 9, 5)]
     assert contested_gaps(gaps) == {0, 1}
 
@@ -222,19 +222,19 @@ GAP = st.tuples(st.integers(0, 12), st.integers(1, 6), st.integers(1, 6)).map(
 
 @given(st.lists(GAP, max_size=7))
 def test_gaps_compete_as_the_oracle_says(gaps: list[Gap]) -> None:
-    """By augmenting paths, message by message."""
+    """The oracle uses augmenting paths, message by message."""
     messages = {
         (at, n): range(gap.begin, gap.end) for at, gap in enumerate(gaps) for n in range(gap.needed)
     }
     competing = explaining.in_competition(messages)
     expected = {at for at, _ in competing}
     assert contested_gaps(gaps) == expected
-    # The messages of one gap have the same holes: all of them compete, or none.
+    # The messages of one gap have the same holes: all of them compete, or none does.
     assert competing == {each for each in messages if each[0] in expected}
 
 
 def test_two_streams_of_one_key_do_not_share_a_hole() -> None:
-    """Together they lack more than was removed before their key came last: which, nobody knows."""
+    """They lack more messages than there are holes: which one was removed is unknown."""
     checker = PartitionChecker("t", 0)
     for offset, (stream, seq) in enumerate([(STREAM, 0), (OTHER, 0)]):
         checker.apply(_seen(stream, seq, offset))
@@ -248,7 +248,7 @@ def test_two_streams_of_one_key_do_not_share_a_hole() -> None:
 
 
 def test_markers_and_aborted_records_are_no_holes() -> None:
-    """They are where they are said to be, and nowhere else; nor behind the batch that has them."""
+    """Only the expected marker offsets are no holes, and only until the next `advance`."""
     checker = PartitionChecker("t", 0)
     checker.expect_markers([(1, 3)])
     checker.apply(_seen(STREAM, 0, 0))
@@ -265,7 +265,7 @@ def test_markers_and_aborted_records_are_no_holes() -> None:
 def test_the_holes_before_each_number_are_those_before_its_first_copy(
     rows: list[tuple[int, int, int]],
 ) -> None:
-    """In whatever order numbers come, and after a restart."""
+    """The counts are right for any order of seqs, and after restarts."""
     checker, offset = PartitionChecker("t", 0), 0
     first: dict[int, int] = {}
     holes = 0
@@ -302,9 +302,10 @@ def test_counts_that_contradict_themselves_are_refused(steps: list[object]) -> N
 def test_what_supersedes_a_stream_in_a_compacted_source(
     events: list[tuple[StreamId, int]], answer: bool
 ) -> None:
-    """A later message of the key does; an earlier one or another key's does not.
+    """A later message with the key does, or one of a later incarnation.
 
-    Where nothing was seen of a stream, anything of its key may have come later.
+    An earlier one or another key's does not. If nothing of the stream was seen, any message with
+    its key may be later.
     """
     checker = PartitionChecker("t", 0)
     for offset, (stream, seq) in enumerate(events):
@@ -319,7 +320,7 @@ def test_what_supersedes_a_stream_in_a_compacted_source(
 def test_a_later_incarnation_explains_only_where_the_tail_may_have_stood(
     homes: tuple[int, ...], number: int, answer: bool
 ) -> None:
-    """Elsewhere than where a stream was seen or belongs, holes and messages explain nothing."""
+    """Where a stream was not seen and does not belong, holes and messages explain nothing."""
     checkers = {n: PartitionChecker("t", n) for n in range(2)}
     checkers[number].apply(_seen(STREAM._replace(incarnation=2), 0, 3))
     tail = {STREAM: Missing(IntervalSet([(4, 6)]), IntervalSet([(4, 6)]), homes)}
@@ -328,13 +329,13 @@ def test_a_later_incarnation_explains_only_where_the_tail_may_have_stood(
     assert (removed_from_source(STREAM, homes, index) == ALWAYS) is answer
     checkers[0].apply(_seen(STREAM, 3, 5))
     index = index_of(checkers)
-    # Seen in partition 0, it has no other place if none is known where it belongs.
+    # Seen in partition 0, it has no other partition if its homes are unknown.
     assert (removed_from_source(STREAM, homes, index) == ALWAYS) is (number in {0, *homes})
 
 
 @pytest.mark.parametrize("mine_first", [True, False])
 def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
-    """Offsets begin anew with it; a message of the topic before explains nothing of the new."""
+    """Offsets start again with it; an old topic's message explains nothing in the new one."""
     checker = PartitionChecker("t", 0)
     for number, stream in enumerate((STREAM, OTHER) if mine_first else (OTHER, STREAM)):
         if number:
@@ -349,7 +350,7 @@ def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
 
 
 def test_very_many_keys_of_others_take_no_more_memory_and_hide_no_compaction() -> None:
-    """Past the bound any lane's key may stand where the last of the others was seen."""
+    """Past the bound, all other lanes' keys count as seen where the last of them was seen."""
     checker = PartitionChecker("t", 0)
     for lane in range(2000):
         checker.apply(_keyed(lane, 2 * lane + 1))
@@ -363,7 +364,7 @@ def test_very_many_keys_of_others_take_no_more_memory_and_hide_no_compaction() -
 
 @pytest.mark.parametrize("absent", [("holes",), ("holes", "keys", "keys_beyond", "holed")])
 def test_a_state_of_before_may_have_met_any_key_and_any_hole(absent: tuple[str, ...]) -> None:
-    """It counted none: what compaction may explain is not lost."""
+    """An older version counted neither: what compaction may explain is not lost."""
     checker = PartitionChecker("t", 0)
     checker.apply(_keyed(0, 0))
     checker.apply(_seen(STREAM, 3, 5))

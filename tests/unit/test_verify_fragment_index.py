@@ -1,4 +1,4 @@
-"""Looking a stream up in all partitions at once tells what asking each of them tells."""
+"""The index finds a stream's fragments like asking each partition's checker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STREAMS = [
     for who, incarnation, lane in product("ab", (1, 2), (0, 1))
 ]
 SEEN = st.tuples(st.integers(0, 3), st.sampled_from([None, *STREAMS]), st.integers(0, 9))
-"""Partition, stream (None: an offset that nobody read), seq."""
+"""Partition, stream (None: an unread offset), seq."""
 
 
 def _checkers(
@@ -45,7 +45,7 @@ def index_of(checkers: dict[int, PartitionChecker]) -> FragmentIndex:
 def test_it_tells_what_each_partition_tells(
     steps: list[tuple[int, StreamId | None, int]], most: int
 ) -> None:
-    """With streams that were seen and others, unread offsets, and past the memory bound."""
+    """Both agree on seen and unseen streams, with unread offsets, and past the memory bound."""
     checkers = _checkers(steps, most=most)
     index = index_of(checkers)
     for stream in STREAMS:
@@ -61,7 +61,7 @@ def test_it_tells_what_each_partition_tells(
 def test_a_fragments_mark_changes_with_it(
     steps: list[tuple[int, StreamId | None, int]], most: int
 ) -> None:
-    """What is kept under the mark of a fragment is true of it."""
+    """A stream's fragments with equal marks have equal states."""
     states: dict[tuple[StreamId, object], object] = {}
     for count in range(len(steps) + 1):
         (checker, *_) = _checkers(steps[:count], most=most).values()

@@ -1,4 +1,4 @@
-"""The verdict on a stream over all partitions is held against the oracle."""
+"""The verdict on a stream over all partitions, compared with the oracle."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def row(
 def played(
     partition: int, steps: list[tuple[Any, ...]]
 ) -> tuple[PartitionChecker, tuple[dict[int, Message], list[Passed]]]:
-    """A checker after some steps; what stood where, and the offsets passed, for the oracle."""
+    """A checker after some steps; for the oracle, the messages by offset and what was passed."""
     checker, offset = PartitionChecker("t", partition), 0
     stood: dict[int, Message] = {}
     passed: list[Passed] = []
@@ -89,7 +89,7 @@ def lane_of(model: Lane | None) -> LaneRecord | None:
 
 @st.composite
 def lanes(draw: Callable[..., Any]) -> Lane | None:
-    """What the ledger says: outcomes that exclude each other, or nothing at all."""
+    """A lane's ledger record, with at most one outcome per seq; or None."""
     outcomes = draw(st.lists(st.sampled_from(["acked", "acked", "failed", "unknown", ""])))
     by = {name: {n for n, o in enumerate(outcomes) if o == name} for name in outcomes}
     end = draw(st.sampled_from([None, len(outcomes)]))
@@ -122,7 +122,7 @@ def test_the_verdict_is_the_oracles(
     counts: range,
     explained: tuple[frozenset[int], frozenset[int]] | None,
 ) -> None:
-    """Every set of the verdict is the oracle's, whatever the partitions and the ledger hold."""
+    """Every set of the verdict is the oracle's, whatever the partitions and the ledger contain."""
     read_to_end, complete, any_partition = flags
     played_all = dict(enumerate(played(n, steps) for n, steps in enumerate(per_partition)))
     known = {n: checker.fragment(STREAM) for n, (checker, _) in played_all.items()}
@@ -166,7 +166,7 @@ def test_the_verdict_is_the_oracles(
 
 
 def test_judging_leaves_its_inputs_alone() -> None:
-    """Nor can one verdict's empty sets become another's: who adds to them is refused."""
+    """It changes no input, and adding to an empty set, which all verdicts share, is refused."""
     checker, _ = played(0, [("seen", STREAM, 0, 5, ("corrupted",))])
     before = checker.to_state()
     lane = LaneRecord(STREAM, 9, IntervalSet([(0, 9)]), end=9)
@@ -196,7 +196,7 @@ def test_a_partition_that_is_no_home_puts_nothing_in_doubt() -> None:
 
 
 def test_past_the_memory_bound_nothing_missing_is_proven() -> None:
-    """Given-up ids make what is missing inconclusive, while counted faults stay proven."""
+    """If ids were given up, missing messages are inconclusive; counted findings stay proven."""
     checker = PartitionChecker("t", 0, max_intervals=10)
     for number in range(20):
         checker.apply(row(STREAM, 2 * number, number, labels=("corrupted",)))
@@ -237,7 +237,7 @@ def test_totals_include_what_enters_no_stream() -> None:
 
 
 def test_what_compaction_may_have_removed_is_claimed_by_nobody() -> None:
-    """It is compacted, or in doubt; the rest is lost."""
+    """It is compacted or inconclusive; the rest is lost."""
     checker, _ = played(0, [("seen", STREAM, 2, 1, ())])
     lane = LaneRecord(STREAM, 5, IntervalSet([(0, 5)]), end=5)
     verdict = judge_settled(
@@ -262,7 +262,7 @@ def test_what_lost_states_had_seen_is_delivered_and_nothing_else_is_claimed(
     before: frozenset[int] | None,
     claimed: frozenset[int],
 ) -> None:
-    """Once a state was lost, all that is missing may have been where only its reader had looked."""
+    """If a state was lost, any missing message may have been where only its reader had read."""
     checker = PartitionChecker("t", 0)
     for offset, seq in enumerate(sorted(seen)):
         checker.apply(row(STREAM, seq, offset))

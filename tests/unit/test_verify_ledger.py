@@ -93,7 +93,7 @@ def test_merging_is_a_union(one: LaneRecord, two: LaneRecord, three: LaneRecord)
 
 @given(records(), records())
 def test_what_was_acknowledged_stays_so(one: LaneRecord, two: LaneRecord) -> None:
-    """Acked stands before failed and failed before unknown; each number has one outcome."""
+    """Acked wins over failed, and failed over unknown; each seq has one outcome."""
     merged = one.merge(two)
     acked = ids(one.acked) | ids(two.acked)
     failed = (ids(one.failed) | ids(two.failed)) - acked
@@ -106,7 +106,7 @@ def test_what_was_acknowledged_stays_so(one: LaneRecord, two: LaneRecord) -> Non
 def test_any_order_and_any_repetition(
     listed: list[LaneRecord], closed: bool, data: st.DataObject
 ) -> None:
-    """The lanes are the same however often and in whatever order the records come."""
+    """The lanes are the same whatever the order and the repetitions of the records."""
     things: list[Registration | LaneRecord] = [*listed, claim()]
     if closed:
         things.append(claim(2, closes=(ClosedLane("t", 0, 18),)))
@@ -119,7 +119,7 @@ def test_any_order_and_any_repetition(
 
 @given(records(), st.integers(0, 25))
 def test_a_closed_incarnation_leaves_nothing_open(record: LaneRecord, mark: int) -> None:
-    """Reserved numbers without outcome become unknown, and the lane has its end."""
+    """Reserved seqs without an outcome become unknown, and the lane has its end."""
     ledger = written(Ledger(), claim(), record, claim(2, "s2", closes=(ClosedLane("t", 0, mark),)))
     lane = ledger.lanes[STREAM]
     assert lane.end == (record.end if record.end is not None else max(record.reserved, mark))
@@ -132,7 +132,7 @@ def test_a_closed_incarnation_leaves_nothing_open(record: LaneRecord, mark: int)
 def test_a_successor_that_knew_an_old_record_alone_takes_nothing_back(
     record: LaneRecord, mark: int
 ) -> None:
-    """What it writes as the last word is less than others have read, in whichever order."""
+    """It closes the lane with less than others have read; they keep that, in either order."""
     record = replace(record, end=None)
     old = LaneRecord(STREAM, min(mark, record.reserved)).closed(0)
     last_word = lane_key(STREAM, CLOSED), lane_value(old)
@@ -148,7 +148,7 @@ def test_a_successor_that_knew_an_old_record_alone_takes_nothing_back(
 
 
 def test_a_lane_never_written_to_is_closed_empty() -> None:
-    """An incarnation that claimed and died at once is closed at zero."""
+    """An incarnation that registered and died at once is closed at seq 0."""
     ledger = written(Ledger(), claim(), claim(2, "s2"))
     lane = ledger.lanes[STREAM]
     assert (lane.reserved, lane.end) == (0, 0)
@@ -156,7 +156,7 @@ def test_a_lane_never_written_to_is_closed_empty() -> None:
 
 
 def test_complete() -> None:
-    """Complete: somebody claimed, all expected did, and every claimed lane has its end."""
+    """Complete: a producer registered, all expected ones did, and every lane has its end."""
     ledger = Ledger()
     assert not ledger.complete("r")
     written(ledger, claim(lanes={"t": (0, 1)}))
@@ -174,7 +174,7 @@ def test_complete() -> None:
 
 
 def test_the_first_claim_wins_and_the_loser_withdraws() -> None:
-    """Two sessions under one number: the first applied wins; a withdrawn one leaves no trace."""
+    """Of two sessions with one number, the first applied wins; withdrawn ones leave no trace."""
     first, second = claim(session="x"), claim(session="y", lanes={"u": (4,)})
     ledger = written(Ledger(), first, second, first)
     assert ledger.winner("r", "a", 1) == first
@@ -189,7 +189,7 @@ def test_the_first_claim_wins_and_the_loser_withdraws() -> None:
 
 
 def test_two_sessions_of_one_incarnation_contest_a_topic_until_one_withdraws() -> None:
-    """Each topic of its own has messages of one alone."""
+    """A topic to which only one session writes has only that session's messages."""
     other = claim(session="y", lanes={"t": (4,), "u": (0,)})
     ledger = written(Ledger(), claim(session="x"), claim(2), claim(producer="b"))
     assert ledger.contested("r") == []
@@ -203,7 +203,7 @@ def test_two_sessions_of_one_incarnation_contest_a_topic_until_one_withdraws() -
 
 
 def test_a_claim_that_failed_closes_its_own_lanes() -> None:
-    """F4: at their marks, as a successor's would; the successor takes that back."""
+    """F4: it closes them at their marks, as a successor's would; a successor reopens the run."""
     ledger = Ledger()
     claim = Registration("r", "a", 1, "s", {"t": (0, 1)})
     acked = LaneRecord(STREAM, 5, of(range(3)))
@@ -220,7 +220,7 @@ def test_a_claim_that_failed_closes_its_own_lanes() -> None:
 
 
 def test_a_withdrawn_successor_closes_nothing() -> None:
-    """A claim that is withdrawn opens again what it had closed."""
+    """A withdrawn registration reopens what it had closed."""
     ledger = written(Ledger(), claim(), LaneRecord(STREAM, 9))
     late = claim(2, "late", closes=(ClosedLane("t", 0, 9),))
     written(ledger, late)
@@ -230,7 +230,7 @@ def test_a_withdrawn_successor_closes_nothing() -> None:
 
 
 def test_a_claim_may_add_lanes() -> None:
-    """The same session's claim, written again when partitions were added, adds its lanes."""
+    """A session's registration, written again after partitions were added, adds its lanes."""
     ledger = written(Ledger(), claim(), claim(lanes={"t": (1,), "u": (0,)}))
     winner = ledger.winner("r", "a", 1)
     assert winner is not None
@@ -239,7 +239,7 @@ def test_a_claim_may_add_lanes() -> None:
 
 
 def test_a_lanes_tombstone_takes_nothing_back() -> None:
-    """What was vouched for stays vouched for."""
+    """What was acknowledged stays acknowledged."""
     ledger = written(Ledger(), LaneRecord(STREAM, 5, of([1])))
     ledger.apply(lane_key(STREAM), None)
     assert ledger.lanes[STREAM].acked == of([1])
@@ -294,10 +294,10 @@ VALUE = json.loads(lane_value(LaneRecord(STREAM, 5, of([1]))))
     ],
 )
 def test_damaged_records_are_counted(key: bytes, value: bytes) -> None:
-    """What is no record of the ledger changes nothing but a count.
+    """A record that is not the ledger's changes only the count of malformed records.
 
     P4: a producer's name with half of a surrogate pair, or an incarnation beyond 32 bits, ended
-    the run's consumers: their logs cannot hold either.
+    the run's consumers: their logs can store neither.
     """
     ledger = Ledger()
     ledger.apply(key, value)
@@ -306,7 +306,7 @@ def test_damaged_records_are_counted(key: bytes, value: bytes) -> None:
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
 def test_no_bytes_raise(key: bytes, value: bytes | None) -> None:
-    """Any bytes at all are survived."""
+    """Applying any bytes raises no error."""
     Ledger().apply(key, value)
 
 
@@ -330,7 +330,7 @@ def test_records_survive_their_bytes(record: LaneRecord) -> None:
 def test_lanes_do_not_depend_on_when_they_are_asked_for(
     acts: list[tuple[str, int, str, int]],
 ) -> None:
-    """P6: what claims close is found when it is asked for, and is what was found at once before."""
+    """P6: what registrations close is computed when lanes are read, with the same result."""
     asked, last = Ledger(), Ledger()
     for act, incarnation, session, number in acts:
         closes = (ClosedLane("t", 0, number),) if incarnation > 1 else ()
@@ -350,7 +350,7 @@ def test_lanes_do_not_depend_on_when_they_are_asked_for(
 
 
 def _found_anew(ledger: Ledger) -> dict[StreamId, LaneRecord]:
-    """The lanes by the rules alone: of everything that was applied, without what is kept."""
+    """The lanes by the rules alone, from everything that was applied, without cached results."""
     newest = max((won.incarnation for won in ledger.registrations("r")), default=0)
     found = {}
     for stream in {*ledger._records, *ledger._marks, *_claimed_ever(ledger)}:
@@ -370,7 +370,7 @@ def _claimed_ever(ledger: Ledger) -> set[StreamId]:
 
 
 def test_a_claim_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P6: 2,000 small claims of one producer cost 23 s: each found all lanes of all others anew."""
+    """P6: 2,000 small registrations of a producer cost 23 s: each resolved all others' lanes."""
     found: list[StreamId] = []
     resolve = Ledger._resolve
 
@@ -394,7 +394,7 @@ def test_a_claim_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_that_tells_of_more_than_there_is_can_be_given_up() -> None:
-    """P6: one forged part kept a run from ever being complete."""
+    """P6: one forged part kept a run incomplete for ever."""
     ledger = written(Ledger(), claim(), LaneRecord(STREAM, 5, of(range(5)), end=5))
     assert ledger.complete("r")
     forged = LaneRecord(STREAM, 9, of([7]), end=9, outcomes=9)
@@ -406,7 +406,7 @@ def test_a_part_that_tells_of_more_than_there_is_can_be_given_up() -> None:
 
 
 def test_the_ledger_says_how_far_a_producers_clock_was_set() -> None:
-    """The most of all records of a lane, also after its successor closed it; absent where 0."""
+    """It is the greatest of a lane's records, also once the lane is closed; 0 is not written."""
     never, set_once = LaneRecord(STREAM, 8), LaneRecord(STREAM, 8, clock_set_ns=3 * 10**9)
     assert b"clock" not in lane_value(never)
     read = parse(lane_key(STREAM), lane_value(set_once))

@@ -1,4 +1,4 @@
-"""A lane's record in parts: united it is the lane, and no part can be missing unnoticed."""
+"""A lane record in parts: merged, they are the lane; a missing part is always noticed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ORDERS = st.lists(st.integers(0, 5), max_size=60)
 
 
 def record(outcomes: list[str], known: Iterable[int], *, ended: bool) -> LaneRecord:
-    """What a producer vouches for that knows the outcomes of these numbers."""
+    """The record of a producer that knows the outcomes of these seqs."""
     sets = {name: IntervalSet() for name in ("acked", "failed", "unknown")}
     for number in known:
         if outcomes[number]:
@@ -43,7 +43,7 @@ def ledger_of(records: Iterable[tuple[bytes, bytes | None]]) -> Ledger:
 
 @st.composite
 def lives(draw: st.DrawFn) -> tuple[list[tuple[bytes, bytes]], LaneRecord]:
-    """All that a lane had written, its outcomes known about in their order, and the lane itself."""
+    """All records of a lane whose outcomes became known roughly in order, and its last record."""
     outcomes, late = draw(OUTCOMES), draw(ORDERS)
     order = sorted(range(len(outcomes)), key=lambda at: at + (late[at] if at < len(late) else 0))
     stops = sorted({*draw(st.lists(st.integers(0, len(order)), max_size=4)), len(order)})
@@ -61,7 +61,7 @@ def lives(draw: st.DrawFn) -> tuple[list[tuple[bytes, bytes]], LaneRecord]:
 def test_parts_united_are_the_lane(
     life: tuple[list[tuple[bytes, bytes]], LaneRecord], data: st.DataObject
 ) -> None:
-    """In any order, repeated, and when only the newest record of each key is left."""
+    """They may be in any order, repeated, or only the newest record of each key."""
     written, last = life
     whole = last.closed(0)
     again = data.draw(st.permutations(written + data.draw(st.lists(st.sampled_from(written)))))
@@ -79,7 +79,7 @@ def test_parts_united_are_the_lane(
 def test_what_arrives_once_more_displaces_no_last_word(
     life: tuple[list[tuple[bytes, bytes]], LaneRecord], data: st.DataObject
 ) -> None:
-    """F11: a mirror replays older records behind the newest, and compaction keeps those."""
+    """F11: a mirror replays old records after the newest, and compaction keeps the old ones."""
     written, last = life
     replayed = written + data.draw(st.lists(st.sampled_from(written), max_size=9))
     (lane,) = ledger_of(dict(replayed).items()).lanes.values()
@@ -96,7 +96,7 @@ def test_what_arrives_once_more_displaces_no_last_word(
 def test_a_lane_of_which_a_part_is_missing_has_not_ended(
     life: tuple[list[tuple[bytes, bytes]], LaneRecord], data: st.DataObject
 ) -> None:
-    """Whatever records do not arrive: it is whole, or it has no end; and nothing is made up."""
+    """Whichever records are missing, the lane is complete or has no end; no outcome is wrong."""
     written, last = life
     arrived = [each for each in written if data.draw(st.booleans())]
     for lane in ledger_of(arrived).lanes.values():
@@ -121,7 +121,7 @@ def test_as_many_holes_as_one_likes_fit_into_records() -> None:
 
 
 def test_only_what_is_news_is_written_again() -> None:
-    """Parts that are complete are written once; with the end all of them tell it."""
+    """Complete parts are written once; the end is written to all parts."""
     parts = LaneParts(MOST)
     sizes = []
     for after in range(10, 60, 10):

@@ -25,7 +25,7 @@ def ids(intervals: IntervalSet) -> set[int]:
     st.booleans(),
 )
 def test_expiry(deadline: int, notes: list[tuple[int, int, int]], restart: bool) -> None:
-    """What is noted first at t has not expired before t + deadline, and has a 64th later."""
+    """A seq first noted at t expires from t + deadline on, at most 1/64 of the deadline late."""
     losses, now = Losses(deadline), 0
     noted: dict[int, int] = {}
     for wait, lo, count in notes:
@@ -44,7 +44,7 @@ def test_expiry(deadline: int, notes: list[tuple[int, int, int]], restart: bool)
 
 
 def test_waiting_numbers_take_bounded_room() -> None:
-    """However often numbers are noted, a stream waits in few pieces."""
+    """However often seqs are noted, a stream has at most 65 running deadlines."""
     losses = Losses(64_000)
     for now in range(64_000):
         losses.note(STREAM, IntervalSet([(0, now + 1)]), now)
@@ -53,14 +53,14 @@ def test_waiting_numbers_take_bounded_room() -> None:
 
 
 def test_a_stream_without_a_number_is_not_told() -> None:
-    """Whoever has heard of a lane and of none of its numbers has nothing to write over others."""
+    """A consumer that has noted no seq of a stream must not overwrite what others noted."""
     losses = Losses(10)
     losses.note(STREAM, IntervalSet(), 5)
     assert list(losses.clocks_to_state(lambda: 5)) == []
 
 
 def test_an_unknown_stream_has_nothing_expired() -> None:
-    """Nothing noted, nothing expired; the answer is the caller's own."""
+    """Without noted seqs, none expires; the result is the caller's own copy."""
     losses = Losses(0)
     assert not losses.expired(STREAM, 10)
     losses.note(STREAM, IntervalSet([(0, 1)]), 0)
@@ -69,7 +69,7 @@ def test_an_unknown_stream_has_nothing_expired() -> None:
 
 
 def test_all_that_expired_is_what_expired_of_each_stream() -> None:
-    """Told stream by stream, those without an expired number left out."""
+    """It is by stream, without streams that have no expired seq."""
     losses = Losses(64)
     other = STREAM._replace(lane=1)
     losses.note(STREAM, IntervalSet([(0, 3)]), 0)

@@ -1,4 +1,4 @@
-"""A partition's checker is held against the oracle, through re-reads and restarts."""
+"""A partition's checker, compared with the oracle, through re-reads and restarts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def bits(labels: tuple[str, ...]) -> int:
 def script(
     steps: list[tuple[Any, ...]],
 ) -> tuple[list[tuple[Any, ...]], tuple[dict[int, Message], list[Passed]], int]:
-    """The steps as calls on a checker; what stood where, and the offsets passed, for the oracle."""
+    """The steps as calls on a checker; for the oracle, messages by offset and what was passed."""
     calls: list[tuple[Any, ...]] = []
     stood: dict[int, Message] = {}
     passed: list[Passed] = []
@@ -135,7 +135,7 @@ def test_a_checker_agrees_with_the_oracle(
 
 @given(STEPS, st.data())
 def test_rows_may_be_cut_anywhere(steps: list[tuple[Any, ...]], data: st.DataObject) -> None:
-    """Rows cut in two, and re-read from their middle, judge like whole ones."""
+    """Rows that are split, and re-read from their middle, are judged like complete ones."""
     calls, _, _ = script(steps)
     whole, cut = PartitionChecker("t", 0), PartitionChecker("t", 0)
     for step in calls:
@@ -152,7 +152,7 @@ def test_rows_may_be_cut_anywhere(steps: list[tuple[Any, ...]], data: st.DataObj
 
 
 def test_a_replay_is_duplicates_and_no_reorder() -> None:
-    """0-99 and then 50-149: fifty duplicates, nothing reordered."""
+    """Seqs 0-99 and then 50-149 give fifty duplicates, and none is reordered."""
     checker = PartitionChecker("t", 0)
     checker.apply(row(STREAMS[0], 0, 0, 100))
     checker.apply(row(STREAMS[0], 50, 100, 100))
@@ -163,7 +163,7 @@ def test_a_replay_is_duplicates_and_no_reorder() -> None:
 
 
 def test_messages_without_a_stream_are_counted_once() -> None:
-    """Foreign, other run's and unreadable corrupted ones are counts, also when re-read in part."""
+    """Foreign, other runs' and unreadable corrupted ones are counted once if partly re-read."""
     checker = PartitionChecker("t", 0)
     for offset, finding in (
         (0, Finding.FOREIGN),
@@ -178,7 +178,7 @@ def test_messages_without_a_stream_are_counted_once() -> None:
 
 
 def test_times_span_all_rows() -> None:
-    """A fragment knows the least and the greatest of its times."""
+    """A fragment has the least and the greatest of its rows' times."""
     checker = PartitionChecker("t", 0)
     for offset, at in enumerate((30, 10, 20)):
         checker.apply(row(STREAMS[0], offset, offset, 1, at=at))
@@ -188,7 +188,7 @@ def test_times_span_all_rows() -> None:
 
 
 def test_past_the_memory_bound_a_summary_stays() -> None:
-    """The costliest fragment gives up its ids first; counts go on, the others stay exact."""
+    """The largest fragment gives up its ids first; it still counts, and others stay exact."""
     checker = PartitionChecker("t", 0, max_intervals=20)
     checker.apply(row(STREAMS[1], 0, 0, 4))
     for offset in range(4, 60):
@@ -204,7 +204,7 @@ def test_past_the_memory_bound_a_summary_stays() -> None:
 
 
 def test_streams_past_the_bound_are_only_counted() -> None:
-    """Endless new streams cannot fill the memory; nothing is proven of those not tracked."""
+    """Endless new streams cannot fill the memory; untracked ones are inconclusive."""
     checker = PartitionChecker("t", 0, max_intervals=20)
     for number in range(50):
         stream = StreamId("t", "r", "a", 1, number)
@@ -218,7 +218,7 @@ def test_streams_past_the_bound_are_only_counted() -> None:
 
 
 def test_another_topics_row_is_refused() -> None:
-    """A row of another topic is a programming error, said at once."""
+    """A row of another topic is a programming error, which raises at once."""
     with pytest.raises(ValueError, match="checker of other"):
         PartitionChecker("other", 0).apply(row(STREAMS[0], 0, 0, 1))
 
@@ -237,7 +237,7 @@ def test_a_damaged_state_is_refused(damage: dict[str, Any | None]) -> None:
 
 
 def test_the_fullness_reaches_the_bound_before_ids_are_given_up() -> None:
-    """By intervals held or by streams known, whichever is nearer: an alert can come in time."""
+    """It counts intervals or streams, whichever is nearer the bound: an alert can come in time."""
     checker = PartitionChecker("t", 0, max_intervals=20)
     levels = []
     for number in range(12):

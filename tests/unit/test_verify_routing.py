@@ -29,12 +29,12 @@ from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 def test_policies(
     policy: ExpectPartition, source: int | None, count: int, expected: int | None
 ) -> None:
-    """Each policy names its partition, or none where it cannot tell."""
+    """Each policy returns its partition, or no partition if it cannot determine one."""
     assert homes_of(policy, 3, source, [count]) == {expected} - {None}
 
 
 def test_lanes_belong_where_murmur2_puts_them() -> None:
-    """Lane p of a topic belongs into partition p under murmur2."""
+    """Lane p of a topic belongs in partition p under murmur2."""
     homes = [homes_of(ExpectPartition.MURMUR2, lane, None, [7]) for lane in lane_numbers(7)]
     assert homes == [{partition} for partition in range(7)]
 
@@ -43,7 +43,7 @@ def test_lanes_belong_where_murmur2_puts_them() -> None:
 def test_a_lane_is_at_home_under_each_count_that_may_have_been_in_force(
     lane: int, counts: list[int]
 ) -> None:
-    """Also between two that are known: long/66025, where a topic grew twice while nobody looked.
+    """Counts between two known ones are included: in long/66025, a topic grew twice unseen.
 
     What was mirrored in between was `misrouted`, and a healthy mirror failed.
     """
@@ -57,7 +57,7 @@ def test_a_lane_is_at_home_under_each_count_that_may_have_been_in_force(
 
 
 def test_counts_that_anybody_may_have_written_cost_nothing() -> None:
-    """P6: a message or a ledger record can claim two thousand million partitions."""
+    """P6: a message or a ledger record can claim two billion partitions."""
     homes = homes_of(ExpectPartition.SOURCE_MODULO, 0, 7, [3, (1 << 31) - 1])
     assert homes == {7 % 3, 7}
 
@@ -74,7 +74,7 @@ def test_arrays_agree_with_single_messages(
     partition: int,
     counts: list[int],
 ) -> None:
-    """A message is misrouted unless a count in force, or its own, puts it there; or none can."""
+    """It is misrouted unless a count in force, or its own, puts it there, or it has no home."""
     wrong = misrouted(
         policy,
         lanes=np.array([lane for lane, _, _ in messages], np.int64),
@@ -102,7 +102,7 @@ def test_what_is_at_home_under_no_count_is_misrouted_by_the_counts_of_its_time(
     then: list[int],
     since: list[int],
 ) -> None:
-    """So to judge streams by all counts adds nothing to what rows say by the same policy."""
+    """So judging streams by all counts finds nothing that rows under the same policy lack."""
     lane, source, partition = message
     wrong = misrouted(
         policy,
@@ -118,7 +118,7 @@ def test_what_is_at_home_under_no_count_is_misrouted_by_the_counts_of_its_time(
 
 
 def test_three_source_partitions_copied_onto_five_are_not_misrouted() -> None:
-    """MirrorMaker 2 keeps partition numbers: right by `source`, wrong by `murmur2`."""
+    """MirrorMaker 2 keeps partition numbers: correct under `source`, wrong under `murmur2`."""
     lanes = np.array(lane_numbers(5), np.int64)
     about: dict[str, Any] = {
         "lanes": lanes,

@@ -1,4 +1,4 @@
-"""Rows stand for exactly the messages that they were made of, and split where they must."""
+"""Rows represent exactly the messages they were built from, and split only where they must."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_rows_unfold_to_their_messages(listed: list[tuple[int, int, int, int, in
 
 @given(st.lists(MESSAGE, min_size=2, max_size=12))
 def test_rows_are_as_long_as_they_can_be(listed: list[tuple[int, int, int, int, int, int]]) -> None:
-    """Two neighbouring rows never could have been one."""
+    """No two neighbouring rows could have been one."""
     rows = rows_of(messages_of(listed))
     for before, after in pairwise(rows):
         same = before.stream == after.stream and before.findings == after.findings
@@ -90,14 +90,14 @@ def test_rows_are_as_long_as_they_can_be(listed: list[tuple[int, int, int, int, 
 
 
 def test_times_are_least_and_greatest() -> None:
-    """A row tells the span of its messages' times, arrivals of their own included."""
+    """A row has the span of its messages' times, also of individual arrival times."""
     listed = [(0, 0, 1, 30, 7, 0), (0, 1, 1, 20, 9, 0), (0, 2, 1, 40, 8, 0)]
     (row,) = rows_of(messages_of(listed, np.array([5, 6, 4])))
     assert row == (STREAMS[0], 0, 3, 1, 4, 0, 20, 40, 7, 9, 4, 6, -1)
 
 
 def test_a_row_in_no_stream_has_one_lanes_key() -> None:
-    """F13: of another run's message it matters whose key it has."""
+    """F13: it matters which lane's key another run's message has."""
     messages = messages_of([(-1, 0, 1, 0, 0, int(Finding.OTHER_RUN))] * 5)
     messages = replace(messages, key_lane=np.array([3, 3, 5, -1, -1]))
     told = [(row.stream, row.offset_lo, row.offset_hi, row.key_lane) for row in rows_of(messages)]
@@ -105,12 +105,12 @@ def test_a_row_in_no_stream_has_one_lanes_key() -> None:
 
 
 def test_no_messages_make_no_rows() -> None:
-    """An empty batch is nothing."""
+    """An empty batch has no rows."""
     assert rows_of(messages_of([])) == []
 
 
 def test_streams_of_one_run() -> None:
-    """Ids and lanes become streams; other runs', foreign and unknown ones get none."""
+    """Ids and lanes become streams; other runs', foreign and unknown messages get no stream."""
     ids = [ProducerId("a", "r", 1), ProducerId("a", "old", 1), None]
     streams, index, findings = streams_of(
         "t",

@@ -1,4 +1,4 @@
-"""Whole batches written: byte for byte what the specification does one by one."""
+"""Batches are written byte for byte as the specification writes single messages."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ times = st.integers(0, (1 << 63) - 1)
 def test_a_batch_is_the_messages_one_by_one(
     first: Message, form: Form, intended: list[int]
 ) -> None:
-    """The encoder's records are those of `message.encode`, and its size is as told."""
+    """The encoder's records are those of `message.encode`, and its size is as predicted."""
     batch = encoder(first, form).encode(first.seq, np.array(intended, np.int64), first.sent_ns)
     batch.seal(1, 2, 3)
     arrays = decode_records(batch.buffer)
@@ -100,7 +100,7 @@ def test_a_batch_of_varying_sizes_is_the_messages_one_by_one(
     compressibility: int,
     data: st.DataObject,
 ) -> None:
-    """With those among them that are too small for their proof; and none is left unread."""
+    """Some are too small for a descriptor; the decoder reads all of them."""
     count = data.draw(st.integers(1, 100))
     few = data.draw(st.lists(st.integers(0, largest), min_size=1, max_size=6))
     sizes = [few[i * i % len(few)] for i in range(count)]
@@ -123,7 +123,7 @@ def test_a_batch_of_varying_sizes_is_the_messages_one_by_one(
 
 
 def test_sizes_out_of_range_are_refused() -> None:
-    """A size above the lane's, below 0, or without its message."""
+    """A size must not be above the lane's, below 0, or missing for a message."""
     lane = encoder(lane_messages(1, size=200)[0], Form.BODY)
     times = START + np.arange(3)
     lane.encode(0, times, START, np.array([0, 200, 100]))
@@ -138,7 +138,7 @@ def test_sizes_out_of_range_are_refused() -> None:
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("size", [0, 45, 100, 1000])
 def test_clean_batches_come_back(form: Form, size: int) -> None:
-    """Thousands of messages over all widths of the offset delta, read without one exception."""
+    """All of 9,000 messages, with offset deltas of three widths, are read."""
     count = 9000
     first = lane_messages(1, size=size, seq=(1 << 20) - 700)[0]
     intended = START + np.arange(count) * 12_345
@@ -154,7 +154,7 @@ def test_clean_batches_come_back(form: Form, size: int) -> None:
 
 
 def test_batch_golden() -> None:
-    """The bytes of a whole sealed batch, for ever."""
+    """The bytes of a sealed batch must never change."""
     batch = encoder(lane_messages(1)[0], Form.BODY).encode(
         5000, START + np.arange(2) * 1000, START + 7
     )
@@ -163,7 +163,7 @@ def test_batch_golden() -> None:
 
 
 def test_compressed() -> None:
-    """A compressed batch holds the same messages."""
+    """A compressed batch contains the same messages."""
     batch = encoder(lane_messages(1)[0], Form.BODY).encode(
         5000, START + np.arange(50) * 1000, START + 7
     )

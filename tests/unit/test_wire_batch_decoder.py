@@ -1,4 +1,4 @@
-"""Whole batches read: finding for finding what the specification does one by one."""
+"""Batches are read finding for finding as the specification reads single messages."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ strangers = st.sampled_from(
 
 @st.composite
 def traffic(draw: Callable[..., Any]) -> list[Record]:
-    """What may arrive in a batch: runs of lanes, some of it changed, strangers in between."""
+    """What may arrive in a batch: runs of lanes, some records changed, foreign ones in between."""
     records = []
     for _ in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
@@ -83,14 +83,14 @@ def traffic(draw: Callable[..., Any]) -> list[Record]:
 @settings(max_examples=150, deadline=None)
 @given(traffic())
 def test_reading_at_once_equals_reading_one_by_one(records: list[Record]) -> None:
-    """Whatever a batch holds, the arrays say what `message.decode` says of each record."""
+    """Whatever a batch contains, the arrays equal `message.decode` of each record."""
     assert all_at_once(built(records)) == one_by_one(records)
 
 
 @settings(deadline=None)
 @given(st.data(), forms, st.sampled_from([44, 100, 130]))
 def test_every_field_of_one_lane(data: st.DataObject, form: Form, size: int) -> None:
-    """The same in one long lane with many small changes: the way by columns, not the other."""
+    """One long lane with a few changes is read by columns, with the same result."""
     records = [encode(message, form) for message in lane_messages(60, size=size)]
     for _ in range(data.draw(st.integers(1, 8))):
         at = data.draw(st.integers(1, len(records) - 1))
@@ -99,7 +99,7 @@ def test_every_field_of_one_lane(data: st.DataObject, form: Form, size: int) -> 
 
 
 def test_lanes_interleaved() -> None:
-    """Several lanes and producers, message by message, of one length and of many."""
+    """Messages of several lanes and producers alternate, and have different lengths."""
     others = [PA._replace(name=name) for name in ("pb", "pc", "longer")]
     runs = [
         [encode(m, Form.BODY) for m in lane_messages(30, producer_id=p, lane=lane, size=size)]
@@ -114,7 +114,7 @@ def test_lanes_interleaved() -> None:
 
 
 def test_forty_producers_of_a_few_messages() -> None:
-    """Of some ids there are enough to be read together, of others there are not."""
+    """Each id has four messages, interleaved with those of the other ids."""
     runs = [
         [encode(m, Form.HEADERS) for m in lane_messages(4, producer_id=PA._replace(name=f"p{i}"))]
         for i in range(10, 50)
@@ -125,7 +125,7 @@ def test_forty_producers_of_a_few_messages() -> None:
 
 @pytest.mark.parametrize("form", Form)
 def test_swapped_fill_is_found(form: Form) -> None:
-    """The payloads of two neighbours swapped: both corrupted, both known."""
+    """If two neighbours swap payloads, both are corrupted, with known ids."""
     records = [encode(message, form) for message in lane_messages(20)]
     cut = 75 if form is Form.BODY else 0
     a, b = records[4].value or b"", records[5].value or b""
@@ -140,7 +140,7 @@ def test_swapped_fill_is_found(form: Form) -> None:
 @settings(deadline=None)
 @given(st.binary(max_size=12), st.integers(0, 30))
 def test_broken_header_sections_are_foreign(garbage: bytes, count: int) -> None:
-    """A record whose header section cannot be read is foreign, and the others stand."""
+    """Garbage in a record's header section does not change how the others are read."""
     records = [encode(message, Form.HEADERS) for message in lane_messages(count + 1)]
     arrays = built(records)
     broken = arrays.buffer.copy()
@@ -151,7 +151,7 @@ def test_broken_header_sections_are_foreign(garbage: bytes, count: int) -> None:
 
 
 def test_very_long_header_sections_of_several_lengths() -> None:
-    """A megabyte of headers before ours: one that is cut off at the end of all is foreign."""
+    """After 1 MB of other headers, ours are read; a section cut off at the end is foreign."""
     long = ("pad", b"x" * (1 << 20))
     records = [encode(message, Form.HEADERS) for message in lane_messages(17)]
     records = [record._replace(headers=(long, *record.headers)) for record in records]
@@ -183,6 +183,6 @@ def test_small_batches_together() -> None:
 
 
 def test_an_empty_batch() -> None:
-    """No records, no messages."""
+    """A batch without records has no messages."""
     arrays = built([encode(m, Form.BODY) for m in lane_messages(3)]).from_offset(99)
     assert len(BatchDecoder(TOPIC).decode(arrays)) == 0

@@ -1,4 +1,4 @@
-"""What codecs make of our batches: the payload does not compress, or as far as it is meant to.
+"""How codecs compress our batches: payloads do not compress, or only as far as requested.
 
 `python -m tests.unit.test_wire_compression` prints the table of docs/reference/messages.md.
 """
@@ -35,7 +35,7 @@ def encoder(form: Form, size: int, compressibility: int = 0) -> LaneEncoder:
 
 
 def compressed(codec: str, form: Form, size: int, count: int, compressibility: int = 0) -> int:
-    """Bytes of a batch's records."""
+    """Compressed bytes of a batch's records."""
     times = NS + np.arange(count, dtype=np.int64) * 20_000
     batch = encoder(form, size, compressibility).encode(123_456, times, NS)
     found = compressor(codec)
@@ -52,7 +52,7 @@ def payload(form: Form, size: int) -> int:
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("size", SIZES)
 def test_a_payload_is_incompressible(codec: str, form: Form, size: int) -> None:
-    """A full batch with payloads takes their bytes more than one of the same messages without."""
+    """Compressed, a full batch exceeds one without payloads by about the payloads' bytes."""
     count = encoder(form, size).most_within(BATCH)
     least = HEADER if form is Form.BODY else 0
     with_payload = compressed(codec, form, size, count)
@@ -64,10 +64,10 @@ def test_a_payload_is_incompressible(codec: str, form: Form, size: int) -> None:
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("size", SIZES)
 def test_of_a_compressible_payload_so_much_is_saved(codec: str, form: Form, size: int) -> None:
-    """Within 0.02 of what is asked for; snappy finds less of small payloads' short runs."""
+    """The saving is within 0.02 of the request; snappy saves less in short runs."""
     count = encoder(form, size).most_within(BATCH)
     bytes_each = payload(form, size)
-    asked = max(0.3, zeros(bytes_each, 30) / bytes_each - 0.003)  # whole bytes of few
+    asked = max(0.3, zeros(bytes_each, 30) / bytes_each - 0.003)  # few bytes: rounded to whole ones
     saved = compressed(codec, form, size, count) - compressed(codec, form, size, count, 30)
     off = 0.07 if codec == "snappy" and size == 100 else 0.02
     assert abs(saved / (count * bytes_each) - asked) <= off
@@ -76,7 +76,7 @@ def test_of_a_compressible_payload_so_much_is_saved(codec: str, form: Form, size
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("percent", [10, 50, 80])
 def test_larger_shares_are_saved_as_well(codec: str, percent: int) -> None:
-    """Within 0.02; with snappy, which copies at most 64 bytes at once, within a thirtieth."""
+    """Within 0.02; snappy, which copies at most 64 bytes at once, may miss a thirtieth of it."""
     count = encoder(Form.BODY, 1000).most_within(BATCH)
     plain = compressed(codec, Form.BODY, 1000, count)
     saved = plain - compressed(codec, Form.BODY, 1000, count, percent)
@@ -87,10 +87,10 @@ def test_larger_shares_are_saved_as_well(codec: str, percent: int) -> None:
 @pytest.mark.parametrize("size", [HEADER, 100, 1000])
 @pytest.mark.parametrize("compressibility", [0, 30])
 def test_the_ancestor_reads_each_of_40000(size: int, compressibility: int) -> None:
-    """It splits a value at `;`, and reads it where there are four parts, two of them numbers."""
+    """It splits a value at `;`, and needs four parts, two of them numbers."""
     lane = encoder(Form.BODY, size, compressibility)
     for seq in range(0, 40_000, 10_000):
-        # Each batch is sent at another time, of which some bytes are `;`.
+        # Each batch has its own send time, in which some bytes are `;`.
         sent_ns = NS + 0x3B3B * seq
         batch = lane.encode(seq, np.full(10_000, NS) + np.arange(10_000), sent_ns)
         records = decode_records(batch.buffer)
@@ -101,7 +101,7 @@ def test_the_ancestor_reads_each_of_40000(size: int, compressibility: int) -> No
 
 
 def test_batches_of_messages_of_any_size_are_free_of_semicolons_too() -> None:
-    """Each size has a mask of its own."""
+    """Each size has its own mask."""
     sizes = np.arange(HEADER, 70_000, 59)
     batch = encoder(Form.BODY, 70_000).encode(0, np.full(len(sizes), NS), NS, sizes)
     records = decode_records(batch.buffer)
@@ -109,7 +109,7 @@ def test_batches_of_messages_of_any_size_are_free_of_semicolons_too() -> None:
 
 
 def table() -> Iterator[str]:
-    """What a full batch takes for each byte of its records."""
+    """The table's lines: a full batch's compressed bytes for each byte of its records."""
     yield "| messages | " + " | ".join(CODECS) + " |"
     yield "|---" * (1 + len(CODECS)) + "|"
     for form, size in itertools.product(Form, SIZES):

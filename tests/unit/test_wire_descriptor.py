@@ -42,7 +42,7 @@ PROOFS = st.builds(
 def test_a_descriptor_has_no_semicolon_and_comes_back(
     proof: Descriptor, intended_ns: int, seq: int
 ) -> None:
-    """Of the current generator; of the first one, but for the compressibility; of the user's."""
+    """The first generator's (not compressible) and user payloads' descriptors come back, too."""
     own = proof._replace(generator=OWN.number)
     raw = pack(own, "t", b"id", intended_ns, seq)
     assert unpack(raw, "t", b"id", intended_ns, seq) == own
@@ -60,7 +60,7 @@ def test_a_descriptor_has_no_semicolon_and_comes_back(
 @example(SEMICOLONS & ~0xFFFF | 0x02D1, [0x3B, 0x3B3B, 0x3B3B3B, 0], SEMICOLONS)
 @example(0x0102030405060000 | 0x02D1, [0x3B ^ 7, 0x3B ^ 8], 0x3B)
 def test_masks_of_many_are_those_of_each(word0: int, sizes: list[int], word2: int) -> None:
-    """The smallest by which no byte is `;`, whatever the sizes."""
+    """Each is the smallest mask with which no byte is `;`, whatever the sizes."""
     word1 = constant_words(Descriptor(0, 0, 5, 59, 0, 30), "t")[1]
     contents = sized(word1, np.array(sizes))
     found = masked_arrays((word0, contents, word2))
@@ -73,7 +73,7 @@ def test_masks_of_many_are_those_of_each(word0: int, sizes: list[int], word2: in
 @example(SEMICOLONS)
 @example(SEMICOLONS ^ 0x0100FF0001000080)
 def test_check_values_have_no_semicolon(state: int) -> None:
-    """Those of the first generator are as they are."""
+    """Those of the first generator are not changed."""
     assert check_value(1, state) == finish(state)
     check = check_value(2, state).to_bytes(8, "little")
     assert check == finish(state).to_bytes(8, "little").replace(b";", b":")

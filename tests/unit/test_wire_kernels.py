@@ -1,4 +1,4 @@
-"""The compiled loops over records: what they say is a plain reading's, and no place is trusted."""
+"""The compiled loops over records equal a simple reader, and trust no position."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def positions(starts: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
 
 
 def walked(raw: bytes, count: int) -> list[tuple[int, ...]]:
-    """The definition: field by field, by `read_varint`, each of them within its record."""
+    """The definition: read field by field with `read_varint`, each within its record."""
     found, at = [], 0
     for _ in range(count):
         length, start = read_varint(raw, at)
@@ -67,7 +67,7 @@ def built(records: list[tuple[int, int, bytes | None, bytes | None]]) -> bytes:
 def in_a_batch(
     section: bytes, count: int, base: int, first_ms: int, max_ms: int, bits: int
 ) -> bytes:
-    """A batch of this section, whose header says what is given."""
+    """A batch of this section, with these values in its header."""
     header = HEADER.pack(
         base, HEADER_SIZE - LENGTH_FROM + len(section), 5, MAGIC, 6, bits, 7, first_ms, max_ms,
         8, 9, 10, count,
@@ -76,7 +76,7 @@ def in_a_batch(
 
 
 def wrapped(number: int) -> int:
-    """The number in 64 bits."""
+    """The number, wrapped to 64 bits."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -91,9 +91,9 @@ def wrapped(number: int) -> int:
 def test_records_are_found_where_a_plain_walk_finds_them(
     stretches: list[list[tuple[list[Any], int, int, int, bool]]], data: st.DataObject
 ) -> None:
-    """Of several stretches, whatever lies between; hurt or not: the same fields, or an error."""
+    """Several stretches, damaged or not, with any bytes between, give equal fields or an error."""
     raw, begins, ends, expected = bytearray(), [], [], []
-    broken = not all(stretches)  # of no batch
+    broken = not all(stretches)  # a stretch without a batch
     for batches in stretches:
         raw += data.draw(st.binary(max_size=3))
         begins.append(len(raw))
@@ -133,7 +133,7 @@ def test_records_are_found_where_a_plain_walk_finds_them(
 def test_headers_are_read_as_far_as_whole_batches_stand(
     batches: list[tuple[bytes, int, int]],
 ) -> None:
-    """Each with its place; whatever follows that is none ends them."""
+    """Each batch has its position; the list ends before anything that is not a complete batch."""
     raw, expected = b"", []
     for section, base, count in batches:
         at = len(raw)
@@ -155,13 +155,13 @@ def test_headers_are_read_as_far_as_whole_batches_stand(
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 3), (0, 4), (2, 1), (1, -(1 << 63))])
 def test_a_stretch_outside_the_bytes_is_refused(begin: int, end: int) -> None:
-    """Before anything is read."""
+    """The error is raised before anything is read."""
     with pytest.raises(ValueError, match="outside"):
         kernels.walk(b"abc", positions([begin]), positions([end]))
 
 
 def test_what_no_batch_can_hold_is_refused() -> None:
-    """Before room is made for it; and so is what has to be decompressed first."""
+    """It is refused before memory is allocated; so are batches that are still compressed."""
     for count, bits, why in ((1 << 30, 0, "cannot hold"), (-1, 0, "-1 records"), (1, 3, "still")):
         raw = in_a_batch(b"abc", count, 0, 0, 0, bits)
         with pytest.raises(MalformedBatchError, match=why):
@@ -173,7 +173,7 @@ def test_what_no_batch_can_hold_is_refused() -> None:
 
 @given(RAW, st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), max_size=9))
 def test_parts_are_found_where_they_begin(raw: bytes, cuts: list[tuple[int, int]]) -> None:
-    """By their addresses: equal bytes elsewhere are no part."""
+    """They are found by address: equal bytes elsewhere are not a part."""
     parts = [memoryview(raw)[lo:hi] for lo, hi in cuts if lo < min(hi, len(raw))]
     begins = [lo for lo, hi in cuts if lo < min(hi, len(raw))]
     assert kernels.places(raw, parts).tolist() == begins
@@ -212,7 +212,7 @@ def test_records_are_written_as_by_hand(
     compressibility: int,
     numbers: list[tuple[int, int, int]],
 ) -> None:
-    """A value is its head, a part of the block and zeros, or a part of its head; then numbers."""
+    """A value is head, part of the block and zeros, or a cut head; then numbers overwrite it."""
     period, block = 7, bytes(range(7)) * 11
     each = sizes if isinstance(sizes, list) else [sizes]
     count = len(each) if isinstance(sizes, list) else count
@@ -305,7 +305,7 @@ LARGE = (1 << 63) - 1
     ids=str,
 )
 def test_nothing_is_written_outside(wrong: dict[str, object]) -> None:
-    """Each argument by itself is looked at."""
+    """Each argument is checked by itself."""
     right: dict[str, object] = {
         "header_size": 2, "key": b"k", "head": b"ab", "after": b"cd", "sizes": np.array([4]),
         "count": 3, "columns": [(0, 1, np.zeros(3, np.uint64))], "block": b"01201",
@@ -317,6 +317,6 @@ def test_nothing_is_written_outside(wrong: dict[str, object]) -> None:
 
 
 def test_columns_of_other_lengths_are_refused() -> None:
-    """A stretch has a beginning and an end."""
+    """Each stretch has a beginning and an end."""
     with pytest.raises(ValueError, match="stretch"):
         kernels.walk(b"abc", positions([0, 1]), positions([0]))

@@ -35,7 +35,7 @@ def test_murmur2_is_kafkas(data: bytes, hashed: int) -> None:
 
 @given(st.binary(max_size=80))
 def test_murmur2_equals_aiokafkas(data: bytes) -> None:
-    """Any bytes hash as aiokafka's partitioner hashes them, which leaves the sign out."""
+    """Any bytes have the hash of aiokafka's partitioner, which is unsigned."""
     assert murmur2(data) & 0xFFFFFFFF == aiokafka_murmur2(data)
 
 
@@ -66,7 +66,7 @@ def test_no_partitions_is_an_error() -> None:
 
 @given(st.integers(0, MAX_LANE))
 def test_a_lane_is_read_from_its_key(lane: int) -> None:
-    """The key of a lane tells the lane."""
+    """Parsing a lane's key returns the lane."""
     assert parse_lane(lane_key(lane)) == lane
 
 

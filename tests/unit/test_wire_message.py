@@ -1,4 +1,4 @@
-"""One message: proven, altered, corrupted, foreign; and never an exception."""
+"""One message is proven, altered, corrupted or foreign; decoding it never raises."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize("generator", GOLDEN)
 def test_body_form_golden(generator: int) -> None:
-    """The bytes of the body form, for ever."""
+    """The bytes of the body form must never change."""
     proof, fill = map(bytes.fromhex, GOLDEN[generator])
     written = encode(SAMPLE._replace(generator=generator), Form.BODY)
     assert Record(b"11", HEADER + proof + fill, (), 1_700_000_000_999) == written
@@ -75,7 +75,7 @@ def test_body_form_golden(generator: int) -> None:
 
 @pytest.mark.parametrize("generator", GOLDEN)
 def test_header_form_golden(generator: int) -> None:
-    """The bytes of the header form, for ever."""
+    """The bytes of the header form must never change."""
     proof, fill = map(bytes.fromhex, GOLDEN[generator])
     written = encode(SAMPLE._replace(generator=generator), Form.HEADERS)
     assert written.headers == (
@@ -93,7 +93,7 @@ def test_header_form_golden(generator: int) -> None:
 
 @given(either, forms)
 def test_what_is_encoded_is_decoded(message: Message, form: Form) -> None:
-    """A message tells all that was put in; only one without room for the proof is unproven."""
+    """Decoding returns what was encoded; only without room for the descriptor is it unproven."""
     record = encode(message, form)
     decoded = decode(record, TOPIC)
     room = form is Form.HEADERS or message.size >= len(message.id.encode()) + 34 + 32
@@ -114,7 +114,7 @@ def test_what_is_encoded_is_decoded(message: Message, form: Form) -> None:
 
 @given(messages)
 def test_the_ancestor_reads_ours(message: Message) -> None:
-    """Splitting at semicolons gives id, seq, time and payload, and no more."""
+    """Splitting at semicolons gives exactly id, seq, time and payload."""
     value = encode(message, Form.BODY).value
     assert value is not None
     raw_id, seq, intended, _ = value.split(b";")
@@ -124,7 +124,7 @@ def test_the_ancestor_reads_ours(message: Message) -> None:
 
 @given(either.filter(lambda m: m.size >= 160), st.data())
 def test_no_changed_byte_of_a_body_escapes(message: Message, data: st.DataObject) -> None:
-    """Whatever byte of the value changes: corrupted; only behind the descriptor is the id known."""
+    """Any changed byte is detected; the id is known only if it is after the descriptor."""
     record = encode(message, Form.BODY)
     assert record.value is not None
     changed = bytearray(record.value)
@@ -140,7 +140,7 @@ def test_no_changed_byte_of_a_body_escapes(message: Message, data: st.DataObject
 
 @given(either, st.data())
 def test_no_changed_byte_of_a_header_escapes(message: Message, data: st.DataObject) -> None:
-    """Whatever byte of the four headers changes: corrupted, the id unknown."""
+    """If any byte of the four headers changes, the message is corrupted and its id unknown."""
     record = encode(message, Form.HEADERS)
     which = data.draw(st.integers(0, 3))
     name, value = record.headers[which]
@@ -157,7 +157,7 @@ def test_no_changed_byte_of_a_header_escapes(message: Message, data: st.DataObje
 
 @given(either.filter(lambda m: m.size >= 160), forms, st.data())
 def test_no_other_seq_escapes(message: Message, form: Form, data: st.DataObject) -> None:
-    """A digit of seq or of the time flipped into another digit is found from the message alone."""
+    """Any other seq in place of the right one is detected from the message alone."""
     record = encode(message, form)
     other = data.draw(st.integers(0, 10**12 - 1).filter(lambda seq: seq != message.seq))
     assert record.value is not None
@@ -176,7 +176,7 @@ def test_no_other_seq_escapes(message: Message, form: Form, data: st.DataObject)
 
 @pytest.mark.parametrize("record", [BODY, HEADERS])
 class TestWhatAMirrorMayDo:
-    """Changes around an intact message, each by its own name."""
+    """Changes to an intact message, each with its own finding."""
 
     def test_another_topic_is_no_identity(self, record: Record) -> None:
         """A message copied into the wrong topic proves nothing there."""
@@ -185,7 +185,7 @@ class TestWhatAMirrorMayDo:
         assert decoded.findings is Finding.CORRUPTED
 
     def test_rekeyed(self, record: Record) -> None:
-        """The lane is known from the proof, the key is altered."""
+        """The lane is known from the descriptor, and the key is altered."""
         for key in (None, b"", b"12", b"011", b"11\n"):
             decoded = decode(record._replace(key=key), TOPIC)
             assert decoded.findings is Finding.ALTERED_KEY
@@ -198,7 +198,7 @@ class TestWhatAMirrorMayDo:
         assert decoded.id == SAMPLE.id
 
     def test_header_added(self, record: Record) -> None:
-        """A mirror's provenance header is an alteration; the message stands."""
+        """A mirror's provenance header is an alteration; the message is still read."""
         for headers in (
             (*record.headers, ("from", b"dc1")),
             (("from", None), *record.headers),
@@ -209,7 +209,7 @@ class TestWhatAMirrorMayDo:
             assert decoded.seq == SAMPLE.seq
 
     def test_cut_or_grown(self, record: Record) -> None:
-        """Another length than was sent is corrupted, the identity known."""
+        """A value of another length than was sent is corrupted, with a known id."""
         sent = record.value or b""
         for value in (sent[:-1], sent + b"x", sent[:76]):
             decoded = decode(record._replace(value=value), TOPIC)
@@ -244,7 +244,7 @@ def test_null_values() -> None:
 
 
 def test_reordered_headers() -> None:
-    """The four headers in another order are altered, and still read."""
+    """The four headers in another order are altered, but still read."""
     decoded = decode(HEADERS._replace(headers=HEADERS.headers[::-1]), TOPIC)
     assert decoded.findings is Finding.ALTERED_HEADERS
     assert decoded.id == SAMPLE.id
@@ -252,14 +252,14 @@ def test_reordered_headers() -> None:
 
 @pytest.mark.parametrize("missing", [0, 1])
 def test_without_id_or_seq_header(missing: int) -> None:
-    """Headers dropped: nothing of ours is left."""
+    """Without one of these headers, the record is foreign."""
     headers = tuple(h for i, h in enumerate(HEADERS.headers) if i != missing)
     assert decode(HEADERS._replace(headers=headers), TOPIC).findings is Finding.FOREIGN
 
 
 @pytest.mark.parametrize("missing", [2, 3])
 def test_without_time_or_proof_header(missing: int) -> None:
-    """Our own id without its proof is corrupted, its id unknown."""
+    """With our id but without time or descriptor, it is corrupted, and its id unknown."""
     headers = tuple(h for i, h in enumerate(HEADERS.headers) if i != missing)
     decoded = decode(HEADERS._replace(headers=headers), TOPIC)
     assert decoded.findings is Finding.CORRUPTED
@@ -282,14 +282,14 @@ def test_without_time_or_proof_header(missing: int) -> None:
     ],
 )
 def test_ours_without_proof_is_corrupted(value: bytes) -> None:
-    """An id with `@` and anything but a lone header or a valid proof: corrupted, id unknown."""
+    """An id with `@`, but neither a lone header nor a valid descriptor: corrupted, id unknown."""
     decoded = decode(BODY._replace(value=value), TOPIC)
     assert decoded.findings is Finding.CORRUPTED
     assert decoded.id is None
 
 
 def test_a_lone_header_is_unproven() -> None:
-    """The lane is then the key's; without a readable key there is no stream."""
+    """Its lane is the key's; without a readable key, it has no stream."""
     decoded = decode(BODY._replace(value=HEADER), TOPIC)
     assert decoded.findings is Finding.UNPROVEN
     assert (decoded.id, decoded.lane, decoded.seq) == (SAMPLE.id, 11, SAMPLE.seq)
@@ -302,7 +302,7 @@ class TestTheAncestor:
     """Messages of the ancestor are accepted, unproven, with the empty run."""
 
     def test_body_form(self) -> None:
-        """Id, seq and time of any width."""
+        """Id, seq and time may have any width."""
         record = Record(b"3", b"p1;42;1700000000123456789;\0\0\0;x", (), 5)
         decoded = decode(record, TOPIC)
         assert decoded.id == ProducerId("p1", "", 0)
@@ -311,7 +311,7 @@ class TestTheAncestor:
         assert decoded.findings is Finding.UNPROVEN
 
     def test_header_form(self) -> None:
-        """The record's timestamp is the time, where it can be one."""
+        """The record's timestamp is the intended time, if it can be one."""
         record = Record(b"3", b"xyz", (("id", b"p1"), ("seq", b"42")), 1_700_000_000_123)
         decoded = decode(record, TOPIC)
         assert decoded.id == ProducerId("p1", "", 0)
@@ -344,7 +344,7 @@ class TestTheAncestor:
         assert decode(Record(b"3", value, (), 5), TOPIC).findings is Finding.FOREIGN
 
     def test_without_a_lane(self) -> None:
-        """A key that is no lane leaves no stream."""
+        """If the key is not a lane, the message has no stream."""
         assert decode(Record(b"x", b"p1;42;17;", (), 5), TOPIC).findings is Finding.FOREIGN
 
 
@@ -369,7 +369,7 @@ loose = st.one_of(
     )
 )
 def test_decode_never_raises(record: Record) -> None:
-    """Whatever arrives, there is a reading; id, lane and seq are known together or not at all."""
+    """Any record can be decoded; id, lane and seq are known together or not at all."""
     decoded = decode(record, TOPIC)
     known = decoded.id is not None
     assert (decoded.lane is not None) == (decoded.seq is not None) == known

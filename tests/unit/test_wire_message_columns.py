@@ -1,6 +1,6 @@
-"""Messages read by the compiled loop: none is left to be read by itself, no position is trusted.
+"""The compiled loop reads the messages of a layout together, and trusts no position.
 
-That what it says of a message is what `message.decode` says is held by test_wire_batch.
+test_wire_batch_decoder proves that its results equal `message.decode`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def read(
     like: int = 0,
     messages: MessageArrays | None = None,
 ) -> tuple[list[int], MessageArrays]:
-    """The rows that were left, and what was read."""
+    """The rows that were left out, and what was read."""
     messages = messages or MessageArrays.unread(records.offsets)
     others = message_columns.read(
         records,
@@ -67,7 +67,7 @@ def laid_out(records: RecordArrays) -> Layout:
 
 @pytest.mark.parametrize("size", [44, 100])
 def test_whatever_byte_stands_before_the_fill_it_is_read_as_one_by_one(size: int) -> None:
-    """Each byte of id, numbers and proof in turn is every other byte; so it is of the key."""
+    """Each byte of id, seq, time and descriptor takes every value; keys vary, too."""
     first, *_ = sent(Form.BODY, 1, size)
     value = first.value or b""
     places = range(min(len(value), len(PA.encode()) + 34 + SIZE))
@@ -85,7 +85,7 @@ def test_whatever_byte_stands_before_the_fill_it_is_read_as_one_by_one(size: int
 
 @pytest.mark.parametrize("form", Form)
 def test_keys_and_values_of_any_length_are_read_together(form: Form) -> None:
-    """What differs in lanes, sizes and times alone has one layout; none is read by itself."""
+    """Messages that differ only in lane, seq, size and time share a layout; none is left."""
     every = [
         encode(message, form)
         for size in range(80, 180)
@@ -99,7 +99,7 @@ def test_keys_and_values_of_any_length_are_read_together(form: Form) -> None:
 
 @pytest.mark.parametrize("form", Form)
 def test_messages_of_both_generators_are_read_each_with_its_own(form: Form) -> None:
-    """Side by side, as after an update of the producers; those of the other come back."""
+    """They alternate, as after an update of producers; one read leaves the other generator's."""
     older = [message._replace(generator=1) for message in lane_messages(10)]
     every = [
         encode(message, form)
@@ -115,7 +115,7 @@ def test_messages_of_both_generators_are_read_each_with_its_own(form: Form) -> N
 
 
 def test_a_value_that_is_gone_is_corrupted_where_headers_tell_who_it_was() -> None:
-    """A null is no value of no bytes."""
+    """A null value is not the same as an empty one."""
     records = sent(Form.HEADERS, 20)
     records[7] = records[7]._replace(value=None)
     records[8] = records[8]._replace(value=b"")
@@ -123,7 +123,7 @@ def test_a_value_that_is_gone_is_corrupted_where_headers_tell_who_it_was() -> No
 
 
 def seq_at_the_end(generator: Generator, phase: int, size: int) -> int:
-    """A seq whose fill begins 7 bytes before the block begins again."""
+    """A seq whose fill begins 7 bytes before the end of the block's period."""
     inverse = pow(generator.step_of(size), -1, generator.period)
     return (generator.period - 7 - phase) * inverse % generator.period
 
@@ -137,7 +137,7 @@ def seq_at_the_end(generator: Generator, phase: int, size: int) -> int:
 def test_exactly_the_messages_with_a_wrong_byte_of_fill_are_corrupted(
     form: Form, size: int, kind: tuple[Generator, int], data: st.DataObject
 ) -> None:
-    """Over the end of the block's period, too, whichever bytes are wrong."""
+    """Fills may continue past the end of the block's period, and any bytes may be wrong."""
     generator, compressibility = kind
     every = []
     for lane in (0, 11):
@@ -157,7 +157,7 @@ def test_exactly_the_messages_with_a_wrong_byte_of_fill_are_corrupted(
 
 
 def test_rows_that_are_laid_out_otherwise_come_back_in_their_order() -> None:
-    """Another id, another proof's absence, other headers."""
+    """They have another id, no descriptor, or other headers."""
     records = sent(Form.BODY, 6)
     records[1] = encode(lane_messages(1, producer_id=PA._replace(name="pb"))[0], Form.BODY)
     records[3] = encode(lane_messages(1, size=0)[0], Form.BODY)
@@ -171,7 +171,7 @@ def test_rows_that_are_laid_out_otherwise_come_back_in_their_order() -> None:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows that are read by themselves."""
+    """The rows that `BatchDecoder` has read one by one."""
     rows: list[int] = []
     was = BatchDecoder._decode_one
 
@@ -191,7 +191,7 @@ def named(number: int, count: int, size: int = 100) -> list[Record]:
 
 @pytest.mark.parametrize("strangers", [20, 200])
 def test_strangers_cost_the_others_nothing(strangers: int, alone: list[int]) -> None:
-    """And many ids are as good as one: hardly any but strangers are read by themselves."""
+    """Even with many ids, hardly any but foreign records are read one by one."""
     runs = [named(number, 20) for number in range(40)]
     records = [Record(b"k", b"no message", (), 5)] * strangers
     records += [record for together in zip(*runs, strict=True) for record in together]
@@ -203,7 +203,7 @@ def test_strangers_cost_the_others_nothing(strangers: int, alone: list[int]) -> 
 
 
 def test_strangers_in_between_cost_the_others_little(alone: list[int]) -> None:
-    """Where nine of ten are, some hundreds of the others may be read by themselves, never all."""
+    """If nine of ten records are foreign, fewer than 200 of 1,000 others are read one by one."""
     ours = named(0, 1000)
     records = []
     for record in ours:
@@ -214,7 +214,7 @@ def test_strangers_in_between_cost_the_others_little(alone: list[int]) -> None:
 
 
 def test_what_is_rare_does_not_send_what_is_frequent_the_slow_way(alone: list[int]) -> None:
-    """Wherever it stands: many ids of a few messages each, before and behind thousands of one."""
+    """Many ids with a few messages each are before and after thousands of messages of one id."""
     few = [record for number in range(60) for record in named(number, 3)]
     records = few + named(100, 2000) + few
     messages = BatchDecoder(TOPIC).decode(built(records))
@@ -225,9 +225,9 @@ def test_what_is_rare_does_not_send_what_is_frequent_the_slow_way(alone: list[in
 def test_a_message_that_is_too_long_is_read_by_itself(
     alone: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It takes no other with it, wherever it stands."""
+    """The messages before and after it are still read together."""
     monkeypatch.setattr(payload, "MAX_SIZE", 0)
-    size = (1 << 16) + 500  # so much of the block is always there, and no more
+    size = (1 << 16) + 500  # more than the part of the block that is always available
     records = named(0, 40) + named(0, 1, size) + named(0, 40)
     arrays = built(records)
     messages = BatchDecoder(TOPIC).decode(arrays)
@@ -238,7 +238,7 @@ def test_a_message_that_is_too_long_is_read_by_itself(
 def test_what_waits_for_an_answer_is_no_more_than_a_few_scans(
     alone: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids without end are read one by one once looking for the like of them was in vain."""
+    """Endless ids are read one by one, after a limited number of scans for more of the same."""
     scanned, reads = 0, 0
     was = message_columns.read
 
@@ -258,7 +258,7 @@ def test_what_waits_for_an_answer_is_no_more_than_a_few_scans(
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("sent_ns", [-1, -999_999, -1_000_000, -1_000_001, 0, 999_999])
 def test_times_before_the_epoch_are_rounded_down(form: Form, sent_ns: int) -> None:
-    """As the specification rounds them: the record's timestamp is altered, or it is not."""
+    """Whether the record's timestamp is altered depends on rounding as in the specification."""
     every = [encode(message, form) for message in lane_messages(20, sent_ns=sent_ns)]
     records = built([record._replace(timestamp_ms=0) for record in every])
     for stamp in (-2, -1, 0):
@@ -283,7 +283,7 @@ HEADERS = st.tuples(
 def test_headers_that_all_have_are_read_as_one_by_one(
     form: Form, before: list[Any], behind: list[Any], turned: bool, data: st.DataObject
 ) -> None:
-    """Strange ones, ours again, in another order, or others in one of them."""
+    """They may be foreign, repeat our names, have another order, or differ in one record."""
     every = [
         record._replace(headers=(*before, *record.headers, *behind)) for record in sent(form, 20)
     ]
@@ -302,7 +302,7 @@ def test_headers_that_all_have_are_read_as_one_by_one(
 @pytest.mark.parametrize("part", ["key", "value", "headers"])
 @pytest.mark.parametrize("row", [0, 7])
 def test_no_position_is_trusted(form: Form, part: str, row: int) -> None:
-    """A part that lies outside the bytes is an error, by one byte or by many; else it is none."""
+    """A part outside the buffer, by one byte or by many, is an error; one inside it is not."""
     records = built(sent(form, 20))
     size = len(records.buffer)
     layout = laid_out(records)
@@ -326,7 +326,7 @@ def test_no_position_is_trusted(form: Form, part: str, row: int) -> None:
 
 @pytest.mark.parametrize("form", Form)
 def test_no_layout_is_trusted(form: Form) -> None:
-    """What it says has to lie within the record that it is of."""
+    """Its positions must be within the layout's own record."""
     records = built(sent(form, 20))
     layout = laid_out(records)
     least = int(records.headers_len[0]) if layout.in_headers else layout.fill_at
@@ -360,7 +360,7 @@ def test_no_layout_is_trusted(form: Form) -> None:
     ],
 )
 def test_what_lies_outside_is_refused(rows: list[int], constants: list[tuple[int, int]]) -> None:
-    """A row that there is not, constants beyond the headers."""
+    """Rows that do not exist, and constants outside the headers, are refused."""
     records = built(sent(Form.BODY, 20))
     layout = laid_out(records)
     with pytest.raises(IndexError):
@@ -369,7 +369,7 @@ def test_what_lies_outside_is_refused(rows: list[int], constants: list[tuple[int
 
 @pytest.mark.parametrize("form", Form)
 def test_fills_beyond_the_block_are_left(form: Form) -> None:
-    """Longer than any message may be; what is left has to be read by itself, not for ever."""
+    """Messages with longer fills than the block are left out, to be read one by one."""
     every = [
         encode(message, form) for size in (100, 300) for message in lane_messages(5, size=size)
     ]
@@ -382,7 +382,7 @@ def test_fills_beyond_the_block_are_left(form: Form) -> None:
 
 
 def test_columns_of_other_lengths_are_refused() -> None:
-    """Each has an element for each record."""
+    """Each column needs an element for each record."""
     records = built(sent(Form.BODY, 20))
     layout = laid_out(records)
     for column in COLUMNS:
@@ -404,7 +404,7 @@ def test_columns_of_other_lengths_are_refused() -> None:
 def test_check_values_are_those_of_the_definition(
     state: int, messages: list[tuple[int, int, int]]
 ) -> None:
-    """All at once as one by one, of one state or of many; what lacks its partners is refused."""
+    """Arrays equal single values, from one state or many; unequal lengths are refused."""
     states, intended, seqs = np.array(messages, np.uint64).reshape(-1, 3).T.copy()
     one = np.array([state], np.uint64)
     found = message_columns.check_values(one, intended, seqs)

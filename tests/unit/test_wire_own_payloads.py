@@ -1,4 +1,4 @@
-"""Payloads of the user's: a digest in the descriptor proves them, one by one and in batches."""
+"""Users' payloads: a digest in the descriptor proves them, one by one and in batches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def mixed(state: int, word: int) -> int:
 
 
 def xxh64(data: bytes) -> int:
-    """The definition, with seed 0."""
+    """XXH64 by its definition, with seed 0."""
     state = P5
     whole = len(data) // 32 * 32
     if whole:
@@ -85,7 +85,7 @@ def payloads(values: list[bytes]) -> Payloads:
 
 
 def messages(values: list[bytes]) -> list[Message]:
-    """With these values, in their order."""
+    """Messages with these values, in their order."""
     return [
         message._replace(generator=OWN.number, payload=value)
         for message, value in zip(lane_messages(len(values)), values, strict=True)
@@ -101,19 +101,19 @@ def messages(values: list[bytes]) -> list[Message]:
     ],
 )
 def test_the_digest_is_that_of_the_public_hash(data: bytes, expected: int) -> None:
-    """Values that XXH64's libraries print."""
+    """XXH64's libraries return these values."""
     assert digest(data) == xxh64(data) == expected
 
 
 @given(st.lists(st.binary(max_size=200), max_size=9))
 def test_digests_are_those_of_the_definition(values: list[bytes]) -> None:
-    """Of stretches of one memory as of each by itself."""
+    """Parts of one buffer have the digests of the values by themselves."""
     found = payloads(values).digests.tolist() if values else []
     assert found == [xxh64(value) for value in values] == [digest(value) for value in values]
 
 
 def test_a_value_that_is_null_counts_as_empty() -> None:
-    """Its length is -1; its size says that it is none."""
+    """Its length of -1 differs from every size in a descriptor, which tells the two apart."""
     assert digests(b"abc", column([1]), column([-1])).tolist() == [digest(b"")]
     assert digests(b"", column([0]), column([0])).tolist() == [digest(b"")]
 
@@ -124,13 +124,13 @@ def test_a_value_that_is_null_counts_as_empty() -> None:
      ([0, 1], [1]), ([], [1])],
 )  # fmt: skip
 def test_no_stretch_is_trusted(starts: list[int], lengths: list[int]) -> None:
-    """Whatever lies outside the bytes is an error."""
+    """A position outside the bytes, or a missing start, is an error."""
     with pytest.raises(IndexError):
         digests(b"abc", column(starts), column(lengths))
 
 
 def test_header_form_golden() -> None:
-    """The bytes of a message with a payload of the user's, for ever."""
+    """The bytes of a message with a user's payload must never change."""
     record = encode(messages([b'{"id": 7, "name": "Jos\xc3\xa9"}'])[0], Form.HEADERS)
     assert record == Record(
         b"11",
@@ -149,7 +149,7 @@ GOLDEN_PROOF = "d10402000b0000001a0000000500ed0007002a36fe9c971752d0d3ab5e85cc04
 
 
 def test_a_payload_of_the_users_is_not_in_body_form() -> None:
-    """Neither the specification nor the encoder writes it, and what looks like one is corrupted."""
+    """Neither specification nor encoder writes it; a record that looks like one is corrupted."""
     message = messages([b"abc"])[0]
     with pytest.raises(ValueError, match="user payloads need header form"):
         encode(message, Form.BODY)
@@ -166,7 +166,7 @@ def test_a_payload_of_the_users_is_not_in_body_form() -> None:
 
 @given(VALUES, st.lists(st.integers(0, 7), min_size=1, max_size=100))
 def test_a_batch_is_the_messages_one_by_one(values: list[bytes], chosen: list[int]) -> None:
-    """Whichever of them follow each other, the empty and the repeated included."""
+    """Payloads are in any order, also empty and repeated ones."""
     rows = column(chosen) % len(values)
     largest = max(map(len, values))
     taken = payloads(values).taken(rows)
@@ -191,7 +191,7 @@ def test_a_batch_is_the_messages_one_by_one(values: list[bytes], chosen: list[in
 
 @given(st.binary(min_size=1, max_size=100), st.data())
 def test_no_changed_byte_of_a_value_escapes(value: bytes, data: st.DataObject) -> None:
-    """Corrupted, and known: the headers say who it was. So is one that was cut off, or grew."""
+    """A changed, shortened, longer or null value is corrupted; the headers prove its id."""
     record = encode(messages([value])[0], Form.HEADERS)
     at = data.draw(st.integers(0, len(value) - 1))
     flipped = bytes([value[at] ^ data.draw(st.integers(1, 255))])
@@ -205,7 +205,7 @@ def test_no_changed_byte_of_a_value_escapes(value: bytes, data: st.DataObject) -
 
 @pytest.mark.parametrize("at", range(SIZE + 8))
 def test_no_changed_byte_of_the_descriptor_escapes(at: int) -> None:
-    """Those of the digest included: then nothing proves who the message was."""
+    """This includes the digest's bytes: then nothing proves the id."""
     record = encode(messages([b"some value"])[0], Form.HEADERS)
     proof = record.headers[3][1] or b""
     changed = proof[:at] + bytes([proof[at] ^ 0x40]) + proof[at + 1 :]
@@ -220,7 +220,7 @@ def test_no_changed_byte_of_the_descriptor_escapes(at: int) -> None:
 def test_whatever_befalls_them_is_read_as_one_by_one(
     values: list[bytes], data: st.DataObject
 ) -> None:
-    """Also side by side with messages whose payloads are ours."""
+    """They may be among messages with generated payloads."""
     every = [encode(message, Form.HEADERS) for message in messages(values * 8)]
     every += [encode(message, Form.HEADERS) for message in lane_messages(20, seq=9000)]
     for _ in range(data.draw(st.integers(1, 8))):
@@ -231,7 +231,7 @@ def test_whatever_befalls_them_is_read_as_one_by_one(
 
 
 def test_large_values_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No block limits their size."""
+    """They have 100 kB: no block limits their size."""
     value = bytes(range(256)) * 400
     every = [encode(message, Form.HEADERS) for message in messages([value] * 20)]
     monkeypatch.setattr(BatchDecoder, "_decode_one", None)

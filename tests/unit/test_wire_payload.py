@@ -1,4 +1,4 @@
-"""The fill: one block for ever, one window for each seq."""
+"""The fill: a block that never changes, and one window of it for each seq."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 def test_the_blocks_are_golden() -> None:
-    """A message sent by one version is proven intact by another."""
+    """They never change, so another version can prove a message intact."""
     assert fill(FIRST, 0, 0, 0, 16, 16).hex() == "8bdc03166f24c8e916e2baca34570aad"
     digest = hashlib.sha256(fill(FIRST, 0, 0, 0, 0, FIRST.period)).hexdigest()
     assert digest == "fb61dbd908d60585b29731472cf005ba2978411187dfba59b5d1fb2d5b2e96e5"
@@ -49,7 +49,7 @@ def test_the_blocks_are_golden() -> None:
 def test_windows_are_the_fills_of_consecutive_seqs(
     phase: int, seq: int, count: int, size: int, percent: int, varies: bool
 ) -> None:
-    """Step by step the window is the fill of one message after the other."""
+    """Step by step, the window is the fill of each next message."""
     found, (start,), step, period, compressibility = windows(
         phase, seq, None if varies else size + 9, size, percent
     )
@@ -73,9 +73,9 @@ def test_the_block_wraps(generator: Generator, phase: int, seq: int, size: int) 
 
 @pytest.mark.parametrize("generator", GENERATORS.values())
 def test_neighbours_differ(generator: Generator) -> None:
-    """The fills of as many consecutive seqs as a period has bytes all begin elsewhere.
+    """Over as many consecutive seqs as a period has bytes, all fills begin at different places.
 
-    And differently: in their first eight bytes already.
+    Their first eight bytes all differ, too.
     """
     starts = np.arange(generator.period, dtype=np.uint64) * np.uint64(generator.step_of(16))
     starts %= np.uint64(generator.period)
@@ -87,24 +87,24 @@ def test_neighbours_differ(generator: Generator) -> None:
 
 
 def distances(step: int) -> NDArray[np.int64]:
-    """How far from each other fills begin whose messages are 1, 2, ... apart, times that number."""
+    """The distances between the fills of messages 1, 2, ... apart, each times that number."""
     apart = np.arange(1, 1 << 18, dtype=np.int64)
     places = apart * step % VARYING.period
     return np.minimum(places, VARYING.period - places) * apart
 
 
 def test_fills_that_share_a_batch_are_distinct_parts_of_the_block() -> None:
-    """A batch of 1 MiB has so many messages of a size that they are no more apart."""
+    """In a batch of 1 MiB, messages of a size are at most 1 MiB divided by that size apart."""
     assert distances(VARYING.step).min() >= MIB
     for size in (4, 10, 100, 999, 1000, 10_000, 200_000):
         count = MIB // size
         starts = np.arange(count, dtype=np.int64) * CURRENT.step_of(size) % CURRENT.period
         assert np.diff(np.sort(starts)).min() >= size
-        assert starts.max() + size <= CURRENT.period  # the last does not reach the first
+        assert starts.max() + size <= CURRENT.period  # the last one does not wrap to the first
 
 
 def test_the_current_block_has_all_bytes_but_the_ancestors_separator() -> None:
-    """Each of them as often as any other, within six standard deviations."""
+    """Each of them occurs as often as any other, within six standard deviations."""
     counts = np.bincount(np.frombuffer(block(CURRENT, 0), np.uint8, CURRENT.period), minlength=256)
     assert counts[ord(";")] == 0
     mean = CURRENT.period / 255
@@ -114,7 +114,7 @@ def test_the_current_block_has_all_bytes_but_the_ancestors_separator() -> None:
 @pytest.mark.parametrize("generator", GENERATORS.values())
 @pytest.mark.parametrize("size", [1 << 16, (1 << 16) + 1, 3 << 20, MAX_SIZE])
 def test_great_fills(generator: Generator, size: int) -> None:
-    """The fill goes on past the period."""
+    """The fill continues past the period."""
     great = fill(generator, 0, 7, 0, size, size)
     assert len(great) == size
     assert great[-20:] == fill(generator, 0, 7 + size - 20, 0, 20, 20)
@@ -124,7 +124,7 @@ def test_great_fills(generator: Generator, size: int) -> None:
 def test_a_share_of_the_fill_is_zeros(
     generator: Generator, phase: int, seq: int, size: int, percent: int
 ) -> None:
-    """A hundredth more than asked for, at its end; what is before them is the same as without."""
+    """The zeros are 1 % more than requested, at the end; what precedes them is unchanged."""
     whole, shared = (fill(generator, each, phase, seq, size, size) for each in (0, percent))
     run = zeros(size, percent)
     assert abs(run - min(size, size * percent * 1.01 / 100)) <= 0.5

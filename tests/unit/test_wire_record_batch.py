@@ -85,7 +85,7 @@ def test_any_batch_of_aiokafka_is_read(
         tuple[int, bytes | None, bytes | None, list[tuple[object, object | None]], int, int]
     ],
 ) -> None:
-    """Nulls, headers, gaps in offsets, repeated and mixed lengths."""
+    """It may have nulls, headers, gaps in offsets, repeated and mixed lengths."""
     records, offset = [], 0
     for timestamp, key, value, record_headers, repeat, gap in loose:
         for _ in range(repeat):
@@ -114,7 +114,7 @@ def sealed(
 
 
 def expected(count: int) -> list[tuple[int, int, bytes, bytes, list[tuple[object, None]]]]:
-    """What `sealed` holds."""
+    """The records of `sealed`."""
     return [
         (
             i,
@@ -129,7 +129,7 @@ def expected(count: int) -> list[tuple[int, int, bytes, bytes, list[tuple[object
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 8192, 8193, 9000])
 def test_aiokafka_reads_ours(count: int) -> None:
-    """Across the widths of the offset delta; the CRC and the producer's state are right."""
+    """Offset deltas have one to three bytes; the CRC and the producer's state are right."""
     buffer = sealed(count)
     records = MemoryRecords(bytes(buffer))
     batch = records.next_batch()
@@ -145,7 +145,7 @@ def test_aiokafka_reads_ours(count: int) -> None:
 
 
 def test_three_and_four_byte_offset_deltas() -> None:
-    """More than a million records: every width that a batch can need."""
+    """More than a million records need every width that a batch can have."""
     count = (1 << 20) + 3
     buffer = encode_records(b"", b"", None, b"\0", 0, [], count, 5)
     arrays = decode_records(buffer)
@@ -153,7 +153,7 @@ def test_three_and_four_byte_offset_deltas() -> None:
 
 
 def test_sealing_again_changes_only_the_state() -> None:
-    """A batch can be sealed anew, transactional or not."""
+    """A batch can be sealed again, transactional or not."""
     buffer = sealed(3, transactional=True)
     batch = MemoryRecords(bytes(buffer)).next_batch()
     assert batch.is_transactional
@@ -163,7 +163,7 @@ def test_sealing_again_changes_only_the_state() -> None:
 
 
 def test_compression() -> None:
-    """The records compressed, the header not; nothing is done where nothing is won."""
+    """Only the records are compressed; if that saves nothing, the batch stays as it is."""
     plain = sealed(500)
     small = compress_records(plain, 1, gzip.compress)
     seal(small, 77, 3, 1000)
@@ -181,7 +181,7 @@ def test_compression() -> None:
 
 
 def test_log_append_time() -> None:
-    """The broker's time stands for all records."""
+    """The broker's time is that of all records."""
     buffer = bytearray(built([(0, 5, b"k", b"v", []), (1, 9, b"k", b"v", [])]))
     buffer[22] |= 0x08
     arrays = decode_records(buffer)
@@ -201,7 +201,7 @@ def test_batches_together_are_the_batches_one_by_one(
     ],
     data: st.DataObject,
 ) -> None:
-    """Several batches, with the broker's time or the producer's, an empty one among them."""
+    """They have the broker's time or the producer's, and an empty one is among them."""
     batches = []
     for records in loose:
         rows = [(i, *record[:4]) for i, record in enumerate(records)]
@@ -216,7 +216,7 @@ def test_batches_together_are_the_batches_one_by_one(
 
 
 def test_large_batches_of_one_memory_are_read_where_they_lie() -> None:
-    """As a response brings them, with what else it holds between: the same, and no copy."""
+    """Batches of one response, with other bytes between, give the same records, uncopied."""
     batches = [
         built([(i, 5, b"k", bytes([turn]) * 1000, []) for i in range(70 + turn)]) for turn in (1, 2)
     ]
@@ -230,7 +230,7 @@ def test_large_batches_of_one_memory_are_read_where_they_lie() -> None:
     assert not np.shares_memory(apart.buffer, np.frombuffer(memory, np.uint8))
     assert read(together) == read(apart)
     damaged = bytearray(memory)
-    damaged[lo + 60], damaged[hi + 7 + 60] = 70, 73  # of 71 and 72 records
+    damaged[lo + 60], damaged[hi + 7 + 60] = 70, 73  # the batches have 71 and 72 records
     both = [memoryview(damaged)[lo:hi], memoryview(damaged)[hi + 7 : hi + 7 + len(batches[1])]]
     with pytest.raises(MalformedBatchError):
         decode_batches(both)
@@ -255,7 +255,7 @@ def test_from_offset() -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_damage_is_an_error_of_its_own(data: st.DataObject) -> None:
-    """A changed or cut batch is read, or refused by MalformedBatchError; nothing else happens."""
+    """A changed or cut batch is read, or raises MalformedBatchError, and nothing else."""
     batch = bytearray(built([(i, 1000 + i, b"k", b"v" * (i % 3), [("h", b"x")]) for i in range(8)]))
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -298,7 +298,7 @@ def test_record_size() -> None:
 
 
 def test_no_records_no_batch() -> None:
-    """A batch of nothing is refused, and one of more records than Kafka could number."""
+    """A batch without records is refused, and one with more than 2**27."""
     with pytest.raises(ValueError, match="at least one"):
         encode_records(b"", b"", None, b"\0", 0, [], 0, 5)
 

@@ -27,7 +27,7 @@ rows = st.lists(
 
 @given(rows, st.integers(0, 1 << 50))
 def test_records_stand_where_they_stood(steps: list[Row], begin: int) -> None:
-    """Any content, times in any order, offsets with gaps."""
+    """They have any content, times in any order, and offsets with gaps."""
     offsets = accumulate((step for step, *_ in steps[1:]), initial=begin)
     wanted: list[Row] = [
         (offset, stamp, key, value, names)
@@ -54,7 +54,7 @@ def test_records_stand_where_they_stood(steps: list[Row], begin: int) -> None:
 
 
 def test_the_brokers_time_stands_for_all() -> None:
-    """As a broker marks its own time."""
+    """The batch is marked as a broker marks its own time."""
     batch = write_records([(7, 9, b"k", b"v", ()), (8, 9, b"k", b"v", ())], log_append_time=True)
     seal(batch, -1, -1, -1)
     assert DefaultRecordBatch(bytes(batch)).timestamp_type == 1
@@ -62,6 +62,6 @@ def test_the_brokers_time_stands_for_all() -> None:
 
 
 def test_there_is_no_batch_of_nothing() -> None:
-    """It would have no offset."""
+    """A batch without records would have no offset."""
     with pytest.raises(ValueError, match="at least one record"):
         write_records([])

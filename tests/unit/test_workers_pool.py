@@ -1,4 +1,4 @@
-"""Processes behind one command: heard, asked, told to end, and never left over."""
+"""The worker processes of a command: their messages, metrics and end; none outlives it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def pid_of(worker: Worker) -> int:
 
 
 def stopped(pid: int) -> None:
-    """Wait until a process that was told to stop has stopped, all its threads."""
+    """Wait until a process that got SIGSTOP has stopped, with all its threads."""
     deadline = time.monotonic() + 60
     while psutil.Process(pid).status() != psutil.STATUS_STOPPED:
         assert time.monotonic() < deadline
@@ -55,7 +55,7 @@ def stopped(pid: int) -> None:
 
 
 def answer(url: str) -> tuple[int, str]:
-    """The status and the text of an answer."""
+    """The status and the text of a response."""
     try:
         with urllib.request.urlopen(url, timeout=30) as response:
             return response.status, response.read().decode()
@@ -64,7 +64,7 @@ def answer(url: str) -> tuple[int, str]:
 
 
 async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
-    """Each is a process with its own share; one endpoint tells of all; signals do not end them."""
+    """Each process has its own share; one endpoint serves all; signals do not end them."""
     stop, told = asyncio.Event(), worker_jobs.AllTold(2)
     async with crew(worker_jobs.until_told, [1, 2], told) as hands:
         await told.wait()
@@ -100,7 +100,7 @@ async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
 async def test_a_crew_that_cannot_be_completed_leaves_nobody_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The machine has no room for the second worker: the first one is ended, and it is said."""
+    """If the second worker cannot be started, the first one is killed, and the error says why."""
     started: list[int] = []
     start = SpawnProcess.start
 
@@ -120,7 +120,7 @@ async def test_a_crew_that_cannot_be_completed_leaves_nobody_behind(
 
 
 async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is not ready, or says nothing as it is stopped, fails the whole."""
+    """One worker that is not ready makes all not ready; one that is stopped, all not alive."""
     told = worker_jobs.AllTold(2)
     async with crew(worker_jobs.until_told, [1, 3], told) as hands:
         await told.wait()
@@ -133,7 +133,7 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.to_thread(stopped, first)
         monkeypatch.setattr(snapshot, "_FRESH_SECONDS", 3)
         await asyncio.to_thread(until, lambda: not metrics.alive)
-        # Who leaves ends all that still run, stopped ones too.
+        # The pool's exit kills all that still run, stopped ones too.
     assert not any(worker._process.is_alive() for worker in hands.workers)
 
 
@@ -149,7 +149,7 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
 async def test_one_that_fails_is_told_and_ends_all(
     share: str, error: type[ClusterError | WorkerError], told: str
 ) -> None:
-    """The others drain and report; whatever became of the first is known."""
+    """The others drain and report; the error says what happened to the first."""
     async with crew(worker_jobs.first_falls, [share, ""]) as hands:
         first, second = await hands.ended(asyncio.Event())
         assert isinstance(first, error)
@@ -167,7 +167,7 @@ async def test_one_that_reports_an_error_ends_all() -> None:
 
 
 def test_a_command_that_is_killed_takes_its_workers_along(tmp_path: Path) -> None:
-    """No worker outlives the command's process, however that ended."""
+    """No worker outlives the command's process, even if that is killed."""
     file = tmp_path / "pids"
     command = subprocess.Popen([sys.executable, worker_jobs.__file__, str(file)], cwd=Path.cwd())
     try:

@@ -1,4 +1,4 @@
-"""What each worker is asked, and what all together answer."""
+"""The options of each worker, and the merged reports of all."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ CONSUME = ConsumeOptions(
 def test_producers_together_send_what_was_asked_for(
     workers: int, more: int, warmup: int, partitions: int
 ) -> None:
-    """Any legal number of messages and any warm-up below it: each message is one lane's.
+    """For any valid number of messages and any warm-up below it, each message is one lane's.
 
-    They come when a single producer's would, and the first ones of the topic are the warm-up.
+    They are due when a single producer's would be; the topic's first ones are the warm-up.
     """
     count = workers + more
     warmup = min(warmup, count - 1)
@@ -78,12 +78,12 @@ def test_producers_together_send_what_was_asked_for(
 
 
 def test_one_producer_is_not_split() -> None:
-    """It keeps its name, and sends all."""
+    """It keeps its name, and sends all messages."""
     assert producers.split(PRODUCE, 1) == [PRODUCE]
 
 
 def test_too_many_workers_are_a_users_mistake() -> None:
-    """Fewer messages than workers, and a name that becomes too long."""
+    """Fewer messages than workers, and a name that becomes too long, are refused."""
     with pytest.raises(UsageError, match="--num-records 2"):
         producers.split(replace(PRODUCE, num_records=2), 3)
     with pytest.raises(UsageError, match="64"):
@@ -94,14 +94,14 @@ def test_too_many_workers_are_a_users_mistake() -> None:
 def test_each_partition_of_a_shard_is_one_workers(
     of: int, index: int, workers: int, partition: int
 ) -> None:
-    """The workers' shards part the user's shard, and nothing else."""
+    """The workers' shards split the user's shard, and contain nothing else."""
     whole = Shard(index % of + 1, of)
     parts = [consumers.shard_of(whole, at, workers) for at in range(workers)]
     assert sum(partition in part for part in parts) == (partition in whole)
 
 
 def test_consumers_share_a_group_or_the_partitions() -> None:
-    """Members of a group take no shard; when it is enough is not for the single one to say."""
+    """Members of a group have no shard; no worker decides by itself when the run is over."""
     assert [str(part.shard) for part in consumers.split(CONSUME, 3)] == ["1/3", "2/3", "3/3"]
     members = consumers.split(replace(CONSUME, group="g"), 2)
     assert [(part.group, part.shard) for part in members] == [("g", None)] * 2
@@ -127,7 +127,7 @@ def told(
 
 
 def test_producers_reports_become_one() -> None:
-    """Counts add up, latencies are of all, and the first error is the report's."""
+    """Counts add up, latencies are merged, and the first error is the report's."""
     whole = producers.merged(PRODUCE, [told("p.1", 2, 1000), told("p.2", 4, 5000)])
     assert whole.overall.outcomes[Outcome.ACKED] == 6
     assert (whole.overall.first_ns, whole.overall.last_ns) == (2, 40)
@@ -161,7 +161,7 @@ def read(
 
 
 def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
-    """A threshold on latencies is held to what all of them read."""
+    """A latency threshold is compared with what all of them read."""
     options = replace(CONSUME, thresholds=thresholds(["max<1s"]))
     first = read("c.1", [], ["t-0"], conditions=[])
     second = read("c.2", [2 * 10**9] * 3, ["t-1"], conditions=[])
@@ -174,7 +174,7 @@ def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
 
 
 def test_what_any_worker_found_in_what_it_read_fails_the_command() -> None:
-    """Also where the first one has not seen its state; what others yet missed does not count."""
+    """It counts even if its state did not reach the first; what only others miss does not."""
     first = read("c.1", [], ["t-0"], conditions=[], counts={"misrouted": 0, "delivered": 10})
     second = read(
         "c.2", [], ["t-1"], conditions=[], counts={"misrouted": 2, "delivered": 5, "in_flight": 5}
@@ -186,7 +186,7 @@ def test_what_any_worker_found_in_what_it_read_fails_the_command() -> None:
 
 
 def test_what_another_worker_found_decides_no_more_than_alone() -> None:
-    """Its producer may have sent it twice itself; the first one did not hear of it."""
+    """If the producer may have sent the copies, they are excused; the first worker saw none."""
     options = replace(CONSUME, thresholds=thresholds(["duplicated==0"]))
     first = replace(read("c.1", [], [], conditions=[]), inconclusive=[])
     second = replace(
@@ -197,7 +197,7 @@ def test_what_another_worker_found_decides_no_more_than_alone() -> None:
 
 
 def test_what_any_worker_alone_doubts_is_doubted_once() -> None:
-    """The first one's verdict rests on a state that was not saved; other doubts it has settled."""
+    """A worker could not save its state; the other doubts were settled by the first one."""
     passed = replace(read("c.1", [], [], conditions=[]), inconclusive=[])
     unsaved = replace(passed, inconclusive=["5 in flight", "not saved"], own_doubts=["not saved"])
     options = replace(CONSUME, thresholds=())
@@ -207,7 +207,7 @@ def test_what_any_worker_alone_doubts_is_doubted_once() -> None:
 
 
 def test_what_a_worker_read_is_read_by_the_command() -> None:
-    """To the other workers it is the word of a state; what was there before adds up."""
+    """Other workers know it only from a state, so its reader's basis counts; backlogs add up."""
     first = read(
         "c.1", [], ["t-0"], conditions=[], rests_on={"t-0": Basis(7, 0), "t-1": Basis(0, 9)}
     )
@@ -223,7 +223,7 @@ def test_what_a_worker_read_is_read_by_the_command() -> None:
 @pytest.mark.parametrize(
     ("changes", "found"),
     [
-        ({}, 3),  # numbers 0 to 2: a share is of partition numbers
+        ({}, 3),  # numbers 0 to 2: a shard is of partition numbers
         ({"shard": Shard(1, 2)}, 2),
         ({"shard": Shard(9, 9)}, 1),
         ({"group": "g"}, 5),
@@ -234,7 +234,7 @@ def test_what_a_worker_read_is_read_by_the_command() -> None:
 async def test_workers_without_partitions_are_not_started(
     monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], found: int
 ) -> None:
-    """Unless topics may still come."""
+    """If more topics may appear, all workers are started."""
 
     class Cluster:
         def __init__(self, _: ClientConfig) -> None:
@@ -255,7 +255,10 @@ async def test_workers_without_partitions_are_not_started(
 
 
 async def test_an_error_while_waiting_is_not_the_end_of_a_run() -> None:
-    """The workers were stopped, and the verdict of what they had read so far was the run's."""
+    """The error is raised, and no worker is stopped for it.
+
+    The workers were stopped, and their verdict so far became the run's.
+    """
     stopped: list[int] = []
 
     class Unsettled:
@@ -281,7 +284,7 @@ async def test_an_error_while_waiting_is_not_the_end_of_a_run() -> None:
 
 
 def test_a_family_stands_once_with_all_workers_samples() -> None:
-    """Also where a worker has series that another has not."""
+    """Some workers may have series that others lack."""
 
     def family(name: str, value: int) -> GaugeMetricFamily:
         made = GaugeMetricFamily(name, "help", labels=["topic"])
@@ -298,7 +301,7 @@ def test_a_family_stands_once_with_all_workers_samples() -> None:
 
 
 def test_the_place_of_all_logs() -> None:
-    """A folder or a URI."""
+    """It is a directory or a URI."""
     assert common_directory(["s3://b/logs/r/p.1/x", "s3://b/logs/r/p.2/x"]) == "s3://b/logs/r"
     assert common_directory(["/logs/r/p.1"]) == "/logs/r/p.1"
 
@@ -308,7 +311,7 @@ def _worker(number: int, progress: Any, *, has_ended: bool = False) -> Any:
 
 
 def test_the_status_of_workers_is_as_of_now() -> None:
-    """Also where it is asked for by somebody else: one that ended meanwhile has no rate."""
+    """It is computed on each call: a worker that has ended since its update has no rate."""
     view = producers._View(PRODUCE, lambda _: None)
     assert view.status() is None
     first, second = (_worker(number, producing()) for number in (1, 2))
@@ -322,7 +325,7 @@ def test_the_status_of_workers_is_as_of_now() -> None:
 
 
 def test_consumers_have_a_status_once_the_first_has_one() -> None:
-    """Its verdict is that of all."""
+    """The first worker's verdict is that of all."""
     shown: list[Any] = []
     view = consumers._View(CONSUME, shown.append)
     second = _worker(2, consuming())

@@ -1,4 +1,4 @@
-"""How often others have their turn on the event loop."""
+"""Counts how often another task gets its turn on the event loop."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class Turns:
-    """Counts those that another task has had."""
+    """Counts the turns that another task has had."""
 
     def __init__(self) -> None:
         self.had = 0
 
     async def take(self) -> None:
-        """Take each turn that there is."""
+        """Take every turn of the event loop."""
         while True:
             self.had += 1
             await asyncio.sleep(0)
@@ -25,7 +25,7 @@ class Turns:
 
 @asynccontextmanager
 async def taking_turns() -> AsyncIterator[Turns]:
-    """Another task that is always ready, for so long."""
+    """Run another task that is always ready, within the context."""
     turns = Turns()
     task = asyncio.create_task(turns.take())
     try:

@@ -1,4 +1,4 @@
-"""Jobs for the crew's tests: what a worker's process runs in an application's place."""
+"""Jobs for the pool's tests: what a worker process runs in place of an application."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def quiet() -> None:
-    """Prepares a worker: nothing to do."""
+    """Prepare a worker: there is nothing to do."""
 
 
 class Unreadable:
@@ -32,7 +32,7 @@ class Unreadable:
 
 
 class AllTold:
-    """Hears the workers' progress; `wait` until so many have told theirs."""
+    """Receives the workers' progress; `wait` returns once each of them has sent some."""
 
     def __init__(self, workers: int) -> None:
         self._missing = set(range(1, workers + 1))
@@ -54,7 +54,7 @@ async def until_told(
     on_progress: Callable[[tuple[int, int]], None],
     serve: Callable[..., object],
 ) -> SimpleNamespace:
-    """Says its pid and share, serves a counter of it, and reports them once it is told to end."""
+    """Send pid and share as progress, serve the share as a counter, report both once stopped."""
     metrics, health = Metrics(), Health(60)
     metrics.counter(names.LOG_ROWS).add(share)
     health.started, health.ready = True, share != 3
@@ -65,7 +65,7 @@ async def until_told(
 
 
 async def first_falls(share: str, **told: Any) -> SimpleNamespace:
-    """The first one does what its share says, the others wait to be told."""
+    """Fail as the share says; with another share, wait to be stopped."""
     if share == "refuse":
         raise ClusterError("the brokers refuse")
     if share == "report":

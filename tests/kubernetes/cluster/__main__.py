@@ -1,4 +1,4 @@
-"""What tests/kubernetes/with-cluster runs: a command, with a Kubernetes that ends with it."""
+"""Runs a command with a Kubernetes that ends with it, for tests/kubernetes/with-cluster."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from types import FrameType
 
 COMMAND_ENDS_WITHIN = 120
-"""Seconds that the command has to end in order, once it is told to."""
+"""Seconds that the command has to shut down after SIGTERM."""
 
 
 def with_cluster(command: Sequence[str]) -> int:
     """Run the command; its exit code, or 128 + the signal that ended it.
 
     Raises:
-        ToolMissingError: a program of the node cannot be had.
-        LabError: the cluster does not come up.
+        ToolMissingError: a program of the node is unavailable.
+        LabError: the cluster does not start.
     """
     programs, tools = have(), {"helm": helm(4), "kubectl": kubectl()}
     with _folder() as folder:
@@ -66,7 +66,7 @@ def with_cluster(command: Sequence[str]) -> int:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """One for a node, gone afterwards; those that killed owners left go now."""
+    """A node's folder, removed afterwards; first removes folders that killed owners left."""
     every = cache_directory() / "clusters"
     every.mkdir(parents=True, exist_ok=True)
     with (every / "lock").open("w") as door:
@@ -113,7 +113,7 @@ def _told_to_end(number: int, _: FrameType | None) -> NoReturn:
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the command of the arguments; the exit code."""
     if os.geteuid() != 0:
         sys.stderr.write(
             "with-cluster: KUBECONFIG names no Kubernetes, and to start one takes root\n"

@@ -1,4 +1,4 @@
-"""A cgroup of one name in every hierarchy that this machine has, of version 1 or 2."""
+"""A cgroup of one name in every hierarchy of this machine, of version 1 or 2."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import time
 from pathlib import Path
 
 REMOVED_WITHIN = 30
-"""Seconds: a group is busy until the kernel has buried its last process."""
+"""Seconds: a group is busy until the kernel has removed its last process."""
 
 
 def make_cgroup(name: str) -> None:
-    """Make it. Raises OSError where this machine does not let us."""
+    """Create it. Raises OSError if this machine does not allow it."""
     for place in _places(name):
         place.mkdir()
 
 
 def remove_cgroup(name: str) -> None:
-    """Remove it and those in it; nothing where there is none.
+    """Remove it and its subgroups, if it exists.
 
     Raises:
-        OSError: a process is in it still.
+        OSError: a process is still in it.
     """
     deadline = time.monotonic() + REMOVED_WITHIN
     for place in _places(name):

@@ -1,4 +1,4 @@
-"""What each program of a node is told by a file; the files lie in the node's folder."""
+"""The configuration files of a node's programs, in the node's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 PAUSE_IMAGE = "localhost/pause:local"
 NAMES_PORT = 8181
-"""Where the name server says whether it is ready."""
+"""The port on which the name server reports whether it is ready."""
 _CONTAINERD = f"""
 version = 2
 root = "{INSIDE}/containerd"
@@ -44,7 +44,7 @@ _NAMES = f"""
 
 
 def write_containerd(folder: Path, plugins: Path, pods: str) -> None:
-    """For containerd: pods' addresses are of the network `pods`."""
+    """Configure containerd: pods get addresses in the network `pods`."""
     (folder / "containerd.toml").write_text(_CONTAINERD.replace("PLUGINS", str(plugins)))
     bridge = {
         "type": "bridge",
@@ -63,7 +63,7 @@ def write_containerd(folder: Path, plugins: Path, pods: str) -> None:
 
 
 def write_kubelet(folder: Path, cgroup: str, names: str) -> None:
-    """For the kubelet: its pods are in a cgroup, and ask `names` for addresses."""
+    """Configure the kubelet: its pods are in a cgroup, and their name server is `names`."""
     whole = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -81,10 +81,10 @@ def write_kubelet(folder: Path, cgroup: str, names: str) -> None:
         "makeIPTablesUtilChains": False,
         "clusterDNS": [names],
         "clusterDomain": "cluster.local",
-        "resolvConf": "",  # there is nobody else to ask
+        "resolvConf": "",  # there is no other name server
         "podLogsDir": f"{INSIDE}/pods",
         "volumePluginDir": f"{INSIDE}/plugins",
-        # A disk that others fill is none of the tests' business, and no image can be had again.
+        # Others may fill the disk, and an image that is removed cannot be pulled again.
         "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%"},
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "5s",
@@ -93,5 +93,5 @@ def write_kubelet(folder: Path, cgroup: str, names: str) -> None:
 
 
 def write_names(folder: Path, address: str) -> None:
-    """For CoreDNS, which answers at an address."""
+    """Configure CoreDNS to listen at an address."""
     (folder / "names.conf").write_text(_NAMES.replace("ADDRESS", address))

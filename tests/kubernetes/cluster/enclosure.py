@@ -1,7 +1,7 @@
-"""Namespaces for processes, mounts and the network, which go with their first process.
+"""Namespaces for processes, mounts and the network, which end with their first process.
 
-That one is killed when the process that made them ends, in whatever way: so nothing that was
-started in them, mounted in them or linked into them can be left over.
+That process is killed when the one that created it ends, however it ends. So no process, mount or
+network link of them can be left over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirrortest.lab.runtime import PartState
 
 INSIDE = "/run/node"
-"""What the enclosure's folder is called in it; all else under /run is its own."""
+"""The path of the enclosure's folder inside; all else under /run is private to it."""
 SETTINGS = {
     "kernel/keys/root_maxbytes": 25_000_000,
     "kernel/keys/root_maxkeys": 1_000_000,
@@ -36,9 +36,9 @@ SETTINGS = {
     "vm/overcommit_memory": 1,
     "vm/panic_on_oom": 0,
 }
-"""What a kubelet wants the kernel to be told. Here it reads that it is so already: the kernel is
-the machine's, and stays as it is."""
-# What programs write to /var, as to /run, is theirs alone, and gone with them.
+"""The kernel settings that a kubelet wants. Inside, it reads these values and changes nothing: the
+kernel is the machine's, and keeps its settings."""
+# What programs write to /var and /run is private to them, and removed with them.
 _MOUNTS = """
 mount --no-mtab -t tmpfs tmpfs /run
 mkdir -p {inside} /run/var/upper /run/var/work /run/settings
@@ -54,16 +54,16 @@ mount --bind /run/settings/{number} /proc/sys/{name}
 
 
 class Enclosure:
-    """The namespaces, linked to this machine by a network of its own.
+    """The namespaces, connected to this machine by a network of their own.
 
     Attributes:
         host: this machine's address on that network.
-        node: the enclosure's.
-        within: the addresses that are to be had inside; this machine has a route to them.
+        node: the enclosure's address on it.
+        within: the network of addresses for use inside; this machine has a route to it.
     """
 
     def __init__(self, folder: Path, first: Path) -> None:
-        """Not started yet: `folder` is for all that its programs keep, `first` its process 1."""
+        """Does not start it: `folder` is for its programs' files, `first` is its process 1."""
         self._folder = folder
         words = "--mount --net --pid --fork --kill-child --mount-proc"
         self._first = Part("unshare", ["unshare", *words.split(), str(first)], folder / "first.log")
@@ -71,10 +71,10 @@ class Enclosure:
         self._pid = 0
 
     def start(self) -> None:
-        """Make the namespaces.
+        """Create the namespaces.
 
         Raises:
-            LabError: this machine does not let us.
+            LabError: this machine does not allow it.
         """
         self._first.start()
         self._first.wait_until(self._is_there, 30, lambda: "made no namespaces")
@@ -87,7 +87,7 @@ class Enclosure:
         self.run("sh", "-ec", "".join([mounts, *settings]))
 
     def part(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> Part:
-        """A program that is to run inside; its log lies in the folder."""
+        """A program to run inside; its log is in the folder."""
         log = self._folder / f"{name}.log"
         return Part(name, [*self._entered(), *command], log, environment=environment)
 
@@ -100,18 +100,18 @@ class Enclosure:
         return _run(*self._entered(), *command)
 
     def seen(self, path: str) -> str:
-        """What this machine calls a file that is inside."""
+        """The path, on this machine, of a file inside."""
         return f"/proc/{self._pid}/root{path}"
 
     def end(self) -> None:
-        """End everything in it, at once."""
+        """Kill everything in it."""
         if self._first.alive and self._pid:
-            os.kill(self._pid, signal.SIGKILL)  # unshare waits until all are gone
+            os.kill(self._pid, signal.SIGKILL)  # unshare waits until all have ended
         self._first.terminate()
 
     @property
     def state(self) -> PartState:
-        """Of its first process."""
+        """The state of its first process."""
         return self._first.state
 
     def _entered(self) -> list[str]:
@@ -126,11 +126,11 @@ class Enclosure:
                 if child.exe() == str(self._program.resolve()):
                     self._pid = child.pid
             except psutil.Error:
-                continue  # not yet, or no more
+                continue  # not started yet, or ended
         return bool(self._pid)
 
     def _link(self) -> None:
-        """Take the first network that is free, by taking the name of its link."""
+        """Reserve the first free network, by creating the link of its name."""
         taken = [
             ipaddress.IPv4Network(route["dst"])
             for route in json.loads(_run("ip", "-json", "-4", "route"))
@@ -146,7 +146,7 @@ class Enclosure:
                      "netns", str(self._pid))  # fmt: skip
             except LabError:
                 if link in {name for _, name in socket.if_nameindex()}:
-                    continue  # somebody was quicker
+                    continue  # another process was quicker
                 raise
             self._address(link, network)
             return

@@ -1,4 +1,4 @@
-"""Who is who in the cluster: one authority's certificates, and the files that clients show."""
+"""Identities in the cluster: the certificates of one CA, and the clients' kubeconfigs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Identities:
     """Certificates and client configurations, written into a folder.
 
     Attributes:
-        authority: the certificate that everybody trusts.
+        authority: the CA's certificate, which all programs trust.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,11 +29,11 @@ class Identities:
         self._authority.cert_pem.write_to_path(str(self.authority))
 
     def certified(self, file: str, user: str, *addresses: str, group: str = "") -> tuple[str, str]:
-        """A certificate and its key, as PEM: a user of a group to the API, a server to its clients.
+        """A certificate and its key, as PEM, for a user of a group of the API or for a server.
 
-        They are in `file`.crt and `file`.key, too.
+        They are also written to `file`.crt and `file`.key.
         """
-        # Go refuses one that is for no name at all.
+        # Go rejects a certificate without a name.
         leaf = self._authority.issue_cert(
             f"{file}.cluster.local", *addresses, common_name=user, organization_name=group or None
         )

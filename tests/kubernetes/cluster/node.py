@@ -1,7 +1,7 @@
 """A Kubernetes of one node in an enclosure: its real servers, kubelet, containerd and CoreDNS.
 
-What it lacks: services by a virtual address (there is no kube-proxy: names lead to pods), network
-policies (accepted, not enforced), storage on demand, and the world outside this machine.
+It lacks virtual addresses of services (there is no kube-proxy: names resolve to pods), enforcement
+of network policies (they are accepted), dynamic volumes, and access to other machines.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tests.kubernetes.cluster.programs import Programs
 
 WITHIN = 180
-"""Seconds that a part has to become ready: a busy machine must fail nothing."""
+"""Seconds that a part has to become ready: a busy machine must not fail a test."""
 _READY = 'jsonpath={.status.conditions[?(@.type=="Ready")].status}'
 
 
@@ -32,11 +32,11 @@ class Node:
     """The cluster, from `up` to `down`.
 
     Attributes:
-        administrator: a kubeconfig that may do everything.
+        administrator: a kubeconfig with all permissions.
     """
 
     def __init__(self, folder: Path, programs: Programs, kubectl: Path) -> None:
-        """Nothing runs yet; everything that is kept is in the folder, whose name is nobody's."""
+        """Does not start it; all its files are in the folder, whose name must be unique."""
         self.administrator = folder / "administrator.kubeconfig"
         self._folder = folder
         self._programs = programs
@@ -51,7 +51,7 @@ class Node:
 
     @property
     def loads(self) -> list[str]:
-        """The command that gives the node the images of an archive, its last argument."""
+        """The command that imports the images of an archive, its last argument, into the node."""
         program = str(self._programs.containerd.with_name("ctr"))
         socket = self._enclosure.seen(configuration.CONTAINERD_SOCKET)
         return [program, "--address", socket, "--namespace", "k8s.io", "images", "import"]
@@ -60,7 +60,7 @@ class Node:
         """Start everything, and wait until pods can run.
 
         Raises:
-            LabError: something did not come up; the text ends with the last lines of its log.
+            LabError: a part did not start; the text ends with the last lines of its log.
         """
         self._enclosure.start()
         make_cgroup(self._folder.name)
@@ -89,11 +89,11 @@ class Node:
         names.wait_until(self._knows_names, WITHIN, lambda: "was not ready")
 
     def told(self) -> str:
-        """The last lines of every part's log: for whoever looks why something failed."""
+        """The last lines of every part's log, to explain a failure."""
         return "\n".join(f"{part.name} ({part.state}):\n{part.tail()}" for part in self._parts)
 
     def down(self) -> None:
-        """End everything, at once."""
+        """Kill everything."""
         self._enclosure.end()
         for part in self._parts:
             part.kill()
@@ -103,7 +103,7 @@ class Node:
         server = f"https://{self._enclosure.node}:6443"
         known.certified("apiserver", "kube-apiserver", self._enclosure.node)
         known.certified("apiserver-client", "kube-apiserver", group=ADMINISTRATORS)
-        known.certified("accounts", "service-accounts")  # of which the key alone is used
+        known.certified("accounts", "service-accounts")  # only its key is used
         known.client("controllers", server, "system:kube-controller-manager")
         known.client("scheduler", server, "system:kube-scheduler")
         known.client("kubelet", server, "system:node:node", group=NODES)
@@ -121,7 +121,7 @@ class Node:
         )
 
     def _start_servers(self) -> None:
-        """What decides: the API on its store, and those that act by it."""
+        """Start the control plane: etcd, the API server, the controllers and the scheduler."""
         local = "http://127.0.0.1"
         self._start_server(
             "etcd",
@@ -129,7 +129,7 @@ class Node:
             f"--listen-client-urls={local}:2379",
             f"--advertise-client-urls={local}:2379",
             f"--listen-peer-urls={local}:2380",
-            "--unsafe-no-fsync",  # it is not to outlive anything
+            "--unsafe-no-fsync",  # its data need not survive a crash
         )
         api = self._start_server(
             "apiserver",
@@ -176,7 +176,7 @@ class Node:
         return part
 
     def _took_pause(self) -> bool:
-        """Give it the image that every pod begins with."""
+        """Import the image that every pod starts with; whether that succeeded."""
         archive = self._folder / "pause.tar"
         if not archive.exists():
             write_image(archive, configuration.PAUSE_IMAGE, self._programs.servers / "pause")
@@ -184,7 +184,7 @@ class Node:
         return done.returncode == 0
 
     def _is_ready(self) -> bool:
-        """Pods are let in once their namespace has its account."""
+        """Whether pods can run: the node is ready, and the namespace has its service account."""
         for part in self._parts:
             part.check()
         account = self._kubectl("get", "serviceaccount", "default", "--output=name")
@@ -199,7 +199,7 @@ class Node:
             return False
 
     def _kubectl(self, *arguments: str) -> str:
-        """What it prints; nothing where it fails."""
+        """The output of kubectl; empty if it fails."""
         command = [str(self._kubectl_program), "--kubeconfig", str(self.administrator), *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.stdout if done.returncode == 0 else ""

@@ -1,4 +1,4 @@
-"""What a node runs: Kubernetes and CoreDNS by Go, containerd, runc and the network by Debian."""
+"""A node's programs: Kubernetes and CoreDNS, built with Go, and packages of Debian."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _PACKAGES = ("kube", "dns", "pause")
 
 @dataclass(frozen=True)
 class Programs:
-    """Where they are.
+    """The paths of the programs.
 
     Attributes:
         servers: the folder of `kube` (every server, by its first argument), `dns` and `pause`.
-        containerd: beside it are `ctr` and its shim.
-        runc: what containerd runs containers by.
-        cni: the folder of the network's plugins.
+        containerd: in a folder with `ctr` and the shim.
+        runc: the runtime that containerd uses.
+        cni: the folder of the network plugins.
     """
 
     servers: Path
@@ -33,10 +33,10 @@ class Programs:
 
 
 def have() -> Programs:
-    """All of them, into the cache where they are missing: minutes, the first time.
+    """Get all of them, into the cache if they are missing: minutes, the first time.
 
     Raises:
-        ToolMissingError: one cannot be had.
+        ToolMissingError: one is unavailable.
     """
     return Programs(
         servers=_servers(),
@@ -47,7 +47,7 @@ def have() -> Programs:
 
 
 def are_built() -> bool:
-    """Whether what takes minutes is in the cache."""
+    """Whether the programs that take minutes to build are in the cache."""
     return all((_place() / name).exists() for name in _PACKAGES)
 
 
@@ -58,14 +58,14 @@ def _servers() -> Path:
 
 
 def _place() -> Path:
-    """Another one where a source or a pinned version changes."""
+    """The programs' folder: another one when a source or a pinned version changes."""
     files = sorted(path for path in SOURCES.rglob("*") if path.is_file())
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:12]
     return cache_directory() / f"kubernetes-{digest}-{platform.machine()}"
 
 
 def _stamped() -> str:
-    """Flags that tell the servers their version, as Kubernetes' own build does."""
+    """Linker flags that set the servers' version, as Kubernetes' own build does."""
     pinned = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (SOURCES / "go.mod").read_text())
     assert pinned is not None
     version, major, minor = pinned.groups()

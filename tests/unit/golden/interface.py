@@ -1,4 +1,4 @@
-"""What users and their programs name: metrics, exit codes, thresholds, verbs and options."""
+"""What users and their programs rely on: metrics, exit codes, thresholds, verbs and options."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _metrics() -> list[str]:
 
 
 def _options(command: Any, path: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """The parameters of a command and of those below it, without what is for completion."""
+    """The parameters of a command and its subcommands, without those for shell completion."""
     yield (
         " ".join(path),
         sorted(_option(each) for each in command.params if "completion" not in each.opts[0]),
@@ -66,7 +66,7 @@ def _options(command: Any, path: list[str]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _option(parameter: Any) -> str:
-    """Its names, default and environment variable, and whether it must or may be repeated."""
+    """Names, default, environment variable; whether it is required, repeatable or hidden."""
     default = parameter.default
     if isinstance(default, Enum):
         default = default.value

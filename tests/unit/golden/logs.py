@@ -1,6 +1,6 @@
-"""The sequence log: columns, numbers that stand in them, journal frames, Parquet footers, sessions.
+"""The sequence log: columns, numbers in them, journal frames, Parquet footers, sessions, events.
 
-The truths of saboteur and synthetic runs are here, too: they are files beside the logs.
+The columns of a saboteur's truth are included: it is a file next to the logs.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _columns(schema: pa.Schema) -> dict[str, str]:
 
 
 def _parquet() -> dict[str, Any]:
-    """What a file's footer holds: the columns as Parquet stores them, and the notes of ours."""
+    """A file's footer: the columns as Parquet stores them, and mirrortest's metadata."""
     sink = io.BytesIO()
     write_parquet([batch_of([reserved(STREAM, 0, 1), ROW, end(STREAM, 5010)])], sink)
     metadata = pq.read_metadata(io.BytesIO(sink.getvalue()))

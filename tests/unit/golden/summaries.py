@@ -1,4 +1,4 @@
-"""The JSON summaries of the commands: each with as little as there may be, and with all fields."""
+"""The JSON summaries of the commands: with all fields, and those of runs with the fewest."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _histogram() -> Histogram:
 def _produced(
     outcome: Outcome, *, count: int = 4, error: MirrortestError | None = None
 ) -> ProduceReport:
-    """A producer's report; with a warm-up of one message where any was sent."""
+    """A producer's report, with a warm-up if anything was sent."""
     numbers = TopicNumbers(1, 100)
     lanes = []
     if count:
@@ -134,7 +134,7 @@ def _produced(
 
 
 def _consumed(*, full: bool, doubts: tuple[str, ...] = ("a doubt",)) -> ConsumeReport:
-    """A consumer's report; `full`: with a loss, which fails it, and each finding in its stream."""
+    """A consumer's report; a `full` one fails by a loss, and its stream has every finding."""
     counts = {"acked": 20, "lost": 1, "delivered": 19} if full else {"acked": 0}
     conditions = thresholds(["lost==0", "p(99)<2s"] if full else [])
     results = evaluate(conditions, counts, total=20, latencies={"latency": _histogram()})

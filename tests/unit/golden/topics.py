@@ -1,4 +1,4 @@
-"""The records of the ledger's and of the states' topic: keys and values, one of each kind."""
+"""The records of the ledger and of the state topic: key and value of each kind."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _records(records: list[tuple[bytes, bytes]]) -> list[list[str]]:
 
 
 async def _states() -> list[list[str | None]]:
-    """All that a consumer writes that saves twice, and its successor that ends."""
+    """All records of a consumer that saves twice, and of its successor, which ends."""
     topic = MemoryTopic()
     async with following(topic, "20231114T221320Z-00000001", SCOPE) as first:
         generation, _ = await first.claim(AT)
@@ -111,7 +111,7 @@ async def _states() -> list[list[str | None]]:
 
 
 def _assigned() -> AssignedPartition:
-    """A partition in which everything was found that its state has a field for."""
+    """A partition that fills every field of its state."""
     held = AssignedPartition.fresh(
         AT,
         1,
@@ -133,12 +133,12 @@ def _assigned() -> AssignedPartition:
     times = (START, START + 5, START + 1, START + 6, START + 2, START + 7)
     checker.apply(SeenRow(STREAM, 0, 5, 3, 8, 0, *times))
     checker.apply(SeenRow(STREAM, 8, 10, 8, 10, int(Finding.ALTERED_KEY), *times))
-    checker.apply(SeenRow(STREAM, 3, 6, 10, 13, 0, *times))  # twice, and after later ones
+    checker.apply(SeenRow(STREAM, 3, 6, 10, 13, 0, *times))  # 3 and 4 again, 5 after later ones
     checker.apply(SeenRow(STREAM._replace(lane=4), 7, 8, 13, 14, int(Finding.MISROUTED), *times))
     checker.apply(SeenRow(None, 0, 0, 14, 16, int(Finding.FOREIGN), *times))
     checker.apply(SeenRow(None, 0, 0, 16, 17, int(Finding.CORRUPTED), *times, 11))
     checker.apply(SeenRow(STREAM._replace(lane=5), 0, 1, 17, 18, 0, *times))
-    checker.fragments[STREAM._replace(lane=5)].collapse()  # as where memory ends
+    checker.fragments[STREAM._replace(lane=5)].collapse()  # as at the memory bound
     checker.untracked["seen"] = 1
     checker.unread(18, 20, START)
     checker.apply(SeenRow(STREAM, 20, 25, 20, 25, 0, *times))
@@ -151,7 +151,7 @@ def _assigned() -> AssignedPartition:
 
 
 def _topics() -> JudgedTopics:
-    """One topic of which the consumers share claims, a deadline and a closing snapshot."""
+    """One topic whose consumers share claims, a deadline and a closing snapshot."""
     judge = TopicJudge("orders", "run7", ExpectPartition.ANY, Losses(60 * SECOND))
     judge.losses.merge({STREAM: IntervalSet([(30, 31), (35, 37)])})
     judge.losses.note(STREAM, IntervalSet([(30, 31)]), 900 * SECOND)
@@ -161,7 +161,7 @@ def _topics() -> JudgedTopics:
 
 
 def _readable(records: list[tuple[bytes, bytes | None]]) -> list[list[str | None]]:
-    """Keys and values as text; what is compressed by its content: zlib's bytes are its own."""
+    """Keys and values as text, decompressed: the compressed bytes depend on zlib."""
     shown: list[list[str | None]] = []
     chunks: dict[str, bytes] = {}
     for key, value in records:
@@ -183,7 +183,7 @@ def _readable(records: list[tuple[bytes, bytes | None]]) -> list[list[str | None
 
 
 def _unpacked(data: bytes) -> list[str]:
-    """What several compressed streams hold that stand one behind the other."""
+    """The contents of several concatenated compressed streams."""
     contents = []
     while data:
         stream = zlib.decompressobj()

@@ -109,18 +109,18 @@ def _message(message: Message, form: Form) -> dict[str, Any]:
 def _batch(
     message: Message, count: int, form: Form, sizes: NDArray[np.int64] | None = None
 ) -> memoryview:
-    """A batch that is not sealed; intended times step by a microsecond, up to the message's own."""
+    """An unsealed batch; intended times step by a microsecond, up to the message's own."""
     times = message.intended_ns - 1000 * np.arange(count, dtype=np.int64)[::-1]
     return encoder(message, form).encode(message.seq, times, message.sent_ns, sizes).buffer
 
 
 def _finished() -> dict[str, Any]:
-    """What the sender makes of a batch: producer state, CRC, compressed records."""
+    """A batch as the sender finishes it: producer state, CRC, compressed records."""
     sealed = bytearray(_batch(USUAL, 1, Form.BODY))
     seal(sealed, 4000, 3, 77)
     transactional = bytearray(sealed)
     seal(transactional, 4000, 3, 78, transactional=True)
-    # No library's bytes: what matters is what is written around them.
+    # Not a compressor's output: only the bytes written around it matter.
     compressed = bytearray(compress_records(memoryview(sealed), 4, lambda _: b"zstd bytes"))
     seal(compressed, 4000, 3, 79)
     return {

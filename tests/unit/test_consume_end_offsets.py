@@ -47,7 +47,7 @@ async def test_nobody_ends_of_itself_between_two_assignments() -> None:
     assert (await rounds.judge())[0]
 
 
-async def test_when_the_ends_were_asked_for_isreasons() -> None:
+async def test_when_the_ends_were_asked_for_is_told() -> None:
     """Later messages cannot be below these ends, however long the consumer takes to end."""
     world = World(0, 1).vouch((0, 2), end=2)
     asked: list[int] = []
@@ -58,7 +58,7 @@ async def test_when_the_ends_were_asked_for_isreasons() -> None:
     assert began <= world.log.looked_ns <= then
 
 
-async def test_what_is_taken_while_the_ends_are_asked_for_has_its_endreasons() -> None:
+async def test_what_is_taken_while_the_ends_are_asked_for_has_its_end_told() -> None:
     """Its end is logged here: its next owner may have nothing left to read, or be ending, too."""
     world = World(0, 1).vouch((0, 2), end=2)
     world.states = {world.held.at: (1, world.held.to_state())}

@@ -123,7 +123,7 @@ async def test_a_wrong_lane_leads_to_its_partition() -> None:
     assert found == {("0", "duplicated"): "0"}
 
 
-async def test_a_topic_that_is_gone_at_the_end_isreasons() -> None:
+async def test_a_topic_that_is_gone_at_the_end_is_told() -> None:
     """Without its ends, nothing is claimed lost, the run does not pass, and no tail is logged."""
     world = World(0, ends={}).vouch((0, 2), end=2)
     report = await world.report()

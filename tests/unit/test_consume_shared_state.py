@@ -409,7 +409,9 @@ async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: by
         consumer.judge.losses.merge({STREAM: IntervalSet([(0, 5)])})
         await consumer.shared.write()
     async with following(topic, "b") as store:
-        assert (await Consumer(store).begin()).round(Ledger()) == {}
+        other = await Consumer(store).begin()
+        other.shared.merge_written()
+        assert other.judge.losses.claimed == {STREAM: IntervalSet([(0, 5)])}
 
 
 async def test_claims_are_written_again_into_a_topic_created_again() -> None:

@@ -190,7 +190,8 @@ def test_a_workload_has_nothing_of_a_connection() -> None:
     options = ProduceOptions(run="r", name="ann", client=client, topics=("t",))
     found = document_of(options.workload)
     assert found["command-property"] == ["buffer.memory=70000"]
-    assert not {"hush", "ann", "secret-host"} & set(json.dumps(found).replace('"', " ").split())
+    text = json.dumps(found)
+    assert [hidden for hidden in ("hush", "ann", "secret-host") if hidden in text] == []
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ def test_records_stand_where_they_stood(steps: list[Row], begin: int) -> None:
 
 def test_the_brokers_time_stands_for_all() -> None:
     """The batch is marked as a broker marks its own time."""
-    batch = write_records([(7, 9, b"k", b"v", ()), (8, 9, b"k", b"v", ())], log_append_time=True)
+    batch = write_records([(7, 9, b"k", b"v", ()), (8, 11, b"k", b"v", ())], log_append_time=True)
     seal(batch, -1, -1, -1)
     assert DefaultRecordBatch(bytes(batch)).timestamp_type == 1
-    assert decode_records(batch).timestamps.tolist() == [9, 9]
+    assert decode_records(batch).timestamps.tolist() == [11, 11]
 
 
 def test_there_is_no_batch_of_nothing() -> None:

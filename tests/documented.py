@@ -54,7 +54,8 @@ class Shown(NamedTuple):
     def kind(self) -> tuple[str, ...]:
         """Commands of one kind differ only in names and values: running one of them is enough.
 
-        `--set` gives a scenario other values, so it does not make another kind.
+        `--set` gives a scenario other values, so it does not make another kind. An empty value
+        means that a default does not apply, so it does.
         """
         words = [re.sub(r"\S+[.]toml$", "FILE", word) for word in self.words]
         if self.verb == "reconcile":
@@ -65,7 +66,8 @@ class Shown(NamedTuple):
         ]
         options = sorted(word for word in words if word.startswith("-") and word != "--set")
         shapes = re.findall(r"\b\w+(?=[(])", " ".join(self.words))
-        return (*free, *options, *shapes)
+        empty = [word for word in words if not word]
+        return (*free, *options, *shapes, *empty)
 
     def __str__(self) -> str:
         return shlex.join(["mirrortest", *self.words])
@@ -112,7 +114,11 @@ def commands(verb: str, *, only: str = "", but: str = "") -> list[Shown]:
     """The longest command of each kind of a verb, with the word `only` and without `but`."""
     found: dict[tuple[str, ...], Shown] = {}
     for each in shown():
-        if each.verb == verb and (not only or only in each.words) and but not in each.words:
+        if (
+            each.verb == verb
+            and (not only or only in each.words)
+            and (not but or but not in each.words)
+        ):
             found[each.kind] = max(found.get(each.kind, each), each, key=lambda one: len(one.words))
     assert found, f"the documents show no {verb} {only}: who runs it has nothing to run"
     return list(found.values())

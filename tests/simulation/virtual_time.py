@@ -10,8 +10,6 @@ from .loop import PROCESS, START_NS, SimulationLoop
 
 EPOCH_NS = 28_000_000 * 60_000_000_000
 """The wall time at the start of a history: a whole minute."""
-_SLICE_NS = 3_000_000
-"""Longer than a slice of `host.time_slice`."""
 
 
 def _loop() -> SimulationLoop | None:

@@ -83,7 +83,7 @@ class World:
     def worked_ns(self) -> int:
         """The virtual time, plus what the processes' own work seems to have taken."""
         if self.random.random() < 0.05:
-            self._worked_ns += 3_000_000
+            self._worked_ns += 3_000_000  # longer than a slice of `host.time_slice`
         return self.loop.now_ns + self._worked_ns
 
     # -- news of appended records -----------------------------------------------------------------

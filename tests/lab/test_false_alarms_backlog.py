@@ -22,7 +22,7 @@ RATE, RECORDS = 200, 9_000
 def test_a_consumer_that_starts_late_makes_no_mirror_slow(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """F17: one starts when the producer has sent for 10 s, another of its group later.
+    """One starts when the producer has sent for 10 s, another of its group later.
 
     All messages are judged, a backlog has no latencies, and the latency threshold holds online and
     offline.

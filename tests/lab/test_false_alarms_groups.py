@@ -128,7 +128,7 @@ def test_a_run_is_over_while_another_goes_on_in_its_topics(
 def test_fixed_shares_end_though_two_of_three_consumers_left_early(
     make_scene: Callable[..., Scene],
 ) -> None:
-    """F5: one gets SIGTERM, one is killed, and another run goes on writing to the topic.
+    """One gets SIGTERM, one is killed, and another run goes on writing to the topic.
 
     The third takes over their partitions, one after 10 s and one after a minute, reads them to the
     closing snapshot, and passes.

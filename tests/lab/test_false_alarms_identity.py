@@ -99,7 +99,7 @@ async def broken_off(reader: Reader) -> Any:
 async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
     cluster: Cluster, config: ClientConfig
 ) -> None:
-    """F1, F12: the topic id shows it, whether the new topic ends beyond or below the position.
+    """The topic id shows it, whether the new topic ends beyond or below the position.
 
     `ends` reports the new topic id, also if the new topic ends exactly at the given position.
     """
@@ -148,7 +148,7 @@ async def leader_and_follower(admin: Admin, topic: str) -> tuple[int, int]:
 async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
     cluster: Cluster, config: ClientConfig
 ) -> None:
-    """F2: an unclean election; the log up to the common offset is unchanged."""
+    """An unclean election; the log up to the common offset is unchanged."""
     topic, at = "cut-back", ("cut-back", 0)
     async with Admin(config) as admin, Reader(config) as reader:
         await admin.create_topic(topic, 1, replication_factor=2, configs=UNCLEAN)
@@ -253,7 +253,7 @@ async def create(config: ClientConfig, topic: str) -> tuple[int, int]:
 async def test_a_topic_created_again_behind_a_stopped_consumer(
     cluster: Cluster, config: ClientConfig, make_scene: Callable[[str], Scene]
 ) -> None:
-    """F1: the new topic ends beyond the position at which the consumer goes on; nothing is lost."""
+    """The new topic ends beyond the position at which the consumer goes on; nothing is lost."""
     scene = make_scene("stopped")
     [topic] = scene.topics
     await create(config, topic)
@@ -278,7 +278,7 @@ async def test_a_topic_created_again_behind_a_stopped_consumer(
 async def test_an_unclean_election_cuts_a_log_back_behind_its_consumers(
     cluster: Cluster, config: ClientConfig, make_scene: Callable[[str], Scene]
 ) -> None:
-    """F2: new records at offsets that had been read are read; what had been read stays seen.
+    """New records at offsets that had been read are read; what had been read stays seen.
 
     This applies to a consumer that reads all the time, and to one that gets SIGTERM and resumes at
     an offset that now has other records.

@@ -89,7 +89,7 @@ def ledger_of(cluster: Any, topic: str) -> Ledger:
 def test_a_run_goes_on_between_two_incarnations(
     lab: Lab, make_scene: Callable[..., Scene], gate: Gate
 ) -> None:
-    """F4: a sender died, the next incarnation cannot start yet, and the mirror freezes meanwhile.
+    """A sender died, the next incarnation cannot start yet, and the mirror freezes meanwhile.
 
     The ledger that has reached the destination is incomplete, so a consumer ends inconclusive
     instead of passing without the later acknowledgements. Once the mirror continues, all
@@ -134,7 +134,7 @@ def test_a_run_goes_on_between_two_incarnations(
 def test_a_ledger_is_deleted_in_mid_run(
     lab: Lab, make_scene: Callable[..., Scene], again: str
 ) -> None:
-    """F15: the producer recreates the ledger, writes the run's records into it again, and ends.
+    """The producer recreates the ledger, writes the run's records into it again, and ends.
 
     Also if another client recreates the topic first. The new ledger has the records of a producer
     that had already ended, too. Consumers pass, whether they followed the ledger before or start

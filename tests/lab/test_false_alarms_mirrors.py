@@ -158,7 +158,7 @@ def test_transactions_leave_gaps_that_are_no_loss(
 def test_what_stands_only_in_an_aborted_transaction_was_not_delivered(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """F8: they are lost under --exactly-once; otherwise the run is inconclusive, never passed."""
+    """They are lost under --exactly-once; otherwise the run is inconclusive, never passed."""
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
     scene.create(1)
@@ -200,7 +200,7 @@ def test_what_stands_only_in_an_aborted_transaction_was_not_delivered(
 def test_the_mirrors_alias_is_found_and_a_wrong_name_is_told(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """F16: the likeliest first mistake, on real MirrorMaker 2: a faithful copy never fails by it.
+    """The likeliest first mistake, on real MirrorMaker 2: a faithful copy never fails by it.
 
     With `--source-alias ""` the messages prove the alias wrong, and the consumer ends with advice.
     Without the option it finds the alias, and continues with the same run and state.

@@ -323,7 +323,7 @@ async def test_a_tail_ends_where_the_topic_was_created_again(
 async def test_a_topic_that_was_created_again_and_grew_is_another_one(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """F15: the topic id shows it, to a running tail and to one that begins after an outage."""
+    """The topic id shows it, to a running tail and to one that begins after an outage."""
     async with CompactedTopic(config, topic_name()) as table:
         for number in range(2):
             await table.create()

@@ -122,7 +122,7 @@ _SMALL = Plan(messages=15, rate=100.0, direct_ledger=True)
 
 
 async def recreated_behind_a_stalled_consumer(stage: Stage) -> None:
-    """F1: when a paused consumer resumes, the new topic is longer than what it read before."""
+    """When a paused consumer resumes, the new topic is longer than what it read before."""
     script = Script(stage)
     consumer = await script.consumed(range(5))
     consumer.process.pause()
@@ -133,7 +133,7 @@ async def recreated_behind_a_stalled_consumer(stage: Stage) -> None:
 
 
 async def unclean_election_behind_the_position(stage: Stage) -> None:
-    """F2: a consumer continues after the point where the log diverges from what it read."""
+    """A consumer continues after the point where the log diverges from what it read."""
     script = Script(stage)
     await script.consumed(range(10))
     script.copy.elect_unclean(6, script.world.now_ns)
@@ -143,7 +143,7 @@ async def unclean_election_behind_the_position(stage: Stage) -> None:
 
 
 async def recreated_twice_and_killed_before_its_state(stage: Stage) -> None:
-    """F3: the logs of a killed session and its successor number a topic's incarnations alike."""
+    """The logs of a killed session and its successor number a topic's incarnations alike."""
     script = Script(stage)
     consumer = await script.consumed(range(10))
     await asyncio.sleep(3)
@@ -161,7 +161,7 @@ async def recreated_twice_and_killed_before_its_state(stage: Stage) -> None:
 
 
 async def sender_that_dies(stage: Stage) -> None:
-    """F4: a sender dies; the next incarnation starts later, and none of it is mirrored."""
+    """A sender dies; the next incarnation starts later, and none of it is mirrored."""
     script = Script(stage)
     world, mirror = stage.world, stage.mirror
     source = world.source.topics[_TOPIC].partitions[0]
@@ -178,7 +178,7 @@ async def sender_that_dies(stage: Stage) -> None:
 
 
 async def shard_that_goes_while_another_run_writes(stage: Stage) -> None:
-    """F5: one of two fixed shards ends or is paused before the other; another run writes on.
+    """One of two fixed shards ends or is paused before the other; another run writes on.
 
     The seed decides how their saves of states interleave.
     """
@@ -194,8 +194,8 @@ async def shard_that_goes_while_another_run_writes(stage: Stage) -> None:
     stalled.resume()
 
 
-async def states_created_again(stage: Stage) -> None:
-    """F6: a claim in a recreated state topic fences the consumer that owns the partition."""
+async def state_topic_created_again(stage: Stage) -> None:
+    """A claim in a recreated state topic fences the consumer that owns the partition."""
     script = Script(stage)
     stage.mirror.running = False
     await script.produced()
@@ -217,7 +217,7 @@ async def states_created_again(stage: Stage) -> None:
 
 
 async def out_of_order_and_deleted_unread(stage: Stage) -> None:
-    """F10: a message that was out of order is deleted before any consumer reads it."""
+    """A message that was out of order is deleted before any consumer reads it."""
     script = Script(stage)
     consumer = await script.consumed((1, 2))
     consumer.process.pause()
@@ -229,7 +229,7 @@ async def out_of_order_and_deleted_unread(stage: Stage) -> None:
 
 
 async def old_ledger_record_that_compaction_keeps(stage: Stage) -> None:
-    """F11: acknowledgements are not lost if an old record is the newest of its key."""
+    """Acknowledgements are not lost if an old record is the newest of its key."""
     script = Script(stage)
     stage.mirror.running = False
     await script.produced()
@@ -243,7 +243,7 @@ async def old_ledger_record_that_compaction_keeps(stage: Stage) -> None:
 
 
 async def recreated_up_to_the_position(stage: Stage) -> None:
-    """F12: the new topic ends exactly at the offset up to which the old one was read."""
+    """The new topic ends exactly at the offset up to which the old one was read."""
     script = Script(stage)
     consumer = await script.consumed(range(5))
     consumer.process.pause()
@@ -288,28 +288,25 @@ class Scenario(NamedTuple):
     seed: str = "1"
 
 
-SCENARIOS = {
-    "F1": Scenario(_SMALL, recreated_behind_a_stalled_consumer),
-    "F2": Scenario(_SMALL, unclean_election_behind_the_position),
-    "F3": Scenario(replace(_SMALL, deadline=30.0), recreated_twice_and_killed_before_its_state),
-    "F4": Scenario(Plan(messages=40, rate=10.0), sender_that_dies),
-    "F5": Scenario(
+_SCENARIOS = [
+    Scenario(_SMALL, recreated_behind_a_stalled_consumer),
+    Scenario(_SMALL, unclean_election_behind_the_position),
+    # This bug is only offline: `offline_problems` finds it.
+    Scenario(replace(_SMALL, deadline=30.0), recreated_twice_and_killed_before_its_state),
+    Scenario(Plan(messages=40, rate=10.0), sender_that_dies),
+    Scenario(
         Plan(messages=20, partitions=2, consumers=2),
         shard_that_goes_while_another_run_writes,
-        seed="5",
+        seed="F5/5",
     ),
-    "F6": Scenario(replace(_SMALL, deadline=30.0), states_created_again),
-    "F10": Scenario(_SMALL, out_of_order_and_deleted_unread),
-    "F11": Scenario(_SMALL, old_ledger_record_that_compaction_keeps),
-    "F12": Scenario(_SMALL, recreated_up_to_the_position),
-    "ended-shard": Scenario(
-        replace(_SMALL, partitions=2, consumers=2), recreated_behind_a_shard_that_has_ended
-    ),
-    "before-assignment": Scenario(
-        replace(_SMALL, group=True), recreated_before_its_partitions_are_assigned
-    ),
-}
-"""By the bug that each reproduces. F3's is only offline: `offline_problems` finds it."""
+    Scenario(replace(_SMALL, deadline=30.0), state_topic_created_again),
+    Scenario(_SMALL, out_of_order_and_deleted_unread),
+    Scenario(_SMALL, old_ledger_record_that_compaction_keeps),
+    Scenario(_SMALL, recreated_up_to_the_position),
+    Scenario(replace(_SMALL, partitions=2, consumers=2), recreated_behind_a_shard_that_has_ended),
+    Scenario(replace(_SMALL, group=True), recreated_before_its_partitions_are_assigned),
+]
+SCENARIOS = {each.script.__name__.replace("_", "-"): each for each in _SCENARIOS}
 
 
 def played(plan: Plan, script: Callable[[Stage], Coroutine[Any, Any, None]]) -> Stage:
@@ -323,6 +320,6 @@ def played(plan: Plan, script: Callable[[Stage], Coroutine[Any, Any, None]]) -> 
 def play_scenario(name: str) -> tuple[Stage, list[str]]:
     """Play one; return its stage, and the problems that script and judge found."""
     plan, script, seed = SCENARIOS[name]
-    stage = Stage(plan, f"{name}/{seed}")
+    stage = Stage(plan, seed)
     stage.run(script)
     return stage, [*stage.complaints, *Judge(stage).judge()]

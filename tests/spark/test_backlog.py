@@ -87,7 +87,7 @@ def judged(spark: SparkSession, history: History, logdir: Path) -> Summary:
 def test_a_consumer_that_starts_late_makes_no_mirror_slow(
     spark: SparkSession, tmp_path: Path, detail: Detail
 ) -> None:
-    """F17: all 100 messages count as delivered; the 60 of the backlog have no latency."""
+    """All 100 messages count as delivered; the 60 of the backlog have no latency."""
     history = History(detail=detail)
     history.sends(stream(), 100)
     reader = Reader(history.consumers[0], end=60)

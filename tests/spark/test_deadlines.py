@@ -91,7 +91,7 @@ class Run:
 def test_what_is_not_due_by_the_consumers_clock_is_in_flight_offline_too(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """F7: a 5 s old message is not lost at a deadline of 60 s, if the producer is 75 s behind."""
+    """A 5 s old message is not lost at a deadline of 60 s, if the producer is 75 s behind."""
     run = Run(ago=5, off=-75)
     online = run.online()
     assert (online.counts["in_flight"], online.counts["lost"]) == (1, 0)

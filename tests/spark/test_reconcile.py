@@ -56,7 +56,7 @@ def test_a_clean_run_passes(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_consumer_of_a_mistaken_name_leaves_no_doubt(spark: SparkSession, tmp_path: Path) -> None:
-    """F16: its log has the end of a topic to which no producer wrote; the run still passes."""
+    """Its log has the end of a topic to which no producer wrote; the run still passes."""
     history = History()
     history.sends(stream(), 100)
     history.consumers[0].append(seen(stream(), 0, 100, 0))
@@ -340,7 +340,7 @@ def _slow(logdir: Path) -> Path:
 def test_a_flipped_bit_turns_no_failed_run_into_one_that_passed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """P1: the flip makes the footer's sums 0.95 s for 1.7 s, which passed; the file is named."""
+    """The flip makes the footer's sums 0.95 s for 1.7 s, which passed; the file is named."""
     file = _slow(tmp_path)
     limits = thresholds(["p(99)<1.5s"])
     assert reconcile(spark, plan([str(tmp_path)], RUN), limits).exit_code == 99
@@ -356,7 +356,7 @@ def test_a_flipped_bit_turns_no_failed_run_into_one_that_passed(
 
 
 def test_more_latencies_than_messages_are_damage(spark: SparkSession, tmp_path: Path) -> None:
-    """P1: even if the file's digest is correct, a run with such sums does not pass."""
+    """Even if the file's digest is correct, a run with such sums does not pass."""
     history = History()
     history.sends(stream(), 100)
     row = seen(stream(), 0, 100, 0)

@@ -26,7 +26,7 @@ _HISTORIES = 60
 def test_nothing_false_is_found_in_the_logs_of_simulated_histories(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """All scripts, of which F3 shows its bug only offline, and random histories.
+    """All scripts, one of which shows its bug only offline, and random histories.
 
     With any faults there is no finding without a cause, and each true loss is claimed if no fault
     could hide it.

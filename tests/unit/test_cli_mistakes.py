@@ -260,7 +260,7 @@ def test_an_interrupt_puts_spark_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P1: a user does not see a Spark worker's traceback; other errors are left as they are."""
+    """A user does not see a Spark worker's traceback; other errors are left as they are."""
 
     class PythonException(Exception):  # noqa: N818  # PySpark's name for it
         __module__ = "pyspark.errors.exceptions.captured"

@@ -1,4 +1,4 @@
-"""P5: untrusted text is shown, and has no effect, in every output of the program."""
+"""Untrusted text is shown, and has no effect, in every output of the program."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_document_says_the_same(value: object) -> None:
 
 
 def test_a_console_shows_what_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: prints, tables, texts and live lines have nothing that a terminal would obey."""
+    """Prints, tables, texts and live lines have nothing that a terminal would obey."""
     shown = console.SafeConsole(file=sys.stdout, soft_wrap=True, highlight=False)
     table = Table("name", title=HOSTILE.replace("\n", ""))
     table.add_row(HOSTILE.replace("\n", ""))
@@ -89,7 +89,7 @@ def test_a_console_shows_what_it_is_given(capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.mark.parametrize("colours", [False, True])
 def test_a_coloured_console_keeps_its_own_colours(colours: bool) -> None:
-    """P5: it has its own escape sequences; those in texts are escaped."""
+    """It has its own escape sequences; those in texts are escaped."""
     shown = console.SafeConsole(
         force_terminal=colours, color_system="standard" if colours else None, highlight=False
     )
@@ -118,7 +118,7 @@ console.warn([hostile])
 
 
 def test_logs_have_no_forged_line() -> None:
-    """P5: events, values, what libraries log, tracebacks and warnings cannot forge one."""
+    """Events, values, what libraries log, tracebacks and warnings cannot forge one."""
     run = subprocess.run([sys.executable, "-c", _LOGS], capture_output=True, text=True, check=True)
     assert harmless(run.stderr)
     assert run.stderr.count("forged") >= 7
@@ -127,7 +127,7 @@ def test_logs_have_no_forged_line() -> None:
 
 
 def test_an_error_is_one_line() -> None:
-    """P5: it is one, whatever reason a broker gave."""
+    """It is one, whatever reason a broker gave."""
     code = f"""
 import sys
 sys.argv = ["mirrortest", "synth"]
@@ -145,7 +145,7 @@ main.run()
 
 
 def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: neither the terminal nor the JSON has one, and the JSON decodes to the same summary."""
+    """Neither the terminal nor the JSON has one, and the JSON decodes to the same summary."""
     told = summary()
     console.SafeConsole(file=sys.stdout, width=300).print(run_result(told).view(details=True))
     assert harmless(capsys.readouterr().out)
@@ -154,7 +154,7 @@ def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: topics, reasons and notes cannot forge one in the result of a run."""
+    """Topics, reasons and notes cannot forge one in the result of a run."""
     latency = Histogram()
     latency.add([1_000_000])
     report = ConsumeReport(
@@ -169,7 +169,7 @@ def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[st
 
 
 def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
-    """P5: a broker's reason, a topic and a note cannot break them."""
+    """A broker's reason, a topic and a note cannot break them."""
     numbers = TopicNumbers(1, 100)
     numbers.steady.outcomes[Outcome.ACKED] = 1
     numbers.steady.span(1, 10)
@@ -186,7 +186,7 @@ def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str])
 
 
 def test_reports_show_what_strangers_wrote() -> None:
-    """P5: JUnit XML and HTML show it escaped; their own line ends are allowed."""
+    """JUnit XML and HTML show it escaped; their own line ends are allowed."""
     document = junit(summary())
     assert harmless(document)
     root = ET.fromstring(document.encode())

@@ -68,7 +68,7 @@ def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
 
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(number: int) -> None:
-    """F9: each message has the partition count that its producer planned for."""
+    """Each message has the partition count that its producer planned for."""
     about = _about(policy=ExpectPartition.MURMUR2, counts=(5,))
     held = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
     held.watched_from = 4
@@ -81,7 +81,7 @@ def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(numbe
     [(b"%d" % LANE, None), (b"%d" % LANE, b"whoever wrote this"), (b"other", None), (None, b"x")],
 )
 def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes | None) -> None:
-    """F13: other runs' messages, foreign ones and tombstones supersede ours with the same key."""
+    """Other runs' messages, foreign ones and tombstones supersede ours with the same key."""
     held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(decode_records(write_records([(3, 1, key, value, ())])), START)
     assert held.checker.key_seen(LANE).place == (3 if key == b"%d" % LANE else -1)

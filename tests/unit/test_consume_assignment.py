@@ -152,7 +152,7 @@ async def test_what_was_read_of_a_revoked_partition_is_logged_whoever_ends_the_w
 async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(
     state: dict[str, Any], incarnation: tuple[int, str | None]
 ) -> None:
-    """P2: a damaged state, or one of another version, ended every consumer of the run.
+    """A damaged state, or one of another version, ended every consumer of the run.
 
     What was seen of earlier incarnations of the topic is unknown, so seqs that are missing at the
     head of a stream are in doubt, never lost. Records that are already in logs are logged again

@@ -22,7 +22,7 @@ async def _taken_from(played: Played, consumer: Consumer, seq: int, count: int) 
 
 
 async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> None:
-    """F17: it is read late because the consumer started late, not because of the mirror.
+    """It is read late because the consumer started late, not because of the mirror.
 
     It is still judged, and counted separately; later messages are measured.
     """

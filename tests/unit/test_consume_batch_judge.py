@@ -23,7 +23,7 @@ from tests.unit.played_cluster import Played, consumer_of
 async def test_what_is_mirrored_since_partitions_were_added_is_judged_by_their_count(
     grown: bool,
 ) -> None:
-    """F9: a misplaced message makes the consumer count the partitions again.
+    """A misplaced message makes the consumer count the partitions again.
 
     It is misrouted unless partitions were added.
     """
@@ -70,7 +70,7 @@ async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() 
 async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P7: a note names its offsets and the reason, and the checker counts them as unread."""
+    """A note names its offsets and the reason, and the checker counts them as unread."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played)
     await topics.discover()
@@ -249,7 +249,7 @@ async def test_markers_are_no_holes_where_they_can_be_told_apart(
 async def test_messages_in_transactions_that_are_read_uncommitted_are_in_doubt(
     level: str, run: str, doubted: bool
 ) -> None:
-    """F8: the transactions may have been aborted. Those of other runs do not matter.
+    """The transactions may have been aborted. Those of other runs do not matter.
 
     Both the partition's state and the log record the doubt.
     """

@@ -56,7 +56,7 @@ def test_what_is_told_before_a_run(more: tuple[str, str], told: str) -> None:
 
 
 def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F8: messages of aborted transactions are not delivered; conflicting options are refused."""
+    """Messages of aborted transactions are not delivered; conflicting options are refused."""
     asked: list[ConsumeOptions] = []
 
     async def consumed(options: ConsumeOptions, **_: object) -> None:

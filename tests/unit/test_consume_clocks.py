@@ -42,7 +42,7 @@ def test_a_clock_that_was_set_forwards_makes_nothing_overdue() -> None:
 
 
 def test_a_clock_that_was_set_back_lets_nothing_seem_to_be_sent_later() -> None:
-    """F10: the latest time ignores a step back; it dates when unread offsets were found deleted."""
+    """The latest time ignores a step back; it dates when unread offsets were found deleted."""
     now = {"wall": 5 * HOUR, "monotonic": 0}
     clocks = Clocks(lambda: now["monotonic"], lambda: now["wall"])
     for wall, latest in ((-2 * HOUR, 6 * HOUR), (HOUR, 7 * HOUR), (9 * HOUR, 13 * HOUR)):

@@ -78,7 +78,7 @@ def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
 
 
 def test_another_runs_message_of_the_key_explains_a_tail() -> None:
-    """F13: two runs on one compacted topic, with the same keys."""
+    """Two runs on one compacted topic, with the same keys."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 3)], end=3), checker_of(0)
     judge.compact = True
     note_lanes(judge, ledger, 0)

@@ -146,7 +146,7 @@ async def test_the_ends_of_others_partitions_are_told_too() -> None:
 
 
 async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complete() -> None:
-    """F1: a recreated topic may end at the same offset as the earlier one, with other seqs."""
+    """A recreated topic may end at the same offset as the earlier one, with other seqs."""
     world = World(0, 1, 2, 3, 4, ends={("A.t", 0): 5})
     world.vouch((0, 10), end=10)
     world.held.resumed, world.held.last_record = True, (4, 1234)
@@ -168,7 +168,7 @@ async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complet
     ],
 )
 async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, doubt: str) -> None:
-    """F2, F12: it ends exactly at the next offset, before the reader has noticed."""
+    """It ends exactly at the next offset, before the reader has noticed."""
     world = World(0, 1).vouch((0, 3), end=3)
     world.held.topic_id = X
     rounds = world.rounds()

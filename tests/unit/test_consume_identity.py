@@ -118,7 +118,7 @@ def seen(held: AssignedPartition) -> list[tuple[int, int]]:
 async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is_read(
     position: int,
 ) -> None:
-    """F1, F12: wherever the new topic ends, it is read from its beginning, and nothing is lost."""
+    """Wherever the new topic ends, it is read from its beginning, and nothing is lost."""
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, position, 0))
@@ -135,7 +135,7 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
 
 
 async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> None:
-    """F3: the successor of a killed consumer counts incarnations as that one did."""
+    """The successor of a killed consumer counts incarnations as that one did."""
     played = Ordered()
     consumer, _ = await reading(played)
     await read(played, consumer, fetched(0, 3, 0))
@@ -152,7 +152,7 @@ async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> N
 
 
 async def test_the_first_incarnation_is_named_by_a_state_too() -> None:
-    """F3: a consumer killed before its first save has read that topic, and no other."""
+    """A consumer killed before its first save has read that topic, and no other."""
     played = Ordered()
     await reading(played)
     assert [(state["identity"], state["topic_id"]) for state in played.states] == [(0, X)]
@@ -185,7 +185,7 @@ async def test_a_topic_created_again_before_its_last_partition_is_claimed_is_tol
 
 @pytest.mark.parametrize("damage", [{"topic_id": "x"}, {"left_ids": ["\xe9" * 22]}])
 async def test_what_is_no_topics_id_is_not_asked_for(damage: dict[str, Any]) -> None:
-    """P2: a fetch with an id that cannot be encoded ended the consumer, and each later one."""
+    """A fetch with an id that cannot be encoded ended the consumer, and each later one."""
     played = Ordered()
     _, held = await reading(played)
     with pytest.raises(RecordError, match="is no topic's id"):
@@ -240,7 +240,7 @@ async def test_a_topic_that_was_left_does_not_come_back() -> None:
 
 
 async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
-    """F2: new records at offsets that had been read before are read, and all records after them.
+    """New records at offsets that had been read before are read, and all records after them.
 
     Messages that were read and then truncated stay seen, and come before the new ones in order.
     """
@@ -355,7 +355,7 @@ async def test_a_partition_that_is_claimed_while_its_topic_is_gone_stays_bound_t
 async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F12: a recreated topic may end exactly at the next offset, so that no message arrives."""
+    """A recreated topic may end exactly at the next offset, so that no message arrives."""
     played = Ordered(topic_id=None)
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 3, 0, topic_id=None))
@@ -429,7 +429,7 @@ def test_a_place_survives_its_state() -> None:
 
 
 def test_offline_what_lies_before_a_cut_is_covered() -> None:
-    """F2: the rest of the truncated log is in doubt, and nothing of the new one."""
+    """The rest of the truncated log is in doubt, and nothing of the new one."""
     observed = ReadOffsets(
         read=[Span("a", 0, 0, 0, 10, 1), Span("a", 0, 1, 0, 14, 1)],
         unread=[Span("a", 0, 0, 10, 1 << 62, 1)],

@@ -172,7 +172,7 @@ async def test_a_topic_that_was_gone_and_is_back_is_told_once() -> None:
 async def test_a_clock_that_was_set_back_keeps_no_partition_from_being_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F9: otherwise, messages in new partitions would count as misrouted for up to an hour."""
+    """Otherwise, messages in new partitions would count as misrouted for up to an hour."""
     played = Played({"a": 4})
     _, topics = consumer_of(played, ("a",))
     await topics.discover()

@@ -63,7 +63,7 @@ async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> N
 
 
 async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
-    """P6: one forged part that claims more than there is kept a run from ever ending."""
+    """One forged part that claims more than there is kept a run from ever ending."""
     world = World(0, 1).vouch((0, 2), end=2)
     world.follower.ledger.merge(LaneRecord(STREAM, 9, end=9, outcomes=9))
     rounds = world.rounds()
@@ -155,7 +155,7 @@ async def test_what_another_consumer_claimed_is_late_for_all() -> None:
 
 
 async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
-    """P3: other consumers' states are believed, even forged ones; the report shows how far.
+    """Other consumers' states are believed, even forged ones; the report shows how far.
 
     If this consumer read nothing, the verdict rests on states alone.
     """
@@ -417,7 +417,7 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
 
 
 async def test_another_consumers_state_that_cannot_be_read_ends_nobody() -> None:
-    """P2: during a rolling upgrade, a consumer of a newer version ended the others."""
+    """During a rolling upgrade, a consumer of a newer version ended the others."""
     world = World(0, 1, ends={("A.t", 0): 2, ("A.t", 1): 2}).vouch((0, 2), end=2)
     other = TopicPartition("A.t", 1)
     world.states = {other: (1, {"v": 99})}

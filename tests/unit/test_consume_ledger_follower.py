@@ -72,7 +72,7 @@ async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error() -> Non
 
 
 async def test_missing_parts_of_a_lane_are_not_waited_for_for_ever() -> None:
-    """P6: a forged part, or one that was lost, kept a run from ever being complete."""
+    """A forged part, or one that was lost, kept a run from ever being complete."""
     now = 0
     follower = LedgerFollower(OneRecord(), _never, where="'ledger'", now_ns=lambda: now)
     ledger = follower.ledger

@@ -56,7 +56,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         topics.counts = {"A.t": 7}
         await log.update_topics(topics)
         found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
-        # F14: a lane may have been where it belonged by any of these counts.
+        # A lane may have been where it belonged by any of these counts.
         earlier = {topic: about["earlier_counts"] for topic, about in found.items()}
         assert earlier == {"t": [3, 5], "u": []}
         topics.counts = {"A.t": 5}
@@ -67,7 +67,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
 async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     tmp_path: Path,
 ) -> None:
-    """F8: it is in doubt offline, too; a session of the previous version lacks the entry."""
+    """It is in doubt offline, too; a session of the previous version lacks the entry."""
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
     )
@@ -178,7 +178,7 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
         ("found", "1", None, 4),
         ("tail", "1", 4, 4),
     ]
-    # F10: a message sent five minutes later cannot have been there; no offset lacked a record.
+    # A message sent five minutes later cannot have been there; no offset lacked a record.
     assert written[1].intended_first == 10 * MINUTE_NS
     assert [row.findings for row in written if row.kind == "read"] == [0, 0]
     held.checker.expect_markers([(5, 6)])

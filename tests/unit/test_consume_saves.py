@@ -91,7 +91,7 @@ async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing(
 async def test_the_last_save_is_tried_again_until_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F5: a leader that moves as a consumer ends loses no state; findings are logged once."""
+    """A leader that moves as a consumer ends loses no state; findings are logged once."""
     monkeypatch.setattr("mirrortest.consume.saves._RETRY_SECONDS", 0)
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",))

@@ -331,7 +331,7 @@ async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.Mon
 
 
 async def test_records_of_the_version_before_and_ours_read_each_others() -> None:
-    """F5: in a rolling upgrade, their records lack the closing snapshot, and they ignore ours."""
+    """In a rolling upgrade, their records lack the closing snapshot, and they ignore ours."""
     before = {
         "claimed": [[list(STREAM), IntervalSet([(0, 2)]).to_list()]],
         "deadline": 60 * SECOND,
@@ -357,7 +357,7 @@ async def test_records_of_the_version_before_and_ours_read_each_others() -> None
 
 
 async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim() -> None:
-    """F5: most runs claim nothing; a damaged closing snapshot is skipped."""
+    """Most runs claim nothing; a damaged closing snapshot is skipped."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
@@ -391,7 +391,7 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
     ],
 )
 async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: bytes) -> None:
-    """P2, P7: it is logged, and our own state is written; nothing larger is decompressed."""
+    """It is logged, and our own state is written; nothing larger is decompressed."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
@@ -415,7 +415,7 @@ async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: by
 
 
 async def test_claims_are_written_again_into_a_topic_created_again() -> None:
-    """Like F6: nothing had changed, so no consumer wrote them."""
+    """Nothing had changed, so no consumer wrote them."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()

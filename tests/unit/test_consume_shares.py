@@ -35,7 +35,7 @@ async def _rounds(peer: Peer, seconds: int) -> bool:
 
 
 async def test_a_consumer_ends_though_its_peer_ended_and_others_go_on_writing() -> None:
-    """F5: its own snapshot is above all that its peer read; but the peer shared its snapshot."""
+    """Its own snapshot is above all that its peer read; but the peer shared its snapshot."""
     world = Destination([0], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -74,7 +74,7 @@ async def test_nobody_ends_before_its_own_partitions_are_read() -> None:
 
 
 async def test_when_the_ends_were_asked_for_is_told_of_those_that_count() -> None:
-    """F5: those of our own snapshot, unless another consumer's earlier end counts."""
+    """Those of our own snapshot, unless another consumer's earlier end counts."""
     world = Destination([0], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -121,7 +121,7 @@ async def test_a_look_counts_no_longer_once_the_ledger_vouches_for_more() -> Non
 
 
 async def test_who_said_goodbye_leaves_its_share_to_a_survivor() -> None:
-    """F5: it ended early, with messages unread. The survivor waits a while for its return."""
+    """It ended early, with messages unread. The survivor waits a while for its return."""
     world = Destination([0, 1, 2], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -137,7 +137,7 @@ async def test_who_said_goodbye_leaves_its_share_to_a_survivor() -> None:
 
 
 async def test_who_was_killed_is_waited_for_longer() -> None:
-    """F5: it saved no last state; one that restarts in time goes on with its own share."""
+    """It saved no last state; one that restarts in time goes on with its own share."""
     world = Destination([0, 1], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -172,7 +172,7 @@ async def test_who_is_slow_and_alive_keeps_its_share() -> None:
 
 
 async def test_who_stood_still_itself_takes_nobody_for_dead() -> None:
-    """F5: one long gap between two rounds does not count as a minute of others' silence."""
+    """One long gap between two rounds does not count as a minute of others' silence."""
     world = Destination([0, 1], [0])
     async with Peers(world) as peers:
         first, second = await peers.add("1/2"), await peers.add("2/2")
@@ -221,7 +221,7 @@ async def test_of_two_survivors_one_takes_a_share() -> None:
 
 @pytest.mark.parametrize("killed", [False, True])
 async def test_survivors_end_whatever_order_things_happen_in(killed: bool) -> None:
-    """F5: two shards, another run that never ends, and 40 random histories of each kind.
+    """Two shards, another run that never ends, and 40 random histories of each kind.
 
     One consumer ends or is killed at a random moment; the other passes within minutes.
     """
@@ -269,7 +269,7 @@ CLOSINGS = st.builds(
 def test_shared_looks_come_to_the_same_in_any_order(
     a: ClosingSnapshot, b: ClosingSnapshot, c: ClosingSnapshot
 ) -> None:
-    """F5: consumers write at any time; no clock and no race decides how far is read."""
+    """Consumers write at any time; no clock and no race decides how far is read."""
     assert a.joined(a) == a.joined(None) == a
     assert a.joined(b) == b.joined(a)
     assert a.joined(b).joined(c) == a.joined(b.joined(c))
@@ -299,7 +299,7 @@ def test_what_is_no_shared_look_is_refused_as_such(junk: Any) -> None:
 
 
 async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
-    """F5: the other consumers' verdicts rest on that state."""
+    """The other consumers' verdicts rest on that state."""
     world = World(0).vouch((0, 1), end=1)
     report = await world.report()
     assert report.exit_code == 0

@@ -47,7 +47,7 @@ def _options(*topics: str, **changed: Any) -> Any:
 def test_the_ledgers_copy_shows_the_alias(
     present: tuple[str, ...], topics: tuple[str, ...], prefix: str | None
 ) -> None:
-    """F16: if all named topics have its prefix, and no topic has the ledger's own name."""
+    """If all named topics have its prefix, and no topic has the ledger's own name."""
     found = alias_of(_options(*topics), present)
     assert (found and found.prefix) == prefix
     if found is not None:
@@ -59,7 +59,7 @@ def test_the_ledgers_copy_shows_the_alias(
     [("A[.].*", "A."), ("A[.]orders", "A."), (".*", None), ("B[.].*", None)],
 )
 def test_a_pattern_shows_it_by_what_it_matches(pattern: str, prefix: str | None) -> None:
-    """F16: topics of mirrors and of mirrortest do not count; others without the prefix do."""
+    """Topics of mirrors and of mirrortest do not count; others without the prefix do."""
     present = (
         *("A.mirrortest.ledger", "mirrortest.state", "A.heartbeats", "heartbeats"),
         *("A.orders", "A.clicks", "local", "mm2-offset-syncs.A.internal"),
@@ -69,7 +69,7 @@ def test_a_pattern_shows_it_by_what_it_matches(pattern: str, prefix: str | None)
 
 
 def test_of_several_aliases_none_is_chosen() -> None:
-    """F16: the error lists all that fit, as the options that choose them."""
+    """The error lists all that fit, as the options that choose them."""
     present = ("A.mirrortest.ledger", "A.B.mirrortest.ledger", "A.B-mirrortest.ledger")
     with pytest.raises(UsageError) as told:
         alias_of(_options("A.B.orders"), present)
@@ -131,7 +131,7 @@ async def _judge(consumer: Consumer, played: Played, *batches: FetchedBatches) -
 async def test_messages_show_a_wrong_name_before_anything_is_counted(
     topic: str, mapping: dict[str, Any], written_to: str, advice: str, run: str
 ) -> None:
-    """F16: all were `corrupted`, with exit code 99. Now nothing is logged or saved."""
+    """All were `corrupted`, with exit code 99. Now nothing is logged or saved."""
     consumer, played = await _consumer(topic, **mapping)
     with pytest.raises(UsageError) as told:
         await _judge(consumer, played, _fetched(written_to, topic=topic, run=run))
@@ -152,7 +152,7 @@ async def test_what_is_truly_corrupted_is_no_wrong_name() -> None:
 
 
 async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """F16: after a corrected alias, the same run goes on, without what was judged before."""
+    """After a corrected alias, the same run goes on, without what was judged before."""
     wrong, played = await _consumer("A.orders")
     [held] = wrong.context.partitions.values()
     held.checker.advance(7)
@@ -181,7 +181,7 @@ async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.Monkey
 def test_an_alias_that_does_not_fit_the_topics_is_told_with_what_may(
     topic: str, advice: str
 ) -> None:
-    """F16: the reverse mistake: an alias although the copy has no prefix, or another separator."""
+    """The reverse mistake: an alias although the copy has no prefix, or another separator."""
     with pytest.raises(UsageError) as told:
         TopicMapping(source_alias="A").source_of(topic)
     assert advice in str(told.value)

@@ -62,7 +62,7 @@ def _is_document(key: bytes) -> bool:
     ],
 )
 async def test_no_record_of_the_topic_ends_a_consumer(key: bytes, value: bytes) -> None:
-    """P2: one such record ended every consumer of every run, then and at each later start."""
+    """One such record ended every consumer of every run, then and at each later start."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         generation, _ = await store.claim(P0)
@@ -77,7 +77,7 @@ async def test_no_record_of_the_topic_ends_a_consumer(key: bytes, value: bytes) 
 async def test_a_state_that_unpacks_to_more_than_any_consumer_writes_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """P7: kilobytes may decompress to gigabytes; never more than the bound is decompressed."""
+    """Kilobytes may decompress to gigabytes; never more than the bound is decompressed."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         generation, _ = await store.claim(P0)
@@ -91,7 +91,7 @@ async def test_a_state_that_unpacks_to_more_than_any_consumer_writes_is_none(
 
 
 async def test_a_claim_of_the_last_generation_is_named() -> None:
-    """P2: no generation is above it, so a consumer would try to claim for ever."""
+    """No generation is above it, so a consumer would try to claim for ever."""
     topic = MemoryTopic()
     await topic.write(_bytes(["claim", *SCOPED, 0, (1 << 53) - 1, "s"]), b"{}")
     async with following(topic, "a") as store:

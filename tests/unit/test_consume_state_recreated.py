@@ -74,7 +74,7 @@ async def _third_generation(topic: MemoryTopic, store: StateStore) -> None:
 
 
 async def test_whoever_claims_a_partition_in_a_topic_created_again_has_it() -> None:
-    """F6: A's third generation hid B's first, and C read A's stale states."""
+    """A's third generation hid B's first, and C read A's stale states."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         await _third_generation(topic, a)
@@ -92,7 +92,7 @@ async def test_whoever_claims_a_partition_in_a_topic_created_again_has_it() -> N
 
 
 async def test_who_holds_a_partition_claims_it_again_in_a_topic_created_again() -> None:
-    """F6: so later consumers see claim and state, and go on above them."""
+    """So later consumers see claim and state, and go on above them."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         await _third_generation(topic, a)
@@ -106,7 +106,7 @@ async def test_who_holds_a_partition_claims_it_again_in_a_topic_created_again() 
 
 
 async def test_a_claim_goes_above_what_is_only_remembered() -> None:
-    """F6: a survivor remembers generations and states that are no longer in the topic."""
+    """A survivor remembers generations and states that are no longer in the topic."""
     topic = MemoryTopic()
     async with following(topic, "a") as a, following(topic, "b") as b:
         await _third_generation(topic, a)
@@ -119,7 +119,7 @@ async def test_a_claim_goes_above_what_is_only_remembered() -> None:
 
 
 async def test_claims_that_were_there_before_fence_nobody_in_a_topic_that_was_cut() -> None:
-    """Like F6: an unclean election removes our claim, but not those of earlier consumers."""
+    """An unclean election removes our claim, but not those of earlier consumers."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         await _third_generation(topic, a)
@@ -133,7 +133,7 @@ async def test_claims_that_were_there_before_fence_nobody_in_a_topic_that_was_cu
 
 @pytest.mark.parametrize("seed", range(100))
 async def test_of_two_that_claim_in_a_topic_created_again_one_has_the_partition(seed: int) -> None:
-    """F6: in any interleaving exactly one goes on, and others read its states."""
+    """In any interleaving exactly one goes on, and others read its states."""
     rng = random.Random(seed)
 
     class Slow(MemoryTopic):
@@ -182,7 +182,7 @@ async def test_of_two_that_claim_in_a_topic_created_again_one_has_the_partition(
 
 @pytest.mark.parametrize("lost", range(1, 6))
 async def test_a_state_that_went_down_with_the_topic_is_written_again(lost: int) -> None:
-    """Like F6: chunks in the old topic and their commit in the new one are no state."""
+    """Chunks in the old topic and their commit in the new one are no state."""
     rng = random.Random(lost)
     big = {"noise": [rng.randrange(10**16) for _ in range(3 * CHUNK_BYTES // 8)]}
 
@@ -208,7 +208,7 @@ async def test_a_state_that_went_down_with_the_topic_is_written_again(lost: int)
 
 
 async def test_what_is_said_of_a_topic_as_a_whole_is_written_again() -> None:
-    """Like F6: an unchanged record was assumed to be in the topic for ever."""
+    """An unchanged record was assumed to be in the topic for ever."""
     topic = MemoryTopic()
     async with following(topic, "a") as a:
         assert await a.share("A.t", b"claims")

@@ -114,7 +114,7 @@ def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
 
 @pytest.mark.parametrize("found_ns", [None, HOUR])
 def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int | None) -> None:
-    """F10: 1, 2, then 0 deleted unread, then 3, 4: retention never makes 0 lost."""
+    """1, 2, then 0 deleted unread, then 3, 4: retention never makes 0 lost."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 6)]), checker_of(1, 2)
     checker.unread(2, 3, found_ns)
     for offset, seq in ((3, 3), (4, 4)):
@@ -129,7 +129,7 @@ def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int 
 
 
 def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
-    """F10: no message sent ten minutes later was there: clocks are not that far apart."""
+    """No message sent ten minutes later was there: clocks are not that far apart."""
     judge, ledger, checker = topic_judge(), ledger_of([(0, 9)]), checker_of(0)
     checker.unread(1, 4, HOUR)
     checker.apply(row_of(4, 4, HOUR + 4 * MINUTE_NS))
@@ -164,7 +164,7 @@ def test_a_state_of_before_doubts_all_that_is_missing_behind_offsets_that_nobody
 def test_what_stood_unread_where_a_lane_belonged_before_is_not_lost(
     policy: ExpectPartition,
 ) -> None:
-    """F14: partitions were added to the destination, and the mirror now puts the lane elsewhere.
+    """Partitions were added to the destination, and the mirror now puts the lane elsewhere.
 
     If any partition is allowed, it is unknown where the lane was before.
     """

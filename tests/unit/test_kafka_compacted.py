@@ -20,7 +20,7 @@ def batch(offset: int, key: bytes | None) -> bytearray:
 
 
 def test_a_batch_that_cannot_be_read_is_left_out() -> None:
-    """P2: those fetched with it are read; another program's batch ends no run."""
+    """Those fetched with it are read; another program's batch ends no run."""
     damaged = batch(1, b"b")
     damaged[61] = 0x7E  # the record's length
     buffer = batch(0, b"a") + damaged + batch(2, None) + batch(3, b"c")

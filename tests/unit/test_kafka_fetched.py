@@ -223,7 +223,7 @@ def test_no_compression_needs_no_compressor() -> None:
 
 
 def test_a_records_section_that_does_not_decompress_is_passed_over_by_name() -> None:
-    """P7: the CRC is right but the codec fails: fetching again is no use, and it ends no consumer.
+    """The CRC is right but the codec fails: fetching again is no use, and it ends no consumer.
 
     Its offsets are one item, with the reason; later batches are returned as usual.
     """
@@ -248,7 +248,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("narrow")
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
 def test_what_stands_for_too_much_is_given_up_at_the_limit(name: str) -> None:
-    """P7: the limit is exact; data of just that length is read, before and after."""
+    """The limit is exact; data of just that length is read, before and after."""
     codec, compress = compressor(name) or (0, bytes)
     longest = bytes(range(256)) * 256
     assert decompress(codec, compress(longest)) == longest
@@ -270,7 +270,7 @@ def test_what_stands_for_too_much_is_given_up_at_the_limit(name: str) -> None:
     ],
 )
 def test_forged_lengths_of_snappy_are_believed_by_nobody(data: bytes) -> None:
-    """P7: nothing is allocated for them, and no loop runs for ever."""
+    """Nothing is allocated for them, and no loop runs for ever."""
     with pytest.raises(ValueError, match=r"damaged|more than"):
         decompress(CODEC_IDS["snappy"], data)
 
@@ -297,7 +297,7 @@ sys.exit(resident() - before > 200)
 
 
 def test_a_gigabyte_in_32_kb_takes_no_more_than_the_limit() -> None:
-    """P7: it took 2 GB; under a memory limit, a consumer never got past it."""
+    """It took 2 GB; under a memory limit, a consumer never got past it."""
     run = subprocess.run([sys.executable, "-c", _BOMB], capture_output=True, text=True, check=True)
     assert run.stdout == "its records are more than 128 MiB, decompressed\n" * 2
 
@@ -364,7 +364,7 @@ def test_aborted_transactions_are_left_out_where_only_committed_is_read() -> Non
 
 
 def test_transactions_are_told_apart_whether_they_were_aborted_or_not() -> None:
-    """F8: transactional batches are joined with each other, but not with the rest."""
+    """Transactional batches are joined with each other, but not with the rest."""
     data = b"".join(
         (
             batch(0),

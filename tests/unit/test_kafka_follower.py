@@ -90,7 +90,7 @@ async def test_a_refusal_ends_it_and_waiters_hear_of_it() -> None:
 async def test_the_epoch_steps_where_the_topic_holds_no_more_what_was_read(
     error: ClusterError,
 ) -> None:
-    """F15: the position then belongs to the new topic, and a waiting writer must write again."""
+    """The position then belongs to the new topic, and a waiting writer must write again."""
     topic = Topic([(0, b"a"), (7, b"b"), error], [(0, b"c")])
     async with following(topic) as (made, applied):
         before = made.place
@@ -107,7 +107,7 @@ async def test_the_epoch_stays_where_nothing_was_read_and_nobody_waits() -> None
 
 
 async def test_an_offset_below_the_position_proves_that_the_topic_is_another_one() -> None:
-    """F15: a follower's old high position does not satisfy a wait for a small new offset.
+    """A follower's old high position does not satisfy a wait for a small new offset.
 
     The tail of the old topic, which would wait forever, is abandoned; the new topic is read.
     """
@@ -122,7 +122,7 @@ async def test_an_offset_below_the_position_proves_that_the_topic_is_another_one
 async def test_a_record_that_is_not_read_is_not_awaited_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F15: the wait ends with an error that names the topic; the caller may retry."""
+    """The wait ends with an error that names the topic; the caller may retry."""
     monkeypatch.setattr(follower, "STALLED_SECONDS", 0.01)
     async with following(Topic([(0, b"a")])) as (made, _):
         with pytest.raises(UnreachableError, match="written to ledger were not read back within"):

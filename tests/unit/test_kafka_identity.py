@@ -179,7 +179,7 @@ async def test_no_end_is_told_of_a_topic_that_is_another_by_then() -> None:
 async def test_a_log_that_was_cut_back_and_grew_again_is_another(
     end: tuple[int, int], agrees: bool
 ) -> None:
-    """F2, F12: leader epochs show it, even if the log ends exactly at the read position."""
+    """Leader epochs show it, even if the log ends exactly at the read position."""
     played = Played(Broker(epoch=6))
     played.brokers[1].epoch_end = EpochEnd(*end)
     assert await played.ends_of({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X", agrees)}

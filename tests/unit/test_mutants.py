@@ -1,4 +1,4 @@
-"""P2, P4: no record that is read from a topic raises an error, however it was changed.
+"""No record that is read from a topic raises an error, however it was changed.
 
 These are the first mutants of `python -m tests.mutants`.
 """

@@ -246,7 +246,7 @@ async def test_a_second_signal_leaves_lanes_open(world: World) -> None:
 async def test_a_dead_sender_hands_the_schedule_on(world: World) -> None:
     """The incarnation ends with its messages unknown; the next one continues the schedule.
 
-    F4: it writes no end marks, since consumers would take the run for complete.
+    It writes no end marks, since consumers would take the run for complete.
     """
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender, total=1000)

@@ -45,7 +45,7 @@ async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
 async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
     world: World, records: int, *, missing: bool, silent: bool
 ) -> None:
-    """F15: however far the run is, the producer ends, and the new topic has all its records.
+    """However far the run is, the producer ends, and the new topic has all its records.
 
     That includes registrations, records of an earlier incarnation, and those of other producers
     of the run that have ended and cannot write them again.
@@ -87,7 +87,7 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
 
 
 async def test_a_write_that_went_down_with_the_topic_is_written_again(world: World) -> None:
-    """F15: if the topic is deleted after the ack, before the read, the wait for the record ends."""
+    """If the topic is deleted after the ack, before the read, the wait for the record ends."""
     claim = await world.claim("a")
     again = registration_key(claim), registration_value(claim)
     world.topic.wrote = lambda *_: None if world.topic.created else world.topic.delete()
@@ -117,7 +117,7 @@ async def test_a_record_whose_offset_became_anothers_is_written_again(world: Wor
 
 
 async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) -> None:
-    """F15: the error names the topic's wrong setting."""
+    """The error names the topic's wrong setting."""
     life, _ = await world.incarnation(MemorySender(), total=None)
     world.topic.delete()
     world.topic.refusal = ClusterError("topic 'ledger' has cleanup.policy=delete")
@@ -127,7 +127,7 @@ async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) 
 
 
 async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World) -> None:
-    """F15: two producers of one name never use the same number; the first one there wins."""
+    """Two producers of one name never use the same number; the first one there wins."""
     life, _ = await world.incarnation(MemorySender(), total=None)
     world.topic.delete(missing=False)
     other = Registration("r", "p", 1, "other", LANES)
@@ -162,7 +162,7 @@ async def test_a_number_of_which_only_a_lane_is_left_is_taken(world: World) -> N
 
 
 async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: World) -> None:
-    """F11: a mirror replays a killed producer's old records last, and compaction keeps those."""
+    """A mirror replays a killed producer's old records last, and compaction keeps those."""
     life, lanes = await world.incarnation(MemorySender(), total=1000)
     old = list(world.topic.records)
     running = asyncio.create_task(life.run(asyncio.Event()))
@@ -180,7 +180,7 @@ async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: Worl
 
 
 async def test_a_record_that_an_old_one_displaces_is_written_again(world: World) -> None:
-    """F11: otherwise, the next producer after a kill would not see the later reservations."""
+    """Otherwise, the next producer after a kill would not see the later reservations."""
     stream = StreamId("t", "r", "p", (await world.claim("a")).incarnation, 0)
     old, newest = ((lane_key(stream), lane_value(LaneRecord(stream, mark))) for mark in (8, 16))
     for record in (old, newest):
@@ -210,7 +210,7 @@ async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
 
 
 async def test_what_others_lost_is_left_to_them_for_a_while(world: World) -> None:
-    """F15: running producers write their own records; later, any survivor writes the rest."""
+    """Running producers write their own records; later, any survivor writes the rest."""
     await world.claim("a")
     others = [Registration("r", f"p{number}", 1, "s", {"t": (1,)}) for number in range(600)]
     await world.view.write(
@@ -275,7 +275,7 @@ async def test_a_write_that_is_given_up_says_nothing(
 async def test_a_slow_write_looks_for_the_topic(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """F15: a client silently repeats requests that are refused because the topic is missing."""
+    """A client silently repeats requests that are refused because the topic is missing."""
     monkeypatch.setattr(ledger_view, "_SLOW_SECONDS", 0.01)
     world.topic.delete()
     world.topic.frozen.clear()

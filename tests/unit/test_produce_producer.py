@@ -140,7 +140,7 @@ async def stage_of(
 async def test_the_run_is_not_over_while_a_successor_is_to_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: the sender has died, and the next one cannot start yet: more messages will come.
+    """The sender has died, and the next one cannot start yet: more messages will come.
 
     After no record may a consumer find the ledger complete and miss later acknowledgements.
     """
@@ -164,7 +164,7 @@ async def test_the_run_is_not_over_while_a_successor_is_to_come(
 async def test_a_run_that_is_stopped_between_two_incarnations_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: no successor will come, so consumers need not wait forever."""
+    """No successor will come, so consumers need not wait forever."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
         living = await stage.without_sender()
@@ -219,7 +219,7 @@ async def test_of_a_dead_sender_and_another_process_the_first_to_register_goes_o
 async def test_a_run_that_is_killed_between_two_incarnations_stays_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: a restarted producer would continue; without one, a consumer ends inconclusive."""
+    """A restarted producer would continue; without one, a consumer ends inconclusive."""
     cluster = Cluster(3)
     async with stage_of(cluster, monkeypatch) as stage:
         living = await stage.without_sender()
@@ -231,7 +231,7 @@ async def test_a_run_that_is_killed_between_two_incarnations_stays_open(
 async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F4: messages are missing, so consumers end, inconclusive; all registrations are closed.
+    """Messages are missing, so consumers end, inconclusive; all registrations are closed.
 
     A new start of the producer reverts that.
     """

@@ -68,7 +68,7 @@ def test_each_workload_is_there_once_with_its_producers(tmp_path: Path) -> None:
 
 
 def test_what_a_consumer_read_uncommitted_is_a_reason(tmp_path: Path) -> None:
-    """F8: offline as online; the reason names the topic that it read."""
+    """Offline as online; the reason names the topic that it read."""
     about = Session(
         run="big", role=Role.CONSUMER, name="bob", session=new_session_id(1), started_ns=1,
         topics={"t": Topic(destination="A.t", uncommitted=True), "u": Topic(destination="A.u")},

@@ -74,7 +74,7 @@ def change(path: Path, **more: Any) -> None:
 
 
 def test_no_flipped_bit_is_silent(written: Path) -> None:
-    """P1: 500 flipped bits of sealed files, journals and session.json are noticed or harmless."""
+    """500 flipped bits of sealed files, journals and session.json are noticed or harmless."""
     answers, wrong = flips(written, ["flipsintervals", "flipsmessages"], 500, "tests")
     assert wrong == []
     assert answers[SAME] < 10
@@ -83,7 +83,7 @@ def test_no_flipped_bit_is_silent(written: Path) -> None:
 
 
 def test_no_flipped_bit_of_a_session_is_silent(written: Path) -> None:
-    """P1: a session.json with any one bit flipped is refused; the error names it."""
+    """A session.json with any one bit flipped is refused; the error names it."""
     path = next(written.glob("run=flipsintervals/role=consumer/c0-2*/session.json"))
     whole = path.read_bytes()
     for bit in range(8 * len(whole)):
@@ -98,7 +98,7 @@ def test_no_flipped_bit_of_a_session_is_silent(written: Path) -> None:
 
 
 def test_no_row_of_a_changed_file_is_believed(directory: SessionDirectory, tmp_path: Path) -> None:
-    """P1: even if its bytes are valid rows, the damage names the file and counts all its rows."""
+    """Even if its bytes are valid rows, the damage names the file and counts all its rows."""
     directory.finish(journal(directory), 5)
     (file,) = directory.path.glob("*.parquet")
     assert read(tmp_path) == (5, [])
@@ -157,7 +157,7 @@ def test_a_journal_that_was_sealed_meanwhile_is_held_against_its_digest(
 
 
 def test_pages_have_checksums(directory: SessionDirectory) -> None:
-    """P1: other programs notice a changed page, too, and so does a reader without a digest."""
+    """Other programs notice a changed page, too, and so does a reader without a digest."""
     directory.finish(journal(directory, count=5000), 5000)
     (file,) = directory.path.glob("*.parquet")
     data = bytearray(file.read_bytes())
@@ -195,7 +195,7 @@ def test_logs_without_digests_are_read(tmp_path: Path) -> None:
 
 
 def test_no_flipped_bit_of_a_log_without_digests_ends_the_program(tmp_path: Path) -> None:
-    """P1: it is damage instead of a traceback, though much goes unnoticed there."""
+    """It is damage instead of a traceback, though much goes unnoticed there."""
     logs = tmp_path / "logs"
     shutil.copytree(BEFORE, logs)
     answers, wrong = flips(logs, ["before"], 150, "tests")
@@ -204,7 +204,7 @@ def test_no_flipped_bit_of_a_log_without_digests_ends_the_program(tmp_path: Path
 
 
 def test_a_session_that_lost_its_digest_is_no_older_one(directory: SessionDirectory) -> None:
-    """P1: the digests of its files show that it had one."""
+    """The digests of its files show that it had one."""
     path = directory.path / "session.json"
     cut = re.sub(rb',\n "digest": "sha256:[0-9a-f]+"\n\}\n\Z', b"\n}\n", path.read_bytes())
     path.write_bytes(cut)

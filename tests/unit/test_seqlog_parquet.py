@@ -140,7 +140,7 @@ def test_times_that_are_alike_say_of_every_row_that_has_times_what_matters(
 ) -> None:
     """The function's results are the same, and null stays null; rows of other kinds do not matter.
 
-    F10: an unread range without the time at which it was found got that of adjacent messages.
+    An unread range without the time at which it was found got that of adjacent messages.
     """
     rows = [
         row(kind=kind, arrived_last=arrived, intended_first=intended)

@@ -151,13 +151,13 @@ def test_the_judge_finds_a_false_pass() -> None:
 
 
 def test_a_fence_is_right_only_where_another_consumer_has_taken_the_partition() -> None:
-    """In F6, a second consumer takes the first one's partition."""
+    """In the state topic that is created again, a second consumer claims the partition."""
     stage = Stage(Plan(), "plain")
     (consumer,) = stage.run().consumers
     consumer.error = FencedError("fenced")
     (problem,) = Judge(stage).judge()
     assert "nobody had taken" in problem
-    taken, problems = play_scenario("F6")
+    taken, problems = play_scenario("state-topic-created-again")
     assert any(isinstance(session.error, FencedError) for session in taken.outcome.sessions)
     assert problems == []
 

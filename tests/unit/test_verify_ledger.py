@@ -203,7 +203,7 @@ def test_two_sessions_of_one_incarnation_contest_a_topic_until_one_withdraws() -
 
 
 def test_a_claim_that_failed_closes_its_own_lanes() -> None:
-    """F4: it closes them at their marks, as a successor's would; a successor reopens the run."""
+    """It closes them at their marks, as a successor's would; a successor reopens the run."""
     ledger = Ledger()
     claim = Registration("r", "a", 1, "s", {"t": (0, 1)})
     acked = LaneRecord(STREAM, 5, of(range(3)))
@@ -296,7 +296,7 @@ VALUE = json.loads(lane_value(LaneRecord(STREAM, 5, of([1]))))
 def test_damaged_records_are_counted(key: bytes, value: bytes) -> None:
     """A record that is not the ledger's changes only the count of malformed records.
 
-    P4: a producer's name with half of a surrogate pair, or an incarnation beyond 32 bits, ended
+    A producer's name with half of a surrogate pair, or an incarnation beyond 32 bits, ended
     the run's consumers: their logs can store neither.
     """
     ledger = Ledger()
@@ -330,7 +330,7 @@ def test_records_survive_their_bytes(record: LaneRecord) -> None:
 def test_lanes_do_not_depend_on_when_they_are_asked_for(
     acts: list[tuple[str, int, str, int]],
 ) -> None:
-    """P6: what registrations close is computed when lanes are read, with the same result."""
+    """What registrations close is computed when lanes are read, with the same result."""
     asked, last = Ledger(), Ledger()
     for act, incarnation, session, number in acts:
         closes = (ClosedLane("t", 0, number),) if incarnation > 1 else ()
@@ -370,7 +370,7 @@ def _claimed_ever(ledger: Ledger) -> set[StreamId]:
 
 
 def test_a_claim_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """P6: 2,000 small registrations of a producer cost 23 s: each resolved all others' lanes."""
+    """2,000 small registrations of a producer cost 23 s: each resolved all others' lanes."""
     found: list[StreamId] = []
     resolve = Ledger._resolve
 
@@ -394,7 +394,7 @@ def test_a_claim_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_part_that_tells_of_more_than_there_is_can_be_given_up() -> None:
-    """P6: one forged part kept a run incomplete for ever."""
+    """One forged part kept a run incomplete for ever."""
     ledger = written(Ledger(), claim(), LaneRecord(STREAM, 5, of(range(5)), end=5))
     assert ledger.complete("r")
     forged = LaneRecord(STREAM, 9, of([7]), end=9, outcomes=9)

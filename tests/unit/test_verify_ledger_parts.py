@@ -79,7 +79,7 @@ def test_parts_united_are_the_lane(
 def test_what_arrives_once_more_displaces_no_last_word(
     life: tuple[list[tuple[bytes, bytes]], LaneRecord], data: st.DataObject
 ) -> None:
-    """F11: a mirror replays old records after the newest, and compaction keeps the old ones."""
+    """A mirror replays old records after the newest, and compaction keeps the old ones."""
     written, last = life
     replayed = written + data.draw(st.lists(st.sampled_from(written), max_size=9))
     (lane,) = ledger_of(dict(replayed).items()).lanes.values()

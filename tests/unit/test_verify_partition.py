@@ -228,7 +228,7 @@ def test_another_topics_row_is_refused() -> None:
     [{"v": 2}, {"streams": [[1]]}, {"unread": [1]}, {"streamless": {"no": 1}}, {"next": None}],
 )
 def test_a_damaged_state_is_refused(damage: dict[str, Any | None]) -> None:
-    """P2: a state of another version or shape raises RecordError, and nothing else."""
+    """A state of another version or shape raises RecordError, and nothing else."""
     state = PartitionChecker("t", 0).to_state() | damage
     if damage == {"next": None}:
         del state["next"]

@@ -57,7 +57,7 @@ def test_a_lane_is_at_home_under_each_count_that_may_have_been_in_force(
 
 
 def test_counts_that_anybody_may_have_written_cost_nothing() -> None:
-    """P6: a message or a ledger record can claim two billion partitions."""
+    """A message or a ledger record can claim two billion partitions."""
     homes = homes_of(ExpectPartition.SOURCE_MODULO, 0, 7, [3, (1 << 31) - 1])
     assert homes == {7 % 3, 7}
 

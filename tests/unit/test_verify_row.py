@@ -97,7 +97,7 @@ def test_times_are_least_and_greatest() -> None:
 
 
 def test_a_row_in_no_stream_has_one_lanes_key() -> None:
-    """F13: it matters which lane's key another run's message has."""
+    """It matters which lane's key another run's message has."""
     messages = messages_of([(-1, 0, 1, 0, 0, int(Finding.OTHER_RUN))] * 5)
     messages = replace(messages, key_lane=np.array([3, 3, 5, -1, -1]))
     told = [(row.stream, row.offset_lo, row.offset_hi, row.key_lane) for row in rows_of(messages)]

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.run import run_id
 from mirrortest.errors import MirrortestError, UsageError, WorkerError
@@ -211,12 +211,15 @@ class _Playing:
         table = self._scenario.observe
         if table is None:
             return
-        found = {} if lab is None else observing_table(lab)
+        found: dict[str, Any] = {} if lab is None else dict(observing_table(lab))
         # First match the clients by name, then other processes by the run's id.
         own = [str(self._directory / CLIENTS / f"{each.name}.") for each in self.clients]
         found["match"] = [*own, *found.get("match", ()), self._run]
+        for key, value in table.items():
+            more = value if isinstance(value, list) else [value]
+            found[key] = [*found[key], *more] if key in found else value
         output = self._directory / OBSERVATIONS
-        observing = observer(found | table, self._run, output, self._home, self._arguments)
+        observing = observer(found, self._run, output, self._home, self._arguments)
         endings.add(observing.terminate)
         observing.start()
         self._deadline.wait(

@@ -27,6 +27,7 @@ if words[0] == "reconcile" or "--do=hang" in words:
     pathlib.Path(HUNG).touch()
     time.sleep(600)
 if words[0] == "observe":
+    print(*words, flush=True)
     def observed(*_):
         pathlib.Path(OBSERVED).write_text("ended in order")
         sys.exit(0)
@@ -84,7 +85,12 @@ def scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def arguments(_verb: str, table: Mapping[str, Any], _own: Mapping[str, Any]) -> list[str]:
     """The arguments of a scripted client."""
-    return [f"--do={table.get('do', 'pass')}", *(["forever"] if "until" in table else [])]
+    matches = [f"--match={text}" for text in table.get("match", ())]
+    return [
+        f"--do={table.get('do', 'pass')}",
+        *(["forever"] if "until" in table else []),
+        *matches,
+    ]
 
 
 def series(text: str, output: Path) -> Series:

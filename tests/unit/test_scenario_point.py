@@ -281,6 +281,14 @@ def test_an_observer_lasts_as_long_as_the_clients(tmp_path: Path) -> None:
     assert (tmp_path / "out/point-001/observed").read_text() == "ended in order"
 
 
+def test_what_a_scenario_observes_is_observed_besides_the_point(tmp_path: Path) -> None:
+    """Its own `match` replaces neither the clients nor what has the run's id."""
+    outcome = play(f"[observe]\nmatch = 'java'\n{PRODUCER}", tmp_path / "out")
+    words = (tmp_path / "out/point-001/observe.log").read_text().split()
+    matches = [word.removeprefix("--match=") for word in words if word.startswith("--match=")]
+    assert matches == [str(tmp_path / "out/point-001/clients/p1."), outcome.run, "java"]
+
+
 @pytest.mark.parametrize(("restarts", "reasons"), [(3, []), (1, ["observe died with exit code 1"])])
 def test_an_observer_that_dies_is_started_again(
     restarts: int, reasons: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

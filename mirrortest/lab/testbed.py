@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import LabError, UsageError
+from mirrortest.host.endings import Endings
 from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.docker.engine import Engine
@@ -127,8 +127,7 @@ class Lab:
         self._metrics = metrics
         self._gc_logs = gc_logs
         self._on_step = on_step or (lambda _: None)
-        self._up = False
-        self._built = False
+        self._endings: Endings | None = None
         self.engine: Engine | None = None
         self.targets: dict[str, str] = {}
         self.directory: Path
@@ -197,12 +196,15 @@ class Lab:
             LabError: a part did not start; nothing is left running.
             JavaMissingError: there is no Java 17 or newer.
         """
-        if self._up:
+        if self._endings is not None:
             raise LabError("this lab is up already")
         self.directory = self._create_directory()
-        self._up = True
-        try:
-            self._build(self._find_runtime())
+        with Endings() as endings:
+            if not self._keep:
+                endings.add(lambda: shutil.rmtree(self.directory, ignore_errors=True))
+            self._build(self._find_runtime(endings))
+            for part in self.parts.values():
+                endings.add(part.terminate if self._keep else part.kill)
             self._write_targets()
             for cluster in self.clusters:
                 self._on_step(f"cluster {cluster.alias}: starting")
@@ -221,9 +223,7 @@ class Lab:
                         mirror.start()
                         mirror.wait_ready()
                 self._on_step("mirror: ready")
-        except BaseException:
-            self.down()
-            raise
+            self._endings = endings.pop_all()
         return self
 
     def down(self) -> None:
@@ -232,16 +232,7 @@ class Lab:
         Raises:
             LabError: something could not be ended; everything else was.
         """
-        up, self._up = self._up, False
-        built, self._built = self._built, False
-        engine, self.engine = self.engine, None
-        with contextlib.ExitStack() as ending:  # runs all callbacks, the last one first
-            if engine is not None:
-                ending.callback(engine.close)
-            if up and not self._keep:
-                ending.callback(shutil.rmtree, self.directory, ignore_errors=True)
-            for part in self.parts.values() if built else ():
-                ending.callback(part.terminate if self._keep else part.kill)
+        self.__exit__(None, None, None)
 
     def __enter__(self) -> Self:
         return self.up()
@@ -252,12 +243,15 @@ class Lab:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.down()
+        endings, self._endings = self._endings, None
+        if endings is not None:
+            endings.__exit__(kind, error, trace)
 
-    def _find_runtime(self) -> Runtime:
+    def _find_runtime(self, endings: Endings) -> Runtime:
         if self._image is not None:
             self._on_step(f"Docker: image {self._image}")
             self.engine = Engine(self._image)
+            endings.add(self.engine.close)
             return ContainerRuntime(self.engine, self._heap, self._jvm_options, self._keep)
         java = lab_java()
         self._on_step(f"Java {java.major} from {java.origin}")
@@ -350,7 +344,6 @@ class Lab:
             for cluster in clusters
         }
         file.write_text(json.dumps({"v": _VERSION, **facts}, indent=1))
-        self._built = True
 
     def _link_ports(self, saved: dict[str, Any]) -> Sequence[int]:
         """The ports of a cluster's link, saved or new; empty without links."""

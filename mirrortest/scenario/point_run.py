@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.run import run_id
 from mirrortest.errors import MirrortestError, UsageError, WorkerError
+from mirrortest.host.endings import Endings
 from mirrortest.lab.observing import observing_table
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
@@ -22,7 +23,6 @@ from mirrortest.scenario.board import progress
 from mirrortest.scenario.clients import CLIENTS, LOGS, PROGRAM, Client, clients, observer
 from mirrortest.scenario.clusters import running_clusters
 from mirrortest.scenario.deadline import Deadline, run_command
-from mirrortest.scenario.endings import Endings
 from mirrortest.scenario.injection import Injection
 from mirrortest.scenario.outcome import (
     ClientOutcome,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from docs import generated
+from mirrortest.host.endings import Endings
 from mirrortest.host.java import Java
 from mirrortest.lab import jars, testbed
 from mirrortest.lab.cluster import Cluster
@@ -102,10 +103,10 @@ def test_prometheus_is_told_where_the_parts_are(
     monkeypatch.setattr(jars, "jmx_agent", lambda: Path("/a.jar"))
     lab = Lab(tmp_path, brokers=2, mirror=MirrorSettings(), metrics=True)
     lab.directory = tmp_path
-    jvm = cast("Jvm", lab._find_runtime())
+    jvm = cast("Jvm", lab._find_runtime(Endings()))
     lab._write_targets()
     groups = json.loads((tmp_path / "targets.json").read_text())
     told = {group["labels"]["part"]: group["targets"] for group in groups}
     assert told.keys() == {"A1", "A2", "B1", "B2", "mirror"} == jvm.metrics_ports.keys()
     assert all(told[part] == [f"127.0.0.1:{port}"] for part, port in jvm.metrics_ports.items())
-    assert not cast("Jvm", Lab(tmp_path)._find_runtime()).metrics_ports
+    assert not cast("Jvm", Lab(tmp_path)._find_runtime(Endings())).metrics_ports

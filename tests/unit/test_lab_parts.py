@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -290,32 +291,55 @@ def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
         assert not is_running(owner.pid)
 
 
+@pytest.fixture
+def stubborn(monkeypatch: pytest.MonkeyPatch) -> tuple[Lab, list[str]]:
+    """A lab of three parts, of which B1 cannot be ended; and which were asked to end."""
+    ended: list[str] = []
+
+    def kill(name: str) -> None:
+        ended.append(name)
+        if name == "B1":
+            raise LabError("B1 cannot be ended")
+
+    parts = {name: SimpleNamespace(kill=partial(kill, name)) for name in ("A1", "B1", "mirror")}
+    monkeypatch.setattr(Lab, "parts", property(lambda _: parts))
+    monkeypatch.setattr(Lab, "clusters", property(lambda _: []))
+    monkeypatch.setattr(Lab, "_find_runtime", lambda *_: None)
+    monkeypatch.setattr(Lab, "_build", lambda *_: None)
+    return Lab(start_mirror=False), ended
+
+
 def test_a_part_that_cannot_be_ended_keeps_no_other_from_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stubborn: tuple[Lab, list[str]],
 ) -> None:
     """All parts are ended, and temporary files removed, before the error is raised."""
-    ended = []
-
-    def part(name: str, error: str = "") -> Any:
-        def kill() -> None:
-            ended.append(name)
-            if error:
-                raise LabError(error)
-
-        return SimpleNamespace(kill=kill)
-
-    lab = Lab()
-    lab.directory = tmp_path / "lab"
-    lab.directory.mkdir()
-    lab._up = lab._built = True
-    parts = {"A1": part("A1"), "B1": part("B1", "B1 cannot be ended"), "mirror": part("mirror")}
-    monkeypatch.setattr(Lab, "parts", property(lambda _: parts))
+    lab, ended = stubborn
+    lab.up()
+    assert lab.directory.exists()
     with pytest.raises(LabError, match="B1 cannot be ended"):
         lab.down()
     assert ended == ["mirror", "B1", "A1"]
     assert not lab.directory.exists()
     lab.down()
     assert len(ended) == 3
+
+
+@pytest.mark.parametrize("starting", [True, False])
+def test_a_labs_first_error_is_the_one_that_is_raised(
+    starting: bool, stubborn: tuple[Lab, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An end that fails, too, does not hide why the lab did not start, or why its user failed."""
+    lab, ended = stubborn
+
+    def fail(*_: object) -> None:
+        raise LabError("A1 did not start")
+
+    if starting:
+        monkeypatch.setattr(Lab, "_write_targets", fail)
+    with pytest.raises(LabError, match="A1 did not start"), lab:
+        fail()
+    assert ended == ["mirror", "B1", "A1"]
+    assert not lab.directory.exists()
 
 
 class FakeLab:

@@ -1,4 +1,4 @@
-"""What a point started is ended, whatever failed, and what failed first is raised."""
+"""What was started is ended, whatever failed, and what failed first is raised."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Value = TypeVar("Value")
 
 
 class Endings(ExitStack):
-    """What must end with a point: all of it ends, the last first, and the first error is raised.
+    """What must end with a context: all of it ends, the last first, and the first error is raised.
 
-    An interrupt is always raised, also one that comes after an error.
+    Later errors are logged. An interrupt is always raised, also one that comes after an error.
     """
 
     def enter(self, context: AbstractContextManager[Value]) -> Value:
@@ -45,6 +45,6 @@ class Endings(ExitStack):
             except Exception as later:
                 if error is None:  # else it would hide that error, or an interrupt
                     raise
-                _log.warning("a point's end failed, too", why=reason_of(later))
+                _log.warning("the end failed, too", why=reason_of(later))
 
         self.push(end)

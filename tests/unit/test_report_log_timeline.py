@@ -11,14 +11,13 @@ import pytest
 from mirrortest.config.units import SECOND_NS
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.html import render
-from mirrortest.report.html.log_timeline import best_timeline, from_logs
+from mirrortest.report.html.log_timeline import LONGEST_NS, best_timeline, from_logs
 from mirrortest.report.result import Result, read_result
 from mirrortest.report.story import failures, first_finding
 from mirrortest.results.summary import Threshold
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
-from mirrortest.verify.row import MINUTE_NS
 from tests.made_result import Made
 from tests.short_run import BEGIN, log, seen, seen_as, sent, short_run
 
@@ -219,14 +218,27 @@ def test_what_restores_a_part_is_named_by_what_took_it_down(tmp_path: Path) -> N
 
 def test_a_run_without_its_logs_or_a_long_one_stays_with_minutes(tmp_path: Path) -> None:
     """Without logs, or for a run of more than 10 min, the tables by minute are used."""
-    result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
-    assert from_logs(result, 11 * MINUTE_NS) is None
+    result = short_run(
+        tmp_path, producer=[sent(0, 400, 0.0, 3.9)], consumer=[seen(0, 400, 0.0, 3.9, 3000)]
+    )
+    assert from_logs(result, LONGEST_NS) is not None
+    assert from_logs(result, LONGEST_NS + 1) is None
     (tmp_path / "b").mkdir()
     bare = read_result(Location.parse(Made(minutes=1).write(tmp_path / "b")))
     assert not told_of(bare).from_logs
 
 
-def test_logs_that_tell_of_other_times_are_not_trusted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("side", ["producer", "consumer"])
+def test_logs_that_tell_of_other_times_are_not_trusted(tmp_path: Path, side: str) -> None:
     """A producer's clock was set during the run: its seconds would not fit on a page."""
-    result = short_run(tmp_path, producer=[sent(0, 10, 0.0, 1.0), sent(10, 20, 3600.0, 3601.0)])
-    assert not told_of(result).from_logs
+    for shift in (0.0, 3600.0):
+        of_sent, of_seen = (shift if side == each else 0.0 for each in ("producer", "consumer"))
+        result = short_run(
+            tmp_path / str(shift),
+            producer=[sent(0, 10, 0.0, 1.0), sent(10, 20, 1.0 + of_sent, 2.0 + of_sent)],
+            consumer=[
+                seen(0, 10, 0.0, 1.0, 3000),
+                seen(10, 20, 1.0 + of_seen, 2.0 + of_seen, 3000),
+            ],
+        )
+        assert told_of(result).from_logs is (shift == 0.0)

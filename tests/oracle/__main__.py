@@ -1,8 +1,9 @@
 """`python -m tests.oracle --examples 200000`: random histories, until one is judged differently.
 
-Each example has its own seed, `SEED/NUMBER`. One that fails online is shrunk, and printed with the
-command that repeats it. With `--spark` the reconciliation and a full outer join of messages in SQL
-are compared with the reference, too: hundreds of histories in each job.
+Each example has its own seed, `SEED/NUMBER`. One that fails online, by whatever error, is
+shrunk, and printed with the command that repeats it. With `--spark` the reconciliation and a full
+outer join of messages in SQL are compared with the reference, too: hundreds of histories in each
+job.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import random
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 from rich.console import Console
@@ -19,7 +21,7 @@ from rich.console import Console
 from mirrortest.reconcile.spark_session import spark_session
 
 from .offline import Job, differences
-from .play import play
+from .play import DiffersError, play
 from .script import make_history
 from .tape import LENGTH, Tape, shrunk
 from .truth import POLICIES
@@ -36,7 +38,7 @@ def tape_of(seed: str, number: int) -> bytes:
 
 
 def main() -> int:
-    """Run the command; returns 99 if judges differ."""
+    """Run the command; returns 99 if judges differ or one of them raises an error."""
     parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
     parser.add_argument("--examples", type=int, default=200_000, metavar="N")
     parser.add_argument("--seed", default="1")
@@ -55,13 +57,16 @@ def _online(seed: str, numbers: range) -> int:
     began, events = time.monotonic(), 0
     for done, number in enumerate(numbers, 1):
         tape = tape_of(seed, number)
-        history = make_history(Tape(tape))
-        events += len(history.events)
         try:
+            history = make_history(Tape(tape))
+            events += len(history.events)
             play(history)
         except Exception as error:  # noqa: BLE001  # any failure is printed with its example
-            _OUT.print(f"example {seed}/{number} fails ({type(error).__name__}); made plainer:")
-            return _one(shrunk(tape, _fails))
+            again = _again(f"--seed {seed} --first {number} --examples 1")
+            _OUT.print(f"example {seed}/{number} fails ({type(error).__name__}); {again}")
+            _OUT.print("made plainer:")
+            _one(shrunk(tape, _fails))
+            return 99
         if not done % 10_000 or done == len(numbers):
             _progress(done, len(numbers), began)
     _OUT.print(
@@ -80,8 +85,15 @@ def _offline(seed: str, numbers: range) -> int:
                 policy: range(start + at, stop, len(POLICIES)) for at, policy in enumerate(POLICIES)
             }
             jobs = [Job([tape_of(seed, n) for n in some], p) for p, some in mine.items() if some]
-            with tempfile.TemporaryDirectory() as folder:
-                found = differences(spark, Path(folder), jobs)
+            try:
+                with tempfile.TemporaryDirectory() as folder:
+                    found = differences(spark, Path(folder), jobs)
+            except Exception as error:  # noqa: BLE001  # any failure is printed with its examples
+                again = _again(f"--spark --seed {seed} --first {start} --examples {stop - start}")
+                _OUT.print(traceback.format_exc().rstrip())
+                examples = f"examples {seed}/{start} to {seed}/{stop - 1}"
+                _OUT.print(f"{examples} fail ({type(error).__name__}); {again}")
+                return 99
             for (job, at), told in found.items():
                 policy = jobs[job].policy
                 _OUT.print(f"example {seed}/{mine[policy][at]} under {policy.value}:\n{told}")
@@ -106,13 +118,18 @@ def _fails(tape: bytes) -> bool:
 def _one(tape: bytes) -> int:
     try:
         play(make_history(Tape(tape)))
-    except AssertionError as error:
-        _OUT.print(
-            f"{error}\nagain: python -m tests.oracle --tape {tape.rstrip(bytes(1)).hex() or '00'}"
-        )
+    except Exception as error:  # noqa: BLE001  # any failure is printed with its tape
+        # The text of a difference has the history; other errors say nothing without their place.
+        what = str(error) if isinstance(error, DiffersError) else traceback.format_exc().rstrip()
+        digits = tape.rstrip(bytes(1)).hex() or "00"
+        _OUT.print(f"{what}\n{_again(f'--tape {digits}')}")
         return 99
     _OUT.print("no difference")
     return 0
+
+
+def _again(options: str) -> str:
+    return f"again: python -m tests.oracle {options}"
 
 
 def _progress(done: int, total: int, began: float) -> None:

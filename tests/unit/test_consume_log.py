@@ -7,6 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
+import pytest
+
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
@@ -14,6 +16,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.seqlog.session import Session
+from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import MINUTE_NS, SeenRow
 from mirrortest.wire.stream import StreamId
@@ -23,9 +26,22 @@ from tests.unit.consuming import consume_options
 if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.seqlog.rows import Row
-    from mirrortest.seqlog.writer import SequenceLog
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
+
+
+@pytest.fixture
+def before_rows(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """What session.json contains each time that rows begin to become durable."""
+    contents: list[bytes] = []
+    sync = SequenceLog.sync
+
+    async def watched(log: SequenceLog) -> None:
+        contents.append((Path(log.where) / "session.json").read_bytes())
+        await sync(log)
+
+    monkeypatch.setattr(SequenceLog, "sync", watched)
+    return contents
 
 
 async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path: Path) -> None:
@@ -65,7 +81,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
 
 
 async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
-    tmp_path: Path,
+    tmp_path: Path, before_rows: list[bytes]
 ) -> None:
     """It is in doubt offline, too; a session of the previous version lacks the entry."""
     options = consume_options(
@@ -75,7 +91,7 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     async with await ConsumerLog.open(options, session="s", cluster="x", topics=topics) as log:
         log.uncommitted("A.t")
         await log.sync()
-        raw = (Path(log.where) / "session.json").read_bytes()
+        (raw,) = before_rows
         told = Session.decode(raw, "here").topics
         assert [name for name, about in told.items() if about.uncommitted] == ["t"]
     before = json.loads(raw)
@@ -86,7 +102,7 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
 
 
 async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_rows(
-    tmp_path: Path,
+    tmp_path: Path, before_rows: list[bytes]
 ) -> None:
     """Once it is proven; a session of the previous version lacks the entry."""
     options = consume_options(
@@ -100,7 +116,6 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
         )
         for number in (2, 0)
     ]  # fmt: skip
-    raw: list[bytes] = []
     async with await ConsumerLog.open(options, session="s", cluster="x", topics=topics) as log:
 
         async def noted() -> list[tuple[int, str, int, tuple[int, ...]]]:
@@ -109,8 +124,7 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
                 each.checker.next_offset += 1
                 log.read(each)
             await log.sync()
-            raw.append((Path(log.where) / "session.json").read_bytes())
-            found = Session.decode(raw[-1], "here").topics["t"].incarnations
+            found = Session.decode(before_rows[-1], "here").topics["t"].incarnations
             return [(each.number, each.topic_id, each.cuts, each.partitions) for each in found]
 
         held[0].resumed = True
@@ -121,7 +135,7 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
         held[1].start_over(1, "new")
         first = (0, "old", 0, (0, 2))
         assert await noted() == [first, (1, "new", 0, (0,)), (1, "old", 1, (2,))]
-    before = json.loads(raw[-1])
+    before = json.loads(before_rows[-1])
     del before["topics"]["t"]["incarnations"]
     assert not Session.decode(json.dumps(before).encode(), "here").topics["t"].incarnations
 

@@ -29,7 +29,7 @@ async def test_a_save_that_failed_is_told_by_the_next_round() -> None:
         consumer.saves.save_if_due()
 
 
-async def test_a_save_that_still_runs_ends_with_the_work() -> None:
+async def test_a_save_that_still_runs_ends_with_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user sees only the error that ended the work, and not the save's."""
     played = Played({"a": 1})
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
@@ -37,7 +37,14 @@ async def test_a_save_that_still_runs_ends_with_the_work() -> None:
     await consumer.assignment.begin()
     told = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
-    played.hold.clear()
+
+    async def fails_as_it_is_cancelled() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise SequenceLogError("the disk is full") from None
+
+    monkeypatch.setattr(played, "sync", fails_as_it_is_cancelled)
     consumer.saves.save_if_due()
     await asyncio.sleep(0)
     saving = saving_of(consumer)

@@ -169,7 +169,7 @@ async def test_a_request_that_is_refused_as_a_whole_is_sent_again_after_a_while(
 
 async def test_a_reader_that_may_not_read_is_told(reading: Reading) -> None:
     """`fetched` raises an error with the topic's name and TOPIC_AUTHORIZATION_FAILED."""
-    with pytest.raises(RequestError, match="t") as caught:
+    with pytest.raises(RequestError, match=r"^TOPIC_AUTHORIZATION_FAILED t$") as caught:
         await reading.answered(code=UNAUTHORIZED)
     assert caught.value.code == Code.TOPIC_AUTHORIZATION_FAILED
 

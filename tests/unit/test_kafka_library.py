@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
+import ssl
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from typer.testing import CliRunner
 import mirrortest.kafka
 from mirrortest.cli.consume import consume
 from mirrortest.cli.produce import produce
-from mirrortest.config.client_config import ClientConfig
+from mirrortest.config.client_config import ClientConfig, SecurityProtocol
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.kafka import public
 from mirrortest.kafka.connecting import bootstrap_failure
@@ -161,10 +162,23 @@ async def test_topics_by_name_are_subscribed_without_asking_for_them(
 
 
 async def test_tls_is_tried_and_its_reason_told() -> None:
-    """`try_connection` raises the cause if no process listens at the port."""
-    config = replace(CONFIG, bootstrap_servers=("127.0.0.1:9",), request_timeout_ms=1000)
-    with pytest.raises(ConnectionRefusedError):
-        await public.try_connection(config)
+    """`try_connection` raises the cause if the listener does not use TLS."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1 << 16)
+        writer.write(b"no TLS")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    config = replace(
+        CONFIG,
+        bootstrap_servers=(f"127.0.0.1:{port}",),
+        security_protocol=SecurityProtocol.SSL,
+    )
+    async with server:
+        with pytest.raises(ssl.SSLError, match="WRONG_VERSION_NUMBER"):
+            await public.try_connection(config)
 
 
 async def test_a_password_that_may_be_refused_is_named() -> None:

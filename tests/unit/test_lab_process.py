@@ -115,12 +115,19 @@ def test_a_part_that_ends_instead_of_stopping_is_told(tmp_path: Path) -> None:
     part.kill()
 
 
-def test_a_frozen_part_can_be_ended_in_order(part: Part) -> None:
+def test_a_frozen_part_can_be_ended_in_order(tmp_path: Path) -> None:
     """SIGTERM reaches a stopped program, because SIGCONT follows it."""
+    script = (
+        "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit('in order'));"
+        "print('up', flush=True); time.sleep(600)"
+    )
+    part = Part("frozen", (sys.executable, "-c", script), tmp_path / "log")
     part.start()
+    until(lambda: "up" in part.tail())
     part.stop()
     part.terminate()
     assert part.state is PartState.DOWN
+    assert part.tail().endswith("in order")
 
 
 def test_a_part_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
@@ -140,10 +147,10 @@ def test_a_restart_makes_a_new_process(part: Part) -> None:
     """Its log is continued."""
     part.start()
     first = part.pid
-    until(lambda: "up" in part.log_since_start())
+    until(lambda: "up\n" in part.log_since_start())
     part.restart()
     assert part.pid != first
-    until(lambda: "up" in part.log_since_start())
+    until(lambda: "up\n" in part.log_since_start())
     assert part.tail().splitlines() == ["up", "up"]
 
 

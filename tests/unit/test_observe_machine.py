@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
+import structlog
 
 from mirrortest.model.observed import DEVICE, HOST, INTERFACE, PROCESS
 from mirrortest.observe.machine import Machine
@@ -16,7 +19,6 @@ from mirrortest.observe.readable_files import ReadableFiles
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 FIRST = {
     "proc/stat": "cpu  1000 100 500 8000 200 50 50 100 30 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
@@ -191,15 +193,15 @@ def test_nothing_written_has_no_merge_ratio_and_no_response_time(
     assert device["busy_ratio"] == 0
 
 
-def test_what_cannot_be_read_is_left_out_and_noted_once(
-    files: ReadableFiles, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_cannot_be_read_is_left_out_and_noted_once(files: ReadableFiles, clock: Clock) -> None:
     """Here the system has no file for memory pressure."""
     place(files, FIRST)
     machine = Machine(files, 4096, clock)
-    for _ in range(3):
-        machine.rows()
+    with structlog.testing.capture_logs() as logged:
+        for _ in range(3):
+            machine.rows()
     assert files.left_out == {"pressure/memory": "this system has no such file"}
+    assert [(line["what"], line["why"]) for line in logged] == [*files.left_out.items()]
 
 
 # -- processes ------------------------------------------------------------------------------------
@@ -287,23 +289,35 @@ def test_another_process_of_the_same_pid_begins_anew(
 
 
 def test_a_real_process_is_found_by_its_command_line_until_it_ends() -> None:
-    """Its row has its pid, one thread and its descriptors; after its end, there is no row."""
+    """Its row has its pid, one thread and its descriptors; after its end, there is no row.
+
+    This process and its ancestors are not found, not even by their own command lines.
+    """
     program = "import sys; print('runs', flush=True); sys.stdin.read()  # observed-by-the-test"
-    files = ReadableFiles()
-    found = Processes(files, matches=["observed-by-the-test"], tick_seconds=0.01, page_bytes=4096)
+    own = [psutil.Process(), *psutil.Process().parents()]
+    lines = [line for each in own if (line := " ".join(each.cmdline()))]
+    found = Processes(
+        ReadableFiles(),
+        matches=["observed-by-the-test", *lines],
+        tick_seconds=0.01,
+        page_bytes=4096,
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"runs\n"
         found.rows()
-        (row,) = found.rows()
-        assert (row["process"], row["pid"]) == ("observed-by-the-test", child.pid)
+        rows = {row["process"]: row for row in found.rows()}
+        row = rows["observed-by-the-test"]
+        assert row["pid"] == child.pid
+        assert not {each.pid for each in own} & {*found.chosen}
         assert row["threads"] == 1
         assert isinstance(row["descriptors"], int)
         assert row["descriptors"] >= 3
         child.communicate()
-    assert found.rows() == []
+    found.rows()
+    assert child.pid not in found.chosen
 
 
 def test_a_process_named_by_its_pid_is_called_by_its_command() -> None:
@@ -312,7 +326,7 @@ def test_a_process_named_by_its_pid_is_called_by_its_command() -> None:
     found.rows()
     (row,) = found.rows()
     assert row["pid"] == os.getpid()
-    assert row["process"]
+    assert row["process"] == Path("/proc/self/comm").read_text().strip()
 
 
 @pytest.mark.parametrize("name", ["io", "fd"])
@@ -336,12 +350,14 @@ def test_a_refusal_is_noted_once_and_the_rest_is_observed(
         return allowed(pid, file, of, read_refused)
 
     monkeypatch.setattr(files, "of_process", refused)
-    processes.rows()
-    clock.now += 1
-    (row,) = processes.rows()
+    with structlog.testing.capture_logs() as logged:
+        processes.rows()
+        clock.now += 1
+        (row,) = processes.rows()
     assert row["cpus"] == 0
     missing = {"io": "read_bytes_per_second", "fd": "descriptors"}[name]
     assert row[missing] is None
     assert files.left_out == {
         f"{name} of kafka.Kafka": "no permission: observe as its user or as root"
     }
+    assert [(line["what"], line["why"]) for line in logged] == [*files.left_out.items()]

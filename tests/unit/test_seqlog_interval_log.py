@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from mirrortest.seqlog.damage import Damage
+    from mirrortest.seqlog.rows import Row
 
 SECOND = 1_000_000_000
 EPOCH = 1_700_000_000 * SECOND
@@ -133,7 +134,7 @@ async def test_a_killed_process_leaves_whole_rows(tmp_path: Path) -> None:
 
 
 async def test_rows_that_are_counted_are_in_the_log_before(tmp_path: Path) -> None:
-    """An interval's rows are written after the rows that were appended before it."""
+    """An interval's rows are written after the rows that were appended before it, or not at all."""
     log = await SequenceLog.open(tmp_path, session())
     stream = StreamId("t", "r", "p", 1, 0)
     log.append([rows.reserved(stream, 0, 10)])
@@ -141,7 +142,12 @@ async def test_rows_that_are_counted_are_in_the_log_before(tmp_path: Path) -> No
     log._writing.submit(lambda: None).result()
     assert log.durable_rows == 1
     assert log.pending_rows == 0
-    await log.close()
+    log.append([cast("Row", "no row")])
+    log.record(recorded()[1])
+    with pytest.raises(SequenceLogError, match="the log cannot be written"):
+        await log.close()
+    (found,) = find_sessions(tmp_path)
+    assert read_intervals(found, [])["acked"].to_pylist() == [3]
 
 
 async def test_an_interval_that_cannot_be_written_is_an_error_of_the_log(tmp_path: Path) -> None:

@@ -150,14 +150,19 @@ class ConsumerLog:
             self._incarnations,
             self._below_zero,
         )
-        self._session_stale = False
-        self._written_below_zero = self._below_zero.copy()
+        below_zero = self._below_zero.copy()
         changes = {
             "topics": entries,
             "judged_before": tuple(sorted(self._judged_before)),
             "clocks_set_ns": self._clocks_set_ns,
         }
-        await self._log.revise(lambda session: session.model_copy(update=changes))
+        self._session_stale = False  # what is recorded during the write makes it stale again
+        try:
+            await self._log.revise(lambda session: session.model_copy(update=changes))
+        except BaseException:
+            self._session_stale = True
+            raise
+        self._written_below_zero = below_zero
 
     def uncommitted(self, topic: str) -> None:
         """Record that some messages may be from aborted transactions; `sync` writes it."""
@@ -165,7 +170,7 @@ class ConsumerLog:
         self._uncommitted.add(topic)
 
     def _numbered(self, reached: JudgedUpTo) -> str:
-        """The incarnation's number for rows; `sync` writes its topic id to session.json first."""
+        """The incarnation's number for rows; `sync` writes its topic id to session.json."""
         if reached.topic_id is not None:
             which = reached.identity, reached.topic_id, reached.cuts
             entries = self._incarnations[reached.topic]
@@ -334,7 +339,7 @@ class ConsumerLog:
         if self._session_stale or any(
             below > 2 * self._written_below_zero[topic] for topic, below in self._below_zero.items()
         ):
-            # Written before the rows, so before any state that has moved past these messages.
+            # Before any state that has moved past these messages; a full log writes rows earlier.
             await self._revise()
         await self._log.sync()
 

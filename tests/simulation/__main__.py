@@ -145,7 +145,11 @@ def _begin() -> None:
 
 
 def _in_worker(seed: str, kinds: frozenset[str], number: int) -> Played:
-    return played(number, tape_of(seed, number), kinds)
+    try:
+        return played(number, tape_of(seed, number), kinds)
+    except Exception as error:
+        error.add_note(f"history {seed}/{number}")
+        raise
 
 
 def _table(faults: Counter[str], happened: Counter[str], checked: Counter[str]) -> None:

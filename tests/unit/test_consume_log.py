@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,10 +13,13 @@ import pytest
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.errors import SequenceLogError
 from mirrortest.model.findings import Finding
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.seqlog.session import Session
+from mirrortest.seqlog.session_directory import SessionDirectory
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import MINUTE_NS, SeenRow
@@ -24,6 +28,8 @@ from tests.topics_seen import topics_seen
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.seqlog.rows import Row
 
@@ -99,6 +105,37 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
         del topic["uncommitted"]
     old = Session.decode(json.dumps(before).encode(), "here")
     assert not any(topic.uncommitted for topic in old.topics.values())
+
+
+@pytest.mark.parametrize("at", ["sync", "update_topics"])
+async def test_what_the_session_lacks_after_a_failed_write_is_written_at_the_end(
+    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows are sealed then, and the session says what they rest on."""
+    options = consume_options(
+        mapping=TopicMapping.parse(source_alias="A"), topics=("A.t",), log_dir=tmp_path
+    )
+    log = await ConsumerLog.open(options, session="s", cluster="x", topics=topics_seen({"A.t": 3}))
+    revise, errors = SessionDirectory.revise, [OSError(errno.ENOSPC, "No space left on device")]
+
+    def failing_once(directory: SessionDirectory, change: Callable[[Session], Session]) -> None:
+        if errors:
+            raise errors.pop()
+        revise(directory, change)
+
+    monkeypatch.setattr(SessionDirectory, "revise", failing_once)
+    async with log:
+        log.claimed(STREAM, IntervalSet([(0, 1)]))
+        if at == "sync":
+            log.uncommitted("A.t")
+        writing = log.sync() if at == "sync" else log.update_topics(topics_seen({"A.t": 4}))
+        with pytest.raises(SequenceLogError, match="No space left"):
+            await writing
+    found = Session.decode((Path(log.where) / "session.json").read_bytes(), "here").topics["t"]
+    assert (found.uncommitted, found.destination_partitions) == (
+        (True, 3) if at == "sync" else (False, 4)
+    )
+    assert log.durable_rows == 1
 
 
 async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_rows(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Browser, FloatRect, Locator
+    from playwright.sync_api import Browser, Dialog, FloatRect, Locator
 
 Scheme: TypeAlias = Literal["light", "dark"]
 WIDTHS = {"phone": 390, "desk": 1280}
@@ -80,7 +80,7 @@ def room_of(of: Locator) -> FloatRect:
 
 
 class Sheet:
-    """An open page, with its requests, errors and console messages."""
+    """An open page, with its requests, and its errors, console messages and dialogs."""
 
     def __init__(
         self, browser: Browser, file: Path, *, width: int = 1280, scheme: Scheme = "light"
@@ -88,11 +88,16 @@ class Sheet:
         self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.troubles: list[str] = []
         self.requests: list[str] = []
+        self.page.on("dialog", self._dismiss)
         self.page.on("console", lambda message: _keep(self.troubles, message.text))
         self.page.on("pageerror", lambda error: _keep(self.troubles, str(error)))
         self.page.on("request", lambda request: _keep(self.requests, request.url))
         self.page.goto(file.as_uri())
         self.page.wait_for_function("() => window.mirrortest")
+
+    def _dismiss(self, dialog: Dialog) -> None:
+        self.troubles.append(dialog.message)
+        dialog.dismiss()
 
     @property
     def drawn(self) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from mirrortest.lab.runtime import PartState
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
+from tests.lab import failure
 from tests.lab.harness import Scene
 from tests.scheduling import needs_lab
 
@@ -67,6 +68,15 @@ def pytest_runtest_teardown(
     yield
     if nextitem is None or not needs_lab(nextitem.nodeid):
         _lab.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, Any]:
+    """Add to the report of a failed test what may show the cause; see `tests.lab.failure`."""
+    report = yield
+    if report.failed:
+        report.sections += failure.sections(item)
+    return report
 
 
 @pytest.fixture
@@ -118,7 +128,7 @@ def make_scene(
     lab: Lab, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Scene]]:
     """Makes a new run: `make_scene("orders", ...)`; a dotted suffix makes each topic unique."""
-    scenes: list[Scene] = []
+    scenes = request.node.stash[failure.SCENES] = []
 
     def make(*topics: str, **changes: Any) -> Scene:
         unique = uuid.uuid4().hex[:8]

@@ -99,9 +99,10 @@ async def broken_off(reader: Reader) -> Any:
 async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
     cluster: Cluster, config: ClientConfig
 ) -> None:
-    """The topic id shows it, whether the new topic ends beyond or below the position.
+    """The topic id shows it, though the new topic may end exactly at the position.
 
-    `ends` reports the new topic id, also if the new topic ends exactly at the given position.
+    Then no offset shows it, and nothing is fetched. The reader is paused until the new topic ends
+    beyond its position, exactly there, or below. `ends` reports the new topic id each time.
     """
     topic, at = "recreated", ("recreated", 0)
     async with Admin(config) as admin, Reader(config) as reader:
@@ -115,10 +116,12 @@ async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
         assert (last.topic_id, reader.sees_topic_ids) == (first_id, True)
         read = ReadPosition(5, last.leader_epoch, first_id)
         assert await reader.ends({at: read}) == {at: End(5, 5, first_id)}
-        for grown in (12, 5):
+        for grown in (12, 12, 5):
+            reader.pause([at])
             await admin.delete_topic(topic)
             await admin.create_topic(topic, 1, replication_factor=3)
             await send(config, topic, grown)
+            reader.resume([at])
             told = await broken_off(reader)
             assert isinstance(told, Recreated)
             assert told.offset == last.next_offset

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.config.threshold import thresholds
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile import holes, missing, source
+from mirrortest.reconcile.bundle import SCANNED
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
+from mirrortest.reconcile.steps import Spark
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
 from mirrortest.seqlog.location import Location
@@ -19,8 +23,6 @@ from tests.spark.spark_history import History, seen, stream
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pyarrow as pa
 
     from mirrortest.reconcile.holes import Packing
 
@@ -39,8 +41,28 @@ def _table(place: Path, name: str) -> pa.Table:
     return table.select(columns).sort_by([(name, "ascending") for name in plain]).combine_chunks()
 
 
+@pytest.fixture
+def packed_holes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
+    """For each scan of the logs: by kind of row, how many holes are packed in what it returns."""
+    scan = Spark.scan
+    found: list[dict[str, int]] = []
+
+    def watched(engine: Spark, tasks: Any, read: Any) -> Any:
+        bundles = scan(engine, tasks, read)
+        rows = pa.concat_tables(table for _, table in bundles.tables(SCANNED))
+        held = rows.filter(pc.field("holes") > 0).group_by("kind").aggregate([("holes", "sum")])
+        found.append({row["kind"]: row["holes_sum"] for row in held.to_pylist()})
+        return bundles
+
+    monkeypatch.setattr(Spark, "scan", watched)
+    return found
+
+
 def test_much_that_is_missing_is_judged_as_little_is(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packed_holes: list[dict[str, int]],
 ) -> None:
     """Packed and unpacked losses give the same summary and tables, which match the truth."""
     written = synthesize(
@@ -66,9 +88,13 @@ def test_much_that_is_missing_is_judged_as_little_is(
     monkeypatch.setattr(source, "_SMALL", 0)
     packed, settled = judged("packed", holes.Packing(0, 0))
     assert packed == usual
+    of_usual, of_packed = packed_holes
+    assert of_usual == {}
+    many = {kind for kind, count in of_packed.items() if count >= LOST}
+    assert many == {"seen", "claimed", "found"}
     assert packed["counts"][Finding.LOST.label] == LOST == written.findings[Finding.LOST.label]
     assert packed["online"]["disagreements"] == packed["inconclusive"] == []
-    assert (settled / "findings.parquet").is_dir()
+    assert len([*(settled / "findings.parquet").iterdir()]) > 1
     names = {place.stem for place in rows.glob("*.parquet")}
     assert (
         names == {place.stem for place in settled.glob("*.parquet")} > {"findings", "undelivered"}
@@ -86,7 +112,10 @@ def test_much_that_is_missing_is_judged_as_little_is(
 
 
 def test_what_was_packed_and_then_read_again_is_judged(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packed_holes: list[dict[str, int]],
 ) -> None:
     """If two sessions read the same offsets, nothing stays packed, and losses are found."""
     monkeypatch.setattr(holes, "PACKING", holes.Packing(0, 0))
@@ -98,14 +127,22 @@ def test_what_was_packed_and_then_read_again_is_judged(
     history.reads(27)
     history.write(tmp_path)
     summary = reconcile(spark, plan([str(tmp_path)], None), thresholds(()))
+    assert packed_holes == [{"seen": 4}, {}]
     assert (summary.counts["lost"], summary.counts["delivered"]) == (3, 27)
     assert summary.counts["duplicated"] == 0
     assert [each.seq_lo for each in summary.undelivered] == [9, 19, 29]
 
 
-@pytest.mark.parametrize("packing", [holes.NO_PACKING, holes.Packing(20, 0)])
+@pytest.mark.parametrize(
+    ("packing", "packed"), [(holes.NO_PACKING, {}), (holes.Packing(20, 0), {"seen": 2})]
+)
 def test_what_is_packed_only_as_it_is_read_again_is_judged(
-    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    packed_holes: list[dict[str, int]],
+    packing: Packing,
+    packed: dict[str, int],
 ) -> None:
     """If a killed reader's successor reads the same again, there are enough rows to be packed.
 
@@ -127,5 +164,6 @@ def test_what_is_packed_only_as_it_is_read_again_is_judged(
     history.reads(200)
     history.write(tmp_path)
     summary = reconcile(spark, plan([str(tmp_path)], None), thresholds(()))
+    assert packed_holes == [{}, packed]
     counts = {name: summary.counts[name] for name in ("lost", "delivered", "duplicated", "seen")}
     assert counts == {"lost": 4, "delivered": 196, "duplicated": 0, "seen": 196}

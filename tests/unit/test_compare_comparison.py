@@ -266,16 +266,16 @@ def test_damaged_logs_make_it_inconclusive() -> None:
 
 
 def test_several_sides_share_the_false_alarms() -> None:
-    """The more sides are compared, the higher is the adjusted chance of each difference."""
+    """With a second side, equal to the base, the adjusted chance of each difference is doubled."""
     draws = np.random.default_rng(5)
-    base, one = (Side("", [drawn(draws) for _ in range(4)]) for _ in range(2))
-    single = compare(base, [one]).pairs[0].figures
-    several = compare(base, [one, Side("", [drawn(draws) for _ in range(4)])]).pairs[0].figures
-    name = min((each for each in single if each.chance), key=lambda each: each.chance or 1).name
-    chances = [next(f.chance for f in of if f.name == name) for of in (single, several)]
-    assert chances[0] is not None
-    assert chances[1] is not None
-    assert chances[0] < chances[1]
+    base, slow = (Side("", [drawn(draws, slow=of) for _ in range(4)]) for of in (1, 2))
+    alone, shared = (
+        {each.name: each.chance for each in compare(base, sides).pairs[0].figures}
+        for sides in ([slow], [slow, base])
+    )
+    chance = alone["ack_latency.p(50)"]
+    assert chance
+    assert shared["ack_latency.p(50)"] == pytest.approx(2 * chance)
 
 
 def test_it_fits_a_terminal_of_80_columns() -> None:

@@ -65,15 +65,16 @@ def test_histories_without_a_change_have_no_changepoints(case: str) -> None:
 
 
 def test_a_single_slow_run_is_no_new_level() -> None:
-    """Nor are two consecutive ones."""
+    """Nor are two consecutive ones: a level has at least three runs."""
     values = _levels(np.random.default_rng(3), (1, 30))
     values[17] = values[18] = 9.0
-    assert changepoints(values) == []
+    assert changepoints(values) == changepoints([1.0] * 16 + [9.0] * 2) == []
 
 
 def test_few_or_equal_values_do_not_change() -> None:
-    """Too few values, or equal ones, show no level."""
+    """Too few values show no level, nor do equal ones, to the resolution of their measurement."""
     assert changepoints([]) == changepoints([1, 1, 9, 9, 9]) == changepoints([0.0] * 20) == []
+    assert changepoints([1.0] * 10 + [1.003] * 10) == []
 
 
 def test_a_change_has_a_direction_and_a_run() -> None:
@@ -95,7 +96,8 @@ def test_more_runs_than_can_be_searched_are_said_to_be_left_out(
 ) -> None:
     """The newest runs are searched."""
     monkeypatch.setattr(trend_module, "MOST_RUNS", 5)
-    found = trend(_side(_levels(np.random.default_rng(5), (1, 9))))
+    side = _side(_levels(np.random.default_rng(5), (1, 9)))
+    found = trend(Side("nightly", side.repeats[::-1]))
     assert [each.run for each in found.runs] == ["n4", "n5", "n6", "n7", "n8"]
     console = Console(width=80)
     with console.capture() as captured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,6 +27,13 @@ def rendered(helm: Helm, *arguments: str) -> list[Manifest]:
     done = helm("template", "dc1", str(CHART), "--namespace", "tests", *arguments)
     assert done.returncode == 0, done.stderr
     return [manifest for manifest in yaml.load_all(done.stdout, Loader=LOADER) if manifest]
+
+
+def refusal(helm: Helm, *arguments: str) -> str:
+    """Why Helm rejects the values: a value's path has dots, whichever Helm it is."""
+    done = helm("template", "dc1", str(CHART), *arguments)
+    assert done.returncode != 0
+    return re.sub(r"at '/(.*?)'", lambda found: found[1].replace("/", "."), done.stderr)
 
 
 def of_part(manifests: list[Manifest], kind: str, part: str) -> Manifest:

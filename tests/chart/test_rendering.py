@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import re
 from typing import TYPE_CHECKING
 
 import kubernetes_validate.utils
@@ -17,7 +18,7 @@ from grafana.alerts import rules
 from grafana.links import Addresses
 from mirrortest.config.option_file import parse_table
 from mirrortest.scenario.matrix import Document
-from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, rendered
+from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, refusal, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ def test_the_spark_application_is_one(helm: Helm) -> None:
             if each["kind"] == "SparkApplication":
                 SparkV1beta2SparkApplication.model_validate(each, extra="forbid")
                 each["spec"]["driver"]["imagined"] = 1
-                with pytest.raises(ValidationError, match="imagined"):
+                with pytest.raises(ValidationError, match=r"imagined\s+Extra inputs"):
                     SparkV1beta2SparkApplication.model_validate(each, extra="forbid")
                 return
     pytest.fail("no example has one")
@@ -279,32 +280,38 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
     [
         ("", "nothing is switched on"),
         ("producers.enabled=true,producers.topics={a}", "run is not set"),
-        ("run=r,producers.enabled=true,producers.topics={a}", "source.bootstrapServers is not set"),
-        ("run=r,consumers.enabled=true,consumers.topics={a}", "destination.bootstrapServers is"),
+        ("run=r,producers.enabled=true,producers.topics={a}", "source.*: producers and observers"),
+        ("run=r,consumers.enabled=true,consumers.topics={a}", "destination.*: consumers need"),
         ("{p}", "producers.topics is empty"),
         ("{p},producers.topics={a},producers.duration=1h", "set producers.kind=Job"),
         ("{p},producers.topics={a},producers.kind=Job", "never ends without producers.duration"),
-        ("{p},producers.topics={a},producers.drainSeconds=60", "cuts the drain off"),
-        ("{p},producers.topics={a},producers.createTopics.partitions=3", "createTopics.enabled"),
-        ("{c},consumers.group=g,consumers.shards=true", "consumers.group and consumers.shards"),
+        ("{p},producers.topics={a},producers.drainSeconds=60", "cuts the drain off.* 135"),
+        (
+            "{p},producers.topics={a},producers.createTopics.partitions=3",
+            "set .*createTopics.enabled",
+        ),
+        ("{c},consumers.group=g,consumers.shards=true", "group and consumers.shards exclude"),
         ("{c},consumers.replicas=2", "need to share the partitions"),
         ("{c},consumers.topicPattern=A", "consumers.topicPattern exclude"),
         ("{c},consumers.kind=Job,consumers.shards=true", "consumers.shards are the StatefulSet"),
-        ("{c},consumers.ledgerFromSource=true", "source.bootstrapServers is not set"),
-        ("{c},consumers.topic=b", "topic"),
-        ("{c},consumers.replicas=two", "replicas"),
-        ("{c},reconciliation.enabled=true,reconciliation.kind=SparkApplication", "Spark operator"),
-        ("{c},monitoring.podMonitor.enabled=true", "Prometheus operator"),
+        ("{c},consumers.ledgerFromSource=true", "source.*: consumers.ledgerFromSource"),
+        ("{c},consumers.topic=b", r"consumers: .*\btopic\b.* not allowed"),
+        ("{c},consumers.replicas=two", "consumers.replicas: .*integer"),
+        (
+            "{c},reconciliation.enabled=true,reconciliation.kind=SparkApplication",
+            "needs the Spark operator",
+        ),
+        ("{c},monitoring.podMonitor.enabled=true", "needs the Prometheus operator"),
         ("{r},reconciliation.html=r.html", "for example /var/lib/mirrortest/logs/r.html"),
-        ("{r},reconciliation.output=results/today", "reconciliation.output=results/today is a rel"),
-        ("{c},monitoring.grafanaUrl=grafana.example", "grafanaUrl"),
-        ("{c},monitoring.runbookUrl=https://docs.example/", "runbookUrl"),
+        ("{r},reconciliation.output=results/today", "output=results/today is a relative path"),
+        ("{c},monitoring.grafanaUrl=grafana.example", "monitoring.grafanaUrl: .*not match"),
+        ("{c},monitoring.runbookUrl=https://docs.example/", "runbookUrl: .*not match"),
         ("nightly.enabled=true,source.bootstrapServers=a:1", "nightly.scenarios is empty"),
-        ("nightly.enabled=true,nightly.scenarios.a=b", "source.bootstrapServers is not set"),
-        ("{n}[lab]", "has a table [lab], [clusters] or [kubernetes]"),
-        ("{n}[kubernetes.pod]", "has a table [lab], [clusters] or [kubernetes]"),
+        ("nightly.enabled=true,nightly.scenarios.a=b", "source.*: nightly needs"),
+        ("{n}[lab]", r"nightly.scenarios.a has a table \[lab\]"),
+        ("{n}[kubernetes.pod]", r"nightly.scenarios.a has a table .*\[kubernetes\]"),
         ("{n}b,logs.uri=s3://b/l", "the nights are kept on the volume"),
-        ("{n}b,nightly.keep=1", "keep"),
+        ("{n}b,nightly.keep=1", "nightly.keep: .* 2"),
         ("{c},logs.uri=s3://b/l,logs.volume.existingClaim=c", "logs.volume.existingClaim exclude"),
     ],
 )
@@ -318,9 +325,7 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
     names["{r}"] = "run=r,reconciliation.enabled=true"
     for name, common in names.items():
         values = values.replace(name, common)
-    done = helm("template", "dc1", str(CHART), *(("--set", values) if values else ()))
-    assert done.returncode != 0
-    assert told in done.stderr
+    assert re.search(told, refusal(helm, *(("--set", values) if values else ())))
 
 
 @pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])
@@ -329,9 +334,8 @@ def test_alerts_need_to_know_the_time_between_two_scrapes(helm: Helm, monitor: s
     path = CHART / "ci" / "operators-values.yaml"
     chosen = ["--set", f"monitoring.podMonitor.enabled=false,monitoring.{monitor}.enabled=true"]
     chosen += ["--set", f"monitoring.{monitor}.interval="]
-    done = helm("template", "dc1", str(CHART), "--values", str(path), *chosen, *OPERATORS)
-    assert done.returncode != 0
-    assert "at most a quarter of monitoring.prometheusRule.limits.window" in done.stderr
+    why = refusal(helm, "--values", str(path), *chosen, *OPERATORS)
+    assert re.search(rf"{monitor}.interval is empty.* at most a quarter of .*limits.window", why)
     chosen += ["--set", "monitoring.prometheusRule.enabled=false"]
     assert rendered(helm, "--values", str(path), *chosen, *OPERATORS)
 
@@ -351,5 +355,5 @@ def test_a_field_that_does_not_exist_would_be_told(helm: Helm) -> None:
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
     consumers = of_part(manifests, "StatefulSet", "consumer")
     consumers["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
-    with pytest.raises(kubernetes_validate.ValidationError, match="arguments"):
+    with pytest.raises(kubernetes_validate.ValidationError, match="'arguments' was unexpected"):
         _validate(json.dumps(consumers))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from grafana.alerts import Limits, rules
 from grafana.links import Addresses
-from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, rendered
+from tests.chart.rendering import OPERATORS, Manifest, of_part, refusal, rendered
 
 if TYPE_CHECKING:
     from tests.chart.conftest import Helm
@@ -296,62 +297,75 @@ def test_alerts_are_left_out_changed_and_added(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "path"),
+    ("wrong", "told"),
     [
-        ({"global": {"imageRegistry": 5}}, "global.imageRegistry"),
-        ({"global": {"imagePullSecrets": [{"nam": "x"}]}}, "global.imagePullSecrets.0"),
-        ({"image": {"digest": "0123"}}, "image.digest"),
-        ({"image": {"registry": "https://r.example"}}, "image.registry"),
-        ({"hostAliases": [{"ip": "10.0.0.1"}]}, "hostAliases.0"),
-        ({"dnsConfig": []}, "dnsConfig"),
-        ({"producers": {"initContainers": {}}}, "producers.initContainers"),
-        ({"producers": {"updateStrategy": {"type": "Recreate"}}}, "producers.updateStrategy.type"),
-        ({"producers": {"annotations": {"a": 1}}}, "producers.annotations.a"),
-        ({"monitoring": {"podMonitor": {"interval": "often"}}}, "podMonitor.interval"),
-        ({"monitoring": {"podMonitor": {"scrapeTimeout": "10"}}}, "podMonitor.scrapeTimeout"),
+        ({"global": {"imageRegistry": 5}}, "global.imageRegistry: .*string"),
+        (
+            {"global": {"imagePullSecrets": [{"nam": "x"}]}},
+            r"imagePullSecrets.0: .*\bnam\b.* not allowed",
+        ),
+        ({"image": {"digest": "0123"}}, "image.digest: .*not match"),
+        ({"image": {"registry": "https://r.example"}}, "image.registry: .*not match"),
+        ({"hostAliases": [{"ip": "10.0.0.1"}]}, "hostAliases.0: .*hostnames"),
+        ({"dnsConfig": []}, "dnsConfig: .*object"),
+        ({"producers": {"initContainers": {}}}, "producers.initContainers: .*array"),
+        (
+            {"producers": {"updateStrategy": {"type": "Recreate"}}},
+            "updateStrategy.type: .*OnDelete",
+        ),
+        ({"producers": {"annotations": {"a": 1}}}, "producers.annotations.a: .*string"),
+        ({"monitoring": {"podMonitor": {"interval": "often"}}}, "podMonitor.interval: .*not match"),
+        ({"monitoring": {"podMonitor": {"scrapeTimeout": "10"}}}, "scrapeTimeout: .*not match"),
         (
             {"monitoring": {"podMonitor": {"relabelings": [{"action": "rename"}]}}},
-            "podMonitor.relabelings.0.action",
+            "relabelings.0.action: .*labelmap",
         ),
         (
             {"monitoring": {"podMonitor": {"metricRelabelings": [{"source": "a"}]}}},
-            "podMonitor.metricRelabelings.0",
+            "metricRelabelings.0: .*source.* not allowed",
         ),
-        ({"monitoring": {"podMonitor": {"podTargetLabels": "team"}}}, "podMonitor.podTargetLabels"),
-        ({"monitoring": {"podMonitor": {"sampleLimit": -1}}}, "podMonitor.sampleLimit"),
-        ({"monitoring": {"podMonitor": {"honorLabels": "yes"}}}, "podMonitor.honorLabels"),
-        ({"monitoring": {"podMonitor": {"jobLabel": 1}}}, "podMonitor.jobLabel"),
-        ({"monitoring": {"prometheusRule": {"limits": {"latency": "30s"}}}}, "limits.latency"),
-        ({"monitoring": {"prometheusRule": {"limits": {"patience": 60}}}}, "limits.patience"),
-        ({"monitoring": {"prometheusRule": {"limits": {"loss": 1}}}}, "prometheusRule.limits"),
+        ({"monitoring": {"podMonitor": {"podTargetLabels": "team"}}}, "podTargetLabels: .*array"),
+        ({"monitoring": {"podMonitor": {"sampleLimit": -1}}}, "sampleLimit: .* 0"),
+        ({"monitoring": {"podMonitor": {"honorLabels": "yes"}}}, "honorLabels: .*boolean"),
+        ({"monitoring": {"podMonitor": {"jobLabel": 1}}}, "jobLabel: .*string"),
+        (
+            {"monitoring": {"prometheusRule": {"limits": {"latency": "30s"}}}},
+            "limits.latency: .*number",
+        ),
+        (
+            {"monitoring": {"prometheusRule": {"limits": {"patience": 60}}}},
+            "limits.patience: .*string",
+        ),
+        (
+            {"monitoring": {"prometheusRule": {"limits": {"loss": 1}}}},
+            "limits: .*loss.* not allowed",
+        ),
         (
             {"monitoring": {"prometheusRule": {"disabled": {"MirrortestLos": True}}}},
-            "MirrortestLos",
+            r"(?i)property ?name.*MirrortestLos\b",
         ),
         (
             {"monitoring": {"prometheusRule": {"customRules": {"MirrortestLoss": {"fr": "1m"}}}}},
-            "customRules.MirrortestLoss",
+            r"customRules.MirrortestLoss: .*\bfr\b.* not allowed",
         ),
         (
             {"monitoring": {"prometheusRule": {"keepFiringFor": "long"}}},
-            "prometheusRule.keepFiringFor",
+            "keepFiringFor: .*not match",
         ),
         (
             {"monitoring": {"prometheusRule": {"additionalRuleLabels": {"a": 1}}}},
-            "additionalRuleLabels.a",
+            "additionalRuleLabels.a: .*string",
         ),
         (
             {"monitoring": {"prometheusRule": {"extraRules": [{"alert": "A"}]}}},
-            "prometheusRule.extraRules.0",
+            "extraRules.0: .*expr",
         ),
         (
             {"monitoring": {"prometheusRule": {"extraRules": [{"expr": "1"}]}}},
-            "prometheusRule.extraRules.0",
+            "extraRules.0: .*alert",
         ),
     ],
 )
-def test_wrong_values_are_refused(helm: Helm, wrong: dict[str, Any], path: str) -> None:
-    """The schema rejects wrong values before anything is installed; the message has their path."""
-    done = helm("template", "dc1", str(CHART), *_with(wrong))
-    assert done.returncode != 0
-    assert path in done.stderr.replace("/", ".")  # Helm 4 writes slashes
+def test_wrong_values_are_refused(helm: Helm, wrong: dict[str, Any], told: str) -> None:
+    """The schema rejects wrong values before anything is installed; the message names the value."""
+    assert re.search(told, refusal(helm, *_with(wrong)))

@@ -139,16 +139,16 @@ def test_the_examples_are_valid(path: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"consumer": {"enabled": True}}, "consumer"),
-        ({"producers": {"replica": 3}}, "replica"),
-        ({"producers": {"replicas": "three"}}, "integer"),
-        ({"producers": {"kind": "Deployment"}}, "StatefulSet"),
-        ({"producers": {"throughput": 0}}, "0"),
-        ({"consumers": {"deadline": "soon"}}, "soon"),
-        ({"source": {"bootstrapServers": "dc1"}}, "dc1"),
-        ({"source": {"password": "secret"}}, "password"),
-        ({"run": "Nightly-1"}, "Nightly-1"),
-        ({"logs": {"uri": "/a/path"}}, "/a/path"),
+        ({"consumer": {"enabled": True}}, "'consumer' was unexpected"),
+        ({"producers": {"replica": 3}}, "'replica' was unexpected"),
+        ({"producers": {"replicas": "three"}}, "'three' is not of type 'integer'"),
+        ({"producers": {"kind": "Deployment"}}, "'Deployment' is not one of"),
+        ({"producers": {"throughput": 0}}, "^0 is not valid"),
+        ({"consumers": {"deadline": "soon"}}, "'soon' does not match"),
+        ({"source": {"bootstrapServers": "dc1"}}, "'dc1' does not match"),
+        ({"source": {"password": "secret"}}, "'password' was unexpected"),
+        ({"run": "Nightly-1"}, "'Nightly-1' does not match"),
+        ({"logs": {"uri": "/a/path"}}, "'/a/path' does not match"),
     ],
 )
 def test_the_schema_refuses(wrong: dict[str, dict[str, Any] | str], told: str) -> None:

@@ -10,7 +10,7 @@ import unicodedata
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from rich.console import Group
 from rich.table import Table
@@ -71,6 +71,7 @@ def test_a_text_is_one_line_that_says_what_it_was(text: str) -> None:
 def test_a_document_says_the_same(value: object) -> None:
     """Unprintable characters have JSON's own escapes, even those that JSON allows unescaped."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
+    assume(not re.search("[\ud800-\udbff][\udc00-\udfff]", text))  # JSON reads one character
     assert json.loads(visible_json(text)) == value
     assert all(each == "\n" or each.isprintable() for each in visible_json(text))
 

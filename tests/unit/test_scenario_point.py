@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
 
 from mirrortest.errors import LabError
@@ -33,15 +32,6 @@ from tests.unit.scripted_clients import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-def running(directory: Path) -> list[int]:
-    """The ids of the processes with this directory in their command lines."""
-    return [
-        process.pid
-        for process in psutil.process_iter(["cmdline"])
-        if any(str(directory) in word for word in process.info["cmdline"] or ())
-    ]
 
 
 def test_a_point_has_the_verdict_of_its_clients(tmp_path: Path) -> None:
@@ -68,13 +58,31 @@ def test_a_part_that_died_is_named_with_the_last_line_of_its_log(
     assert outcome.reasons == ["mirror died with exit code 1; the end of m.log: Boom: no"]
 
 
-def test_a_client_that_fails_ends_the_point_with_its_own_words(tmp_path: Path) -> None:
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, int | None]:
+    """The process id of each client, from its start on; None if it has ended by then."""
+    found: dict[str, int | None] = {}
+    start = client_processes.Client.start
+
+    def noted(client: client_processes.Client) -> None:
+        start(client)
+        found[client.name] = client.pid
+
+    monkeypatch.setattr(client_processes.Client, "start", noted)
+    return found
+
+
+def test_a_client_that_fails_ends_the_point_with_its_own_words(
+    tmp_path: Path, started: dict[str, int | None]
+) -> None:
     """Clients that would wait for it are ended, and none outlives the point."""
     other = '[[consume]]\nuntil = "forever"\n'
     outcome = play(f"{PRODUCER}do = 'error'\n{other}", tmp_path / "out")
     assert (outcome.verdict, outcome.exit_code) == (None, 1)
     assert outcome.reasons == ["p1 failed: error: no broker answers"]
-    until(lambda: not running(tmp_path))
+    waiting = started["c1"]
+    assert waiting is not None
+    assert not is_running(waiting)
 
 
 def test_a_client_without_an_end_is_asked_to_end_after_all_others(tmp_path: Path) -> None:
@@ -313,7 +321,9 @@ def test_an_observer_that_dies_is_started_again(
 
 
 @pytest.mark.parametrize("tear_down", ["", BAD_TEAR_DOWN])
-def test_an_interrupt_ends_all_clients(tear_down: str, tmp_path: Path) -> None:
+def test_an_interrupt_ends_all_clients(
+    tear_down: str, tmp_path: Path, started: dict[str, int | None]
+) -> None:
     """At once: the next run starts the point again.
 
     After a tear-down that failed, Ctrl-C only moved on to the next point, and a resumed run skipped
@@ -327,5 +337,8 @@ def test_an_interrupt_ends_all_clients(tear_down: str, tmp_path: Path) -> None:
     text = f"{tear_down}{PRODUCER}until = 'x'\n[[produce]]\nduration = '1s'\nuntil = 'x'\n"
     with pytest.raises(KeyboardInterrupt):
         series(text, tmp_path / "out").run(Board(interrupt), lambda _: None)
-    assert running(tmp_path) == []
+    assert set(started) == {"p1", "p2"}
+    for pid in started.values():
+        assert pid is not None
+        assert not is_running(pid)
     assert not (tmp_path / "out/point-001" / POINT_FILE).exists()

@@ -29,12 +29,12 @@ def drawn(draws: np.random.Generator, *, slow: float = 1.0, run: str = "r") -> R
     """
     figures: dict[str, float] = {}
     for prefix in ("", "sent_latency.", "ack_latency.", "schedule_lag."):
-        whole = draws.lognormal(0, 0.08) * (slow if prefix == "ack_latency." else 1)
+        common = draws.lognormal(0, 0.08) * (slow if prefix == "ack_latency." else 1)
         pause = draws.exponential(0.5) if draws.random() < 0.05 else 0.0
         for rank, (name, seconds) in enumerate(QUANTILES.items()):
             far = pause if rank > 2 else 0.0
             spread = draws.lognormal(0, 0.03 * (1 + rank) ** 1.5)
-            figures[prefix + name] = seconds * whole * spread + far
+            figures[prefix + name] = seconds * common * spread + far
     rate = 1000 * draws.lognormal(0, 0.004)
     figures |= {
         "produce_rate": rate,

@@ -140,5 +140,5 @@ def taken() -> list[Shown]:
 
 def adapted(words: tuple[str, ...], places: Mapping[str, str]) -> list[str]:
     """Replace what a document names by what a test has, also within a word."""
-    whole = re.compile("|".join(rf"(?<![\w.-]){re.escape(each)}(?![\w.-])" for each in places))
-    return [whole.sub(lambda found: places[found[0]], word) for word in words]
+    pattern = re.compile("|".join(rf"(?<![\w.-]){re.escape(each)}(?![\w.-])" for each in places))
+    return [pattern.sub(lambda found: places[found[0]], word) for word in words]

@@ -54,14 +54,16 @@ def write_run(logs: Path, detail: Detail, messages: int = 2000) -> str:
             lanes=4, run_length=25, anomalies=spread(10, None), seed=7, jobs=1,
         )
     )  # fmt: skip
-    whole = next(found for found in find_sessions(logs, run) if found.session.role is Role.CONSUMER)
-    killed = whole.session.model_copy(
+    complete = next(
+        found for found in find_sessions(logs, run) if found.session.role is Role.CONSUMER
+    )
+    killed = complete.session.model_copy(
         update={"session": "killed", "files": (), "ended_ns": None, "clean": False}
     )
     directory = SessionDirectory.create(logs, killed, None)
     directory.release()
     journal = JournalWriter(directory.path / file_name(1, JOURNAL))
-    for batch in read_file(whole.files[0], []):
+    for batch in read_file(complete.files[0], []):
         for start in range(0, min(batch.num_rows, 4 * _FRAME_ROWS), _FRAME_ROWS):
             journal.append([batch.slice(start, _FRAME_ROWS)])
     journal.close()
@@ -82,9 +84,9 @@ class Flips:
     def __init__(self, logs: Path, run: str) -> None:
         self._logs, self._run = logs, run
         self._plan, self._work = self._planned()
-        self._whole = {file.uri: self._read(file) for file in self._files(self._work)}
+        self._unflipped = {file.uri: self._read(file) for file in self._files(self._work)}
         root = logs / f"run={run}"
-        wanted = {SESSION_FILE, *(Path(uri).name for uri in self._whole)}
+        wanted = {SESSION_FILE, *(Path(uri).name for uri in self._unflipped)}
         self._paths = sorted(path for path in root.rglob("role=*/*/*") if path.name in wanted)
         sizes = [path.stat().st_size for path in self._paths]
         self._weights = sizes
@@ -97,8 +99,8 @@ class Flips:
 
     def answer(self, path: Path, bit: int) -> str:
         """The reader's answer while this bit is flipped; the bit is restored afterwards."""
-        whole = path.read_bytes()
-        flipped = bytearray(whole)
+        content = path.read_bytes()
+        flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         path.write_bytes(flipped)
         try:
@@ -108,7 +110,7 @@ class Flips:
         except Exception as error:  # noqa: BLE001  # any exception would end the command
             return f"{RAISED} {type(error).__name__}"
         finally:
-            path.write_bytes(whole)
+            path.write_bytes(content)
 
     def _answer(self, path: Path) -> str:
         planned, work = self._planned()
@@ -121,7 +123,7 @@ class Flips:
         read = self._read(file)
         if read.damage:
             return f"damage: {read.damage[0].partition(str(path))[2].split(':')[1].strip()}"
-        return SAME if read == self._whole[file.uri] else SILENT
+        return SAME if read == self._unflipped[file.uri] else SILENT
 
     def _planned(self) -> tuple[Plan, Reading]:
         planned = plan([str(self._logs)], self._run)

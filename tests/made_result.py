@@ -155,8 +155,8 @@ class Made:
             for minute, topic, count in ranges:
                 counts[self.topics[topic], minute % self.partitions][name] += count
         return [
-            Partition(topic=topic, partition=number, counts=told)
-            for (topic, number), told in counts.items()
+            Partition(topic=topic, partition=number, counts=by_name)
+            for (topic, number), by_name in counts.items()
         ]
 
     def _histogram(self, minute: int, topic: int) -> Histogram:
@@ -278,7 +278,7 @@ class Made:
             for number, topic in enumerate(self.topics):
                 arrived = 0 if minute in self.outage else sent + lag[topic]
                 lag[topic] += sent - arrived
-                told: dict[str, Any] = {
+                row: dict[str, Any] = {
                     "started_ns": (START + second) * 10**9,
                     "ended_ns": (START + second + self.interval) * 10**9,
                     "topic": topic,
@@ -287,15 +287,15 @@ class Made:
                 }
                 if role is Role.PRODUCER:
                     _, buckets, counts = self._histogram(minute, number).sparse()
-                    told |= dict.fromkeys(("asked", "sent", "acked", "batch_messages"), sent)
-                    told |= {"failed": 0, "unknown": 0, "value_bytes": sent * 500}
-                    told |= {"batches": -(-sent // 20), "batch_bytes": sent * 300, "negative": 0}
-                    told |= {"in_flight": 40, "debt_messages": 0, "debt_ns": 0}
-                    told |= {"latency_bucket": buckets, "latency_count": counts}
+                    row |= dict.fromkeys(("asked", "sent", "acked", "batch_messages"), sent)
+                    row |= {"failed": 0, "unknown": 0, "value_bytes": sent * 500}
+                    row |= {"batches": -(-sent // 20), "batch_bytes": sent * 300, "negative": 0}
+                    row |= {"in_flight": 40, "debt_messages": 0, "debt_ns": 0}
+                    row |= {"latency_bucket": buckets, "latency_count": counts}
                 else:
-                    told |= {"arrived": arrived, "backlog": 0, "value_bytes": arrived * 500}
-                    told |= {"lag": lag[topic]}
-                rows.append(told)
+                    row |= {"arrived": arrived, "backlog": 0, "value_bytes": arrived * 500}
+                    row |= {"lag": lag[topic]}
+                rows.append(row)
         return rows
 
 

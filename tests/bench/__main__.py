@@ -24,7 +24,7 @@ from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
 from tests.bench import curves, report
 from tests.bench.cases import LEDGER, Bench, Result
 from tests.bench.contenders import PEERS, PORTABLE
-from tests.bench.held import Held, held
+from tests.bench.held import Held, at_rates
 from tests.bench.highest import RATES, Tried, highest
 from tests.bench.memory import MESSAGES, Resident, memory
 from tests.bench.scrapes import Scrapes, scrapes
@@ -46,7 +46,7 @@ class _Measured:
     """The results so far."""
 
     results: list[Result] = field(default_factory=list)
-    held: list[Held] = field(default_factory=list)
+    at_rates: list[Held] = field(default_factory=list)
     tried: list[Tried] = field(default_factory=list)
     points: list[curves.Point] = field(default_factory=list)
     samples: list[Resident] = field(default_factory=list)
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _measure(Path(place), options, measured)
     finally:
         # Report what was measured even if a later part failed: parts may take half an hour.
-        _tell_all(measured, options, now, load)
+        _show_all(measured, options, now, load)
 
 
 def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None:
@@ -74,8 +74,8 @@ def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None
                 for result in _direct(lab, folder, options):
                     into.results.append(result)
             if "held" in options.parts:
-                for each in held(lab, folder, options.repeat, options.seconds):
-                    into.held.append(each)
+                for each in at_rates(lab, folder, options.repeat, options.seconds):
+                    into.at_rates.append(each)
                     err.print(f"  {each.who} at {each.rate:,g}/s")
             if "highest" in options.parts:
                 into.tried += highest(lab, folder, options.seconds, options.rates)
@@ -96,15 +96,15 @@ def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None
                 into.results.append(result)
 
 
-def _tell_all(
+def _show_all(
     found: _Measured, options: argparse.Namespace, now: datetime, load: tuple[float, float, float]
 ) -> None:
     # A file or a pipe has no width of its own.
     out = Console(width=None if sys.stdout.isatty() else _WIDTH)
     if found.results:
         out.print(report.costs(found.results))
-    if found.held:
-        out.print(report.held(found.held))
+    if found.at_rates:
+        out.print(report.held(found.at_rates))
     if found.tried:
         out.print(report.loads(found.tried))
     if found.points:
@@ -114,7 +114,7 @@ def _tell_all(
     if found.scrapes:
         out.print(report.scraped(found.scrapes))
     path = options.output / f"bench-{now:%Y%m%dT%H%M%SZ}.json"
-    told = report.figures(
+    figures = report.figures(
         now,
         options.messages,
         load,
@@ -123,9 +123,9 @@ def _tell_all(
         found.points,
         found.samples,
         found.scrapes,
-        found.held,
+        found.at_rates,
     )
-    path.write_text(json.dumps(told, indent=1) + "\n")
+    path.write_text(json.dumps(figures, indent=1) + "\n")
     out.print(f"{now:%Y-%m-%d}, {report.machine()}; figures: {path}", soft_wrap=True)
 
 
@@ -134,7 +134,7 @@ def _direct(lab: Lab, folder: Path, options: argparse.Namespace) -> Iterator[Res
     for turn in range(options.repeat):
         for size, form in _DIRECT:
             for result in bench.direct(turn, size, form):
-                _tell(result)
+                _show(result)
                 yield result
 
 
@@ -148,12 +148,14 @@ def _mirrored(via: str, codec: str, folder: Path, options: argparse.Namespace) -
         bench = Bench(lab, folder, options.messages)
         for turn in range(options.repeat):
             for result in bench.mirrored(turn, 1000, via):
-                _tell(result)
+                _show(result)
                 yield result
 
 
-def _tell(result: Result) -> None:
-    err.print(f"  {result.turn + 1}: {result.case}, {result.who}: {result.figure.cpu_us:.2f} us")
+def _show(result: Result) -> None:
+    err.print(
+        f"  {result.turn + 1}: {result.case}, {result.contender}: {result.figure.cpu_us:.2f} us"
+    )
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -42,13 +42,13 @@ class Result:
     """The figure of a contender in one case and turn."""
 
     case: Case
-    who: str
+    contender: str
     turn: int
     figure: Figure
 
     def to_json(self) -> dict[str, Any]:
         """As a flat dictionary."""
-        about = {"who": self.who, "turn": self.turn}
+        about = {"who": self.contender, "turn": self.turn}
         return {"name": str(self.case), **asdict(self.case), **about, **asdict(self.figure)}
 
 
@@ -71,17 +71,19 @@ class Bench:
         # Rotate the order: the first contender finds an idle broker.
         everybody = everybody[turn % len(everybody) :] + everybody[: turn % len(everybody)]
         written: dict[int, str] = {}
-        for who in everybody:
-            counts = self._counts(size, who)
-            topics = {count: self._topic("d", turn, size, form, who, count) for count in counts}
-            options = ("--form", form, *LANES) if who in {OURS, PORTABLE} else ()
+        for contender in everybody:
+            counts = self._counts(size, contender)
+            topics = {
+                count: self._topic("d", turn, size, form, contender, count) for count in counts
+            }
+            options = ("--form", form, *LANES) if contender in {OURS, PORTABLE} else ()
             yield Result(
                 Case("produce", size, form),
-                who,
+                contender,
                 turn,
                 self._figure(
                     lambda count: producer(
-                        who,  # noqa: B023  # called within this turn
+                        contender,  # noqa: B023  # called within this turn
                         self._place,
                         topics[count],  # noqa: B023
                         count,
@@ -91,21 +93,21 @@ class Bench:
                     counts,
                 ),
             )
-            if who == OURS:
+            if contender == OURS:
                 written = topics
             else:
                 self._clear(topics.values())
         smaller, larger = written
-        for who in everybody:
+        for contender in everybody:
             # With `--portable`, too, mirrortest reads the whole topic.
-            counts = self._counts(size, OURS if who == PORTABLE else who)
+            counts = self._counts(size, OURS if contender == PORTABLE else contender)
             where = {counts[0]: written[smaller], counts[1]: written[larger]}
             yield Result(
                 Case("verify", size, form),
-                who,
+                contender,
                 turn,
                 self._figure(
-                    lambda count: consumer(who, self._place, where[count], count),  # noqa: B023
+                    lambda count: consumer(contender, self._place, where[count], count),  # noqa: B023
                     counts,
                 ),
             )
@@ -126,9 +128,9 @@ class Bench:
     def _figure(self, command: Callable[[int], Sequence[str]], counts: tuple[int, int]) -> Figure:
         return figure(command, counts, self._folder)
 
-    def _counts(self, size: int, who: str) -> tuple[int, int]:
+    def _counts(self, size: int, contender: str) -> tuple[int, int]:
         """How many messages a contender gets in the smaller and in the larger run."""
-        more = self._messages * (4 if size < 500 else 1) * SHARE[who]
+        more = self._messages * (4 if size < 500 else 1) * SHARE[contender]
         return int(more / 5), int(more)
 
     def _topic(self, *parts: object) -> str:

@@ -11,7 +11,7 @@ def produce(servers: str, topic: str, count: int, size: int) -> None:
     """Write messages that are all different, and wait for each acknowledgement."""
     acked = 0
 
-    def told(error: object, _message: object) -> None:
+    def on_delivery(error: object, _message: object) -> None:
         nonlocal acked
         if error is not None:
             raise SystemExit(str(error))
@@ -23,7 +23,7 @@ def produce(servers: str, topic: str, count: int, size: int) -> None:
         value = b"%012d" % number + rest
         while True:
             try:
-                producer.produce(topic, value, on_delivery=told)
+                producer.produce(topic, value, on_delivery=on_delivery)
                 break
             except BufferError:
                 producer.poll(0.01)

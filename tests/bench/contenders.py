@@ -53,48 +53,50 @@ def run_of(topic: str) -> str:
 
 
 def producer(
-    who: str, place: Place, topic: str, count: int, size: int, *options: str, rate: float = -1
+    contender: str, place: Place, topic: str, count: int, size: int, *options: str, rate: float = -1
 ) -> list[str]:
     """The command that writes `count` messages of `size` bytes; `options` are mirrortest's.
 
     `rate` is in messages/s, -1 is unlimited; the loops of this package are always unlimited.
     """
-    if who in {OURS, PORTABLE}:
-        options += ("--portable",) if who == PORTABLE else ()
+    if contender in {OURS, PORTABLE}:
+        options += ("--portable",) if contender == PORTABLE else ()
         return [
             *(sys.executable, "-m", "mirrortest", "produce"),
             *("--bootstrap-server", place.source, "--run", run_of(topic), "--id", "bench"),
             *("--topics", topic, "--num-records", str(count), "--message-size", str(size)),
             *("--throughput", str(rate), "--log-dir", str(place.logs), *options),
         ]
-    if who == JAVA:
+    if contender == JAVA:
         return [
             *(str(lab_java().executable), "-Xmx512m"),
             *("org.apache.kafka.tools.ProducerPerformance", "--topic", topic),
             *("--num-records", str(count), "--record-size", str(size), "--throughput", str(rate)),
             *("--command-property", f"bootstrap.servers={place.source}", "acks=all"),
         ]
-    return _loop(who, "produce", place.source, topic, count, size)
+    return _loop(contender, "produce", place.source, topic, count, size)
 
 
-def consumer(who: str, place: Place, topic: str, count: int, *options: str) -> list[str]:
+def consumer(contender: str, place: Place, topic: str, count: int, *options: str) -> list[str]:
     """The command that reads `count` messages of a source topic; mirrortest reads all of it."""
-    if who in {OURS, PORTABLE}:
+    if contender in {OURS, PORTABLE}:
         # With its own state topic: it reads again what mirrortest has read.
-        options += ("--portable", "--state-topic", "portable.state") if who == PORTABLE else ()
+        options += (
+            ("--portable", "--state-topic", "portable.state") if contender == PORTABLE else ()
+        )
         return [
             *(sys.executable, "-m", "mirrortest", "consume", "--role", "source"),
             *("--bootstrap-server", place.source, "--run", run_of(topic), "--id", "bench"),
             *("--topics", topic, "--settle-time", "1s", "--log-dir", str(place.logs), *options),
         ]
-    if who == JAVA:
+    if contender == JAVA:
         return [
             *(str(lab_java().executable), "-Xmx512m"),
             *("org.apache.kafka.tools.ConsumerPerformance", "--topic", topic),
             *("--num-records", str(count), "--bootstrap-server", place.source),
             *("--timeout", "30000"),
         ]
-    return _loop(who, "consume", place.source, topic, count, 0)
+    return _loop(contender, "consume", place.source, topic, count, 0)
 
 
 def verifier(place: Place, topic: str, alias: str, *options: str) -> list[str]:
@@ -107,7 +109,7 @@ def verifier(place: Place, topic: str, alias: str, *options: str) -> list[str]:
     ]
 
 
-def _loop(who: str, verb: str, servers: str, topic: str, count: int, size: int) -> list[str]:
-    module = {CONFLUENT: "confluent_loop", AIOKAFKA: "aiokafka_loop"}[who]
+def _loop(contender: str, verb: str, servers: str, topic: str, count: int, size: int) -> list[str]:
+    module = {CONFLUENT: "confluent_loop", AIOKAFKA: "aiokafka_loop"}[contender]
     path = os.path.join(os.path.dirname(__file__), f"{module}.py")  # noqa: PTH118, PTH120  # a string
     return [sys.executable, path, verb, servers, topic, str(count), str(size)]

@@ -51,24 +51,26 @@ class Held:
         return asdict(self)
 
 
-def held(lab: Lab, folder: Path, turns: int, seconds: int) -> Iterator[Held]:
+def at_rates(lab: Lab, folder: Path, turns: int, seconds: int) -> Iterator[Held]:
     """Both at each rate, in `turns` turns of `seconds` each; mirrortest also almost idle."""
     place = Place.of(lab, folder)
     for turn in range(turns):
         for rate in (_IDLE_RATE, *RATES):
-            for who in (OURS, JAVA) if rate in RATES else (OURS,):
-                topic = f"bench.held.{who.strip('*-').replace('*', '')}.{rate:g}.{turn}"
+            for contender in (OURS, JAVA) if rate in RATES else (OURS,):
+                topic = f"bench.held.{contender.strip('*-').replace('*', '')}.{rate:g}.{turn}"
                 lab.source.create_topic(topic, _PARTITIONS)
-                yield _measured(place, folder, topic, who, rate, seconds)
+                yield _measured(place, folder, topic, contender, rate, seconds)
                 lab.source.delete_records(topic, -1)
 
 
-def _measured(place: Place, folder: Path, topic: str, who: str, rate: float, seconds: int) -> Held:
-    options = ("--json",) if who == OURS else ()
+def _measured(
+    place: Place, folder: Path, topic: str, contender: str, rate: float, seconds: int
+) -> Held:
+    options = ("--json",) if contender == OURS else ()
     count = int(rate * (_BEGUN_SECONDS + seconds + _END_SECONDS)) + 2
-    reading = Running(consumer(who, place, topic, count, *options), folder, "consumer")
+    reading = Running(consumer(contender, place, topic, count, *options), folder, "consumer")
     writing = Running(
-        producer(who, place, topic, count, _SIZE, *options, rate=rate), folder, "producer"
+        producer(contender, place, topic, count, _SIZE, *options, rate=rate), folder, "producer"
     )
     time.sleep(_BEGUN_SECONDS)
     began, before = time.monotonic(), (writing.cpu, reading.cpu)
@@ -80,11 +82,11 @@ def _measured(place: Place, folder: Path, topic: str, who: str, rate: float, sec
     )
     writing.wait()
     reading.wait()
-    if who != OURS:
-        return Held(who, rate, produce, consume)
+    if contender != OURS:
+        return Held(contender, rate, produce, consume)
     sent, read = json.loads(writing.answer), json.loads(reading.answer)
     return Held(
-        who,
+        contender,
         rate,
         produce,
         consume,

@@ -45,13 +45,13 @@ class Tried:
     ours: float
 
     @property
-    def held(self) -> bool:
+    def kept_up(self) -> bool:
         """Whether the producer kept up with the rate."""
         return self.sent_per_second >= _HELD * self.rate and self.lag_p99 < _LAG_BOUND
 
     def to_json(self) -> dict[str, Any]:
         """As a flat dictionary."""
-        return {**asdict(self), "held": self.held}
+        return {**asdict(self), "held": self.kept_up}
 
 
 def highest(lab: Lab, folder: Path, seconds: int, rates: Iterable[int] = RATES) -> list[Tried]:
@@ -73,8 +73,8 @@ def _try(place: Place, folder: Path, topic: str, rate: int, seconds: int) -> Tri
         producer(OURS, place, topic, rate * seconds, _SIZE, *options, rate=rate), folder, "producer"
     )
     sent, seen = writing.wait(), reading.wait()
-    told, heard = json.loads(writing.answer), json.loads(reading.answer)
-    steady = told["steady_state"]
+    written, heard = json.loads(writing.answer), json.loads(reading.answer)
+    steady = written["steady_state"]
     return Tried(
         rate=rate,
         seconds=seconds,

@@ -83,15 +83,15 @@ def fetches(case: Case) -> list[tuple[int, memoryview]]:
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, case.form, case.size)
     found, seq = [], 0
     while seq < _MESSAGES:
-        first, whole = seq, bytearray()
+        first, joined = seq, bytearray()
         for _ in range(case.batches):
             intended = _SENT_NS + np.arange(seq, seq + case.messages, dtype=np.int64) * 1_000_000
             batch = bytearray(encoder.encode(seq, intended, int(intended[-1])).buffer)
             struct.pack_into(">q", batch, 0, seq)
             struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(bytes(batch[CRC_FROM:])))
-            whole += batch
+            joined += batch
             seq += case.messages
-        found.append((first, memoryview(bytes(whole))))
+        found.append((first, memoryview(bytes(joined))))
     return found
 
 

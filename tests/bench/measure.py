@@ -96,7 +96,7 @@ class Running:
         return process.memory_info().rss or None
 
     @property
-    def resident_beside(self) -> int:
+    def resident_descendants(self) -> int:
         """Resident bytes of its descendant processes now."""
         children = psutil.Process(self._process.pid).children(recursive=True)
         return sum(child.memory_info().rss for child in children)
@@ -116,8 +116,8 @@ class Running:
         _, status, usage = os.wait4(self._process.pid, 0)
         code = self._process.returncode = os.waitstatus_to_exitcode(status)
         if code not in fine:
-            told = (self._errors.read_text() + self.answer)[-3000:]
-            raise SystemExit(f"exit code {code} of {' '.join(self._command)}:\n{told}")
+            output = (self._errors.read_text() + self.answer)[-3000:]
+            raise SystemExit(f"exit code {code} of {' '.join(self._command)}:\n{output}")
         # Linux reports kilobytes.
         return Cost(
             usage.ru_utime + usage.ru_stime, time.monotonic() - self._began, usage.ru_maxrss << 10

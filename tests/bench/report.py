@@ -36,13 +36,13 @@ def costs(results: Sequence[Result]) -> Table:
     """A row for each case: mirrortest's cost, and each peer's with its ratio to mirrortest's."""
     table = Table(title="CPU of the client process, us per message: median (least to greatest)")
     table.add_column("")
-    peers = (*PEERS, *((PORTABLE,) if any(r.who == PORTABLE for r in results) else ()))
+    peers = (*PEERS, *((PORTABLE,) if any(r.contender == PORTABLE for r in results) else ()))
     for column in (OURS, "messages/s", "MB resident", *peers):
         table.add_column(column, justify="right")
     for case in dict.fromkeys(result.case for result in results):
         found = {
-            who: [r.figure for r in results if (r.case, r.who) == (case, who)]
-            for who in (OURS, *peers)
+            contender: [r.figure for r in results if (r.case, r.contender) == (case, contender)]
+            for contender in (OURS, *peers)
         }
         ours = found[OURS]
         cells = [_spread([f.cpu_us for f in ours])] if ours else [""]
@@ -80,7 +80,7 @@ def loads(tried: Sequence[Tried]) -> Table:
         table.add_row(
             f"{each.rate:,}",
             f"{each.sent_per_second:,.0f}",
-            "yes" if each.held else "no",
+            "yes" if each.kept_up else "no",
             f"{each.lag_p99 * 1e3:.1f} ms",
             f"{each.acked * 1e3:.1f} ms",
             f"{each.added * 1e3:.1f} ms",
@@ -98,22 +98,22 @@ def held(found: Sequence[Held]) -> Table:
         "messages/s", "who", "produce", "consume", "of a core", "due to ack p50", "to arrival",
     ):  # fmt: skip
         table.add_column(column, justify="right")
-    for rate, who in dict.fromkeys((each.rate, each.who) for each in found):
+    for rate, contender in dict.fromkeys((each.rate, each.who) for each in found):
         theirs, ours = (
             [each for each in found if (each.rate, each.who) == (rate, name)]
-            for name in (who, OURS)
+            for name in (contender, OURS)
         )
         cells = []
         for of in _COSTS:
             cell = _resolved(list(map(of, theirs)))
-            if who != OURS and ours:
+            if contender != OURS and ours:
                 pairs = zip(theirs, ours, strict=False)
                 cell += "\nx " + _spread([of(their) / max(of(our), 1e-3) for their, our in pairs])
             cells.append(cell)
         shares = (median(map(of, theirs)) * rate / 1e6 for of in _COSTS)
         table.add_row(
             f"{rate:,g}",
-            who,
+            contender,
             *cells,
             " + ".join(f"{share:.1%}" for share in shares),
             *(_milliseconds([of(each) for each in theirs]) for of in _LATENCIES),

@@ -100,7 +100,7 @@ def scrapes(
             page = _timed(url, took)
             _timed(f"{peer}/{_PEER_PAGE}", idle)
             time.sleep(_PAUSE_SECONDS)
-    server_resident = reading.resident_beside
+    server_resident = reading.resident_descendants
     last.wait()
     reading.wait()
     before, between, after = map(_buckets, (began, alone, page))

@@ -37,13 +37,13 @@ def main() -> None:
     home = whole_java()
     if home is None:
         sys.exit(f"no Java with the module {VECTOR}, which Spark's own launchers ask for")
-    say = Console(highlight=False, soft_wrap=True).print
-    say(f"{int(given.messages):,} messages; driver's heap {_HEAP}, executor's {_EXECUTOR}")
-    say(f"{'missing':>12} {'wall, s':>8} {'heap in use, MB':>16} {'resident, MB':>13}")
+    show = Console(highlight=False, soft_wrap=True).print
+    show(f"{int(given.messages):,} messages; driver's heap {_HEAP}, executor's {_EXECUTOR}")
+    show(f"{'missing':>12} {'wall, s':>8} {'heap in use, MB':>16} {'resident, MB':>13}")
     for missing in map(int, given.missing):
         with tempfile.TemporaryDirectory(dir=given.directory, prefix="driver-") as folder:
             wall, used, resident = _measured(home, Path(folder), int(given.messages), missing)
-        say(f"{missing:>12,} {wall:>8.1f} {used:>16,} {resident:>13,}")
+        show(f"{missing:>12,} {wall:>8.1f} {used:>16,} {resident:>13,}")
 
 
 def _measured(home: str, folder: Path, messages: int, missing: int) -> tuple[float, int, int]:
@@ -51,13 +51,13 @@ def _measured(home: str, folder: Path, messages: int, missing: int) -> tuple[flo
     made = ("--log-dir", str(logs), "--run", "b", "--messages", str(messages))
     synth = (sys.executable, "-m", "mirrortest", "synth", *made, "--lost", str(missing))
     subprocess.run([*synth, "--anomalies", "0"], check=True, stdout=subprocess.DEVNULL)
-    said = folder / "gc"
+    gc_log = folder / "gc"
     with spark_cluster(home, folder, workers=1, cores=2, memory=_EXECUTOR) as address:
         command, environment = submitted(
             home, address, folder, str(logs), "--run", "b", "--json",
             options=(
                 *("--driver-memory", _HEAP, "--conf", f"spark.executor.memory={_EXECUTOR}"),
-                *("--driver-java-options", f"{QUICK} -Xlog:gc:file={said}"),
+                *("--driver-java-options", f"{QUICK} -Xlog:gc:file={gc_log}"),
             ),
         )  # fmt: skip
         began, resident = time.monotonic(), 0
@@ -72,7 +72,7 @@ def _measured(home: str, folder: Path, messages: int, missing: int) -> tuple[flo
     if process.returncode != 99 or f'"lost": {missing},' not in (folder / "out").read_text():
         shutil.copy(folder / "out", "driver-failed.log")
         sys.exit(f"exit code {process.returncode}, or another count: see driver-failed.log")
-    used = max((int(size) for size in _AFTER.findall(said.read_text())), default=0)
+    used = max((int(size) for size in _AFTER.findall(gc_log.read_text())), default=0)
     return wall, used, resident >> 20
 
 

@@ -54,15 +54,15 @@ def answer(table: pa.Table) -> pa.Table:
     return table.sort_by([(name, "ascending") for name in COLUMNS]).combine_chunks()
 
 
-def difference(truth: pa.Table, told: pa.Table) -> str | None:
+def difference(truth: pa.Table, found: pa.Table) -> str | None:
     """How an answer differs from the truth, in a line; None if it does not."""
-    if truth.equals(told):
+    if truth.equals(found):
         return None
     there = {tuple(row.values()) for row in truth.to_pylist()}
-    here = {tuple(row.values()) for row in told.to_pylist()}
+    here = {tuple(row.values()) for row in found.to_pylist()}
     missing, false = there - here, here - there
     examples = [f"{row}" for row in [*sorted(missing)[:2], *sorted(false)[:2]]]
     return (
         f"{len(missing):,} of {len(there):,} findings missing, {len(false):,} false, "
-        f"{told.num_rows - len(here):,} told twice; for example {', '.join(examples)}"
+        f"{found.num_rows - len(here):,} told twice; for example {', '.join(examples)}"
     )

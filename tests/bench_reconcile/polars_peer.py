@@ -60,9 +60,9 @@ def _runs(
         .join(numbered, on=STREAM)
         .collect(engine="streaming")
     )
-    whole = pl.col("messages") == pl.col("hi") - pl.col("lo")
-    torn = groups.filter(~whole).drop("lo", "hi")
-    kept = groups.filter(whole).select(runs)
+    contiguous = pl.col("messages") == pl.col("hi") - pl.col("lo")
+    torn = groups.filter(~contiguous).drop("lo", "hi")
+    kept = groups.filter(contiguous).select(runs)
     if torn.is_empty():
         return kept
     again = rows.join(torn.lazy(), on=[*STREAM, what, "distance"]).select(runs).unique()
@@ -90,12 +90,12 @@ def _compared(
     producer: pl.LazyFrame, seen: pl.DataFrame, sent: pl.DataFrame, streams: pl.DataFrame
 ) -> pl.DataFrame:
     """Lost, duplicated and phantom messages, by comparing both sides for each seq."""
-    told = {}
+    recorded = {}
     for kind, lo, hi in (
         ("reserved", pl.col("seq_lo"), pl.col("seq_hi")),
         ("end", pl.col("seq_hi"), pl.lit(_ENDLESS)),
     ):
-        told[kind] = (
+        recorded[kind] = (
             producer.filter(pl.col("kind") == kind)
             .join(streams.lazy(), on=STREAM)
             .select("stream", lo=lo, hi=hi)
@@ -105,9 +105,9 @@ def _compared(
         (seen, "seen"),
         (sent.filter(pl.col("outcome") == 1), "acked"),
         (sent.filter(pl.col("outcome") == 2), "failed"),
-        (told["end"], "failed"),
+        (recorded["end"], "failed"),
         (sent, "reserved"),
-        (told["reserved"], "reserved"),
+        (recorded["reserved"], "reserved"),
     )
     names = ["seen", "acked", "failed", "reserved"]
     segments = (

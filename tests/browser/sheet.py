@@ -68,8 +68,8 @@ CONTRAST = """() => {
 }"""
 
 
-def _keep(told: list[str], word: str) -> None:
-    told.append(word)
+def _keep(kept: list[str], word: str) -> None:
+    kept.append(word)
 
 
 def room_of(of: Locator) -> FloatRect:

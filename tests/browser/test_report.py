@@ -226,12 +226,12 @@ def test_where_scripts_are_forbidden_charts_are_words(
     bare.write_text(failed.read_text().replace("sha256-", "sha256-no"))
     page = browser.new_page()
     page.goto(bare.as_uri())
-    said = page.evaluate(
+    contents = page.evaluate(
         """[...document.querySelectorAll(".chart")]
         .map((each) => getComputedStyle(each, "::after").content)"""
     )
-    assert len(said) == len(CHARTS)
-    assert [text for text in said if "This chart needs JavaScript." not in text] == []
+    assert len(contents) == len(CHARTS)
+    assert [text for text in contents if "This chart needs JavaScript." not in text] == []
     heights = [room_of(box)["height"] for box in page.locator(".chart").all()]
     assert all(10 < height < 150 for height in heights)
     page.close()

@@ -19,15 +19,15 @@ class Helm:
 
     def __init__(self, program: Path) -> None:
         self._program = program
-        self._said: dict[tuple[str, ...], subprocess.CompletedProcess[str]] = {}
+        self._answers: dict[tuple[str, ...], subprocess.CompletedProcess[str]] = {}
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run it, once for the same arguments; the caller checks whether it failed."""
-        if arguments not in self._said:
-            self._said[arguments] = subprocess.run(
+        if arguments not in self._answers:
+            self._answers[arguments] = subprocess.run(
                 [self._program, *arguments], capture_output=True, text=True, timeout=60, check=False
             )
-        return self._said[arguments]
+        return self._answers[arguments]
 
 
 @pytest.fixture(scope="session", params=[4, 3])

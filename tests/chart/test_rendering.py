@@ -231,8 +231,8 @@ def test_notes_tell_the_producers_names(helm: Helm, workers: int, names: list[st
         *("--values", str(path), "--set", changed),
     )
     assert done.returncode == 0, done.stderr
-    told = "{" + ",".join(f"dc1-mirrortest-{name}" for name in names) + "}"
-    assert f"--set 'consumers.expectProducers={told}'" in done.stdout
+    expected = "{" + ",".join(f"dc1-mirrortest-{name}" for name in names) + "}"
+    assert f"--set 'consumers.expectProducers={expected}'" in done.stdout
 
 
 def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
@@ -276,7 +276,7 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         ("", "nothing is switched on"),
         ("producers.enabled=true,producers.topics={a}", "run is not set"),
@@ -315,7 +315,7 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
         ("{c},logs.uri=s3://b/l,logs.volume.existingClaim=c", "logs.volume.existingClaim exclude"),
     ],
 )
-def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
+def test_wrong_values_are_refused(helm: Helm, wrong: str, expected: str) -> None:
     """The schema rejects wrong values, or a template does, with a sentence on what to set."""
     producing = "run=r,producers.enabled=true,source.bootstrapServers=a:1"
     consuming = "run=r,consumers.enabled=true,consumers.topics={a},destination.bootstrapServers=b:1"
@@ -325,7 +325,7 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
     names["{r}"] = "run=r,reconciliation.enabled=true"
     for name, common in names.items():
         values = values.replace(name, common)
-    assert re.search(told, refusal(helm, *(("--set", values) if values else ())))
+    assert re.search(expected, refusal(helm, *(("--set", values) if values else ())))
 
 
 @pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])

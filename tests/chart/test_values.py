@@ -138,24 +138,24 @@ def _one(helm: Helm, kind: str, *changes: dict[str, Any]) -> Manifest:
 def test_values_of_a_part_reach_its_workload(helm: Helm, key: str) -> None:
     """Each field has the value that is set; before, it is absent or has the default."""
     rows = OF_PARTS + (OF_STATEFULSETS if key != "reconciliation" else [])
-    plain = of_part(rendered(helm, *_with()), *WORKLOADS[key])
+    unchanged = of_part(rendered(helm, *_with()), *WORKLOADS[key])
     changed = of_part(
         rendered(helm, *_with({key: {row.value: row.changed for row in rows}})), *WORKLOADS[key]
     )
     for row in rows:
         if row.value == "extraVolumes":
-            assert row.changed[0] not in plain["spec"]["template"]["spec"]["volumes"]
+            assert row.changed[0] not in unchanged["spec"]["template"]["spec"]["volumes"]
             assert changed["spec"]["template"]["spec"]["volumes"][-1] == row.changed[0]
             continue
-        assert _at(plain, row.field) == row.default, row.value
+        assert _at(unchanged, row.field) == row.default, row.value
         assert _at(changed, row.field) == row.changed, row.value
 
 
 def test_values_of_all_pods_reach_each(helm: Helm) -> None:
     """All parts' pods get these values; the test's pod gets the pull secrets only."""
-    plain = _pods(helm)
+    unchanged = _pods(helm)
     changed = _pods(helm, {row.value: row.changed for row in OF_PODS})
-    for part, pod in plain.items():
+    for part, pod in unchanged.items():
         for row in OF_PODS:
             if part == "test" and row.value != "imagePullSecrets":
                 continue
@@ -228,12 +228,12 @@ def test_values_of_a_monitor_reach_it(helm: Helm, kind: str) -> None:
     key = kind[0].lower() + kind[1:]
     endpoints = "podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"
     only = {"podMonitor": {"enabled": False}, key: {"enabled": True}}
-    plain = _one(helm, kind, {"monitoring": only})
+    unchanged = _one(helm, kind, {"monitoring": only})
     values = {row.value: row.changed for row in OF_MONITORS + OF_MONITORS_SPECS}
     changed = _one(helm, kind, {"monitoring": {**only, key: {"enabled": True, **values}}})
     rows = [row._replace(field=f"spec.{endpoints}.0.{row.field}") for row in OF_MONITORS]
     for row in rows + OF_MONITORS_SPECS:
-        assert _at(plain, row.field) == row.default, row.value
+        assert _at(unchanged, row.field) == row.default, row.value
         assert _at(changed, row.field) == row.changed, row.value
 
 
@@ -259,12 +259,12 @@ def test_without_grafanas_address_alerts_have_no_links_into_it(helm: Helm) -> No
         monitoring = {"grafanaUrl": "", "runbookUrl": runbook}
         found = _one(helm, "PrometheusRule", {"monitoring": monitoring})["spec"]["groups"][0]
         for rule, usual in zip(found["rules"], rules()["groups"][0]["rules"], strict=True):
-            told = dict(usual["annotations"])
+            expected = dict(usual["annotations"])
             for name in links:
-                del told[name]
+                del expected[name]
             if runbook:
-                told["runbook_url"] = runbook.replace("{alert}", rule["alert"])
-            assert rule["annotations"] == told
+                expected["runbook_url"] = runbook.replace("{alert}", rule["alert"])
+            assert rule["annotations"] == expected
             assert {**rule, "annotations": None} == {**usual, "annotations": None}
 
 
@@ -297,7 +297,7 @@ def test_alerts_are_left_out_changed_and_added(helm: Helm) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "expected"),
     [
         ({"global": {"imageRegistry": 5}}, "global.imageRegistry: .*string"),
         (
@@ -366,6 +366,6 @@ def test_alerts_are_left_out_changed_and_added(helm: Helm) -> None:
         ),
     ],
 )
-def test_wrong_values_are_refused(helm: Helm, wrong: dict[str, Any], told: str) -> None:
+def test_wrong_values_are_refused(helm: Helm, wrong: dict[str, Any], expected: str) -> None:
     """The schema rejects wrong values before anything is installed; the message names the value."""
-    assert re.search(told, refusal(helm, *_with(wrong)))
+    assert re.search(expected, refusal(helm, *_with(wrong)))

@@ -135,10 +135,10 @@ def test_to_the_verdict(project: Project) -> None:
         code = docker("wait", project.container(service), seconds=300)
         assert code == "0", project("logs", service).stdout[-3000:]
     done = project("run", "--rm", "-T", "reconcile", seconds=300)
-    told = done.stdout + done.stderr
-    assert done.returncode == 0, told[-3000:]
-    assert "run laptop: passed" in told
-    assert "online verdict: the same" in told
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-3000:]
+    assert "run laptop: passed" in output
+    assert "online verdict: the same" in output
     report = project("run", "--rm", "-T", "--entrypoint", "cat", "reconcile", "/logs/report.html")
     assert "<html" in report.stdout[:1000], report.stderr[-3000:]
 

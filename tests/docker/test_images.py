@@ -159,10 +159,10 @@ def test_the_image_is_small(images: Images, tmp_path: Path) -> None:
 def test_layers_keep_nothing_of_the_build(images: Images, which: str) -> None:
     """Neither history nor environment names a package index, whose URL may contain secrets."""
     image = getattr(images, which)
-    told = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image)
-    told += json.dumps(inspect(image)["Config"]["Env"])
-    assert "/opt/mirrortest" in told
-    assert "INDEX" not in told
+    shown = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", image)
+    shown += json.dumps(inspect(image)["Config"]["Env"])
+    assert "/opt/mirrortest" in shown
+    assert "INDEX" not in shown
 
 
 @pytest.mark.parametrize("which", NAMES)

@@ -151,16 +151,16 @@ def test_what_a_killed_owner_leaves_is_found(image: str) -> None:
             *("up", "--detach", "--no-mirror", "--runtime", "docker", "--kafka-image", image)
         )
         assert started.returncode == 0, started.stderr
-        told = json.loads(mirrortest("status", "--json").stdout)
-        pid = next(part["pid"] for part in told["parts"].values() if part["pid"])
-        of_owner = f"label=mirrortest.owner={os.uname().nodename}:{told['pid']}"
+        status = json.loads(mirrortest("status", "--json").stdout)
+        pid = next(part["pid"] for part in status["parts"].values() if part["pid"])
+        of_owner = f"label=mirrortest.owner={os.uname().nodename}:{status['pid']}"
         asked = ("ps", "--filter", of_owner, "--format", f'{{{{.Label "{LABEL}"}}}}')
         (lab,) = set(docker(*asked).split())
         paused = mirrortest("fault", "pause", "A1")
         assert paused.stdout == "A1 stopped\n", paused.stderr
-        os.kill(told["pid"], signal.SIGKILL)
+        os.kill(status["pid"], signal.SIGKILL)
         deadline = time.monotonic() + 30
-        while is_running(told["pid"]):
+        while is_running(status["pid"]):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert len(left(lab)) == 2 + 1 + 2

@@ -57,10 +57,10 @@ def pytest_runtest_makereport(
     kube = getattr(item, "funcargs", {}).get("kube")
     if call.when == "call" and report.failed and isinstance(kube, Kube):
         try:
-            told = kube.state()
+            state = kube.state()
         except (AssertionError, subprocess.TimeoutExpired) as error:
-            told = f"it does not answer: {error}"
-        report.sections.append(("Kubernetes", told))
+            state = f"it does not answer: {error}"
+        report.sections.append(("Kubernetes", state))
     return report
 
 

@@ -36,14 +36,14 @@ def summary(printed: str) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[..., bool], what: str, timeout: float = 240) -> None:
+def until(condition: Callable[..., bool], what: str, timeout: float = 240) -> None:
     """Wait until a condition is true.
 
     Raises:
         AssertionError: it was not within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
-    while not holds():
+    while not condition():
         assert time.monotonic() < deadline, f"after {timeout:g} s still not: {what}"
         time.sleep(0.5)
 
@@ -72,8 +72,8 @@ class Kube:
             AssertionError: it rejects them.
         """
         strictly = ("--dry-run=server", "--validate=strict")
-        told = self._asked("apply", *strictly, "-f", "-", given=manifests).stderr
-        return "\n".join(line for line in told.splitlines() if "version difference" not in line)
+        warned = self._asked("apply", *strictly, "-f", "-", given=manifests).stderr
+        return "\n".join(line for line in warned.splitlines() if "version difference" not in line)
 
     def _asked(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -89,8 +89,8 @@ class Kube:
 
     def apply(self, *manifests: dict[str, Any]) -> None:
         """Create or change objects."""
-        whole = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
-        self.kubectl("apply", "-f", "-", given=json.dumps(whole))
+        joined = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.kubectl("apply", "-f", "-", given=json.dumps(joined))
 
     def will_have(self, *namespaces: str) -> None:
         """Register namespaces that the test will create and `clean` removes.
@@ -127,17 +127,17 @@ class Kube:
                 "json",
             )
         )
-        told = []  # the most important first: the end may be cut off
+        texts = []  # the most important first: the end may be cut off
         for pod in failed["items"]:
             name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-            told.append(f"{name}:\n" + self.kubectl("logs", name, "-n", namespace, "--tail=100"))
-        told.append(self.kubectl("get", "pv,pvc,pods", "--all-namespaces", "--output=wide"))
-        told.append(
+            texts.append(f"{name}:\n" + self.kubectl("logs", name, "-n", namespace, "--tail=100"))
+        texts.append(self.kubectl("get", "pv,pvc,pods", "--all-namespaces", "--output=wide"))
+        texts.append(
             self.kubectl(
                 "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"
             )
         )
-        return "\n".join(text if len(text) < _TOLD else f"...{text[-_TOLD:]}" for text in told)
+        return "\n".join(text if len(text) < _TOLD else f"...{text[-_TOLD:]}" for text in texts)
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects, as parsed JSON."""
@@ -268,16 +268,16 @@ class Kube:
 
     def clean(self) -> None:
         """Remove the namespaces, the volumes and the directory on the node."""
-        gone = ("--ignore-not-found", "--timeout=120s")
+        options = ("--ignore-not-found", "--timeout=120s")
         try:
             if self._volumes:
                 program = f"import shutil; shutil.rmtree({self._path!r})"
                 self._prepare(self._image, program, str(PurePosixPath(self._path).parent))
         finally:
             if self._namespaces:
-                self.kubectl("delete", "namespace", *self._namespaces, *gone)
+                self.kubectl("delete", "namespace", *self._namespaces, *options)
             for name in self._volumes:
-                self.kubectl("delete", "pv", name, *gone)
+                self.kubectl("delete", "pv", name, *options)
 
 
 def _ready(pod: dict[str, Any]) -> bool:

@@ -191,8 +191,8 @@ def test_jobs_end_with_the_verdict(
         },
     }
     assert "STATUS: deployed" in helm("install", "dc1", DC1, producing)
-    told = helm("install", "dc2", DC2, judging)
-    assert "get jobs" in told
+    notes = helm("install", "dc2", DC2, judging)
+    assert "get jobs" in notes
     kube.wait_ready(DC2, "consumer", pods)
     until(lambda: bool(secured.destination.partitions("A.orders")), "the copy is there")
     kube.evict(DC2, next(iter(kube.pods(DC2, "consumer"))))
@@ -249,9 +249,9 @@ def test_a_night_runs_a_scenario_and_keeps_it(
             "scenarios": {"small": SCENARIO},
         },
     }
-    told = helm("install", "nights", NIGHTLY, values)
+    notes = helm("install", "nights", NIGHTLY, values)
     command = "create job tonight --from=cronjob/nights-mirrortest-nightly"
-    assert command in told
+    assert command in notes
     kube.kubectl(*command.split(), "--namespace", NIGHTLY)
     _finished(kube, NIGHTLY, "nightly")
     printed = kube.kubectl("logs", "job/tonight", "--namespace", NIGHTLY)

@@ -112,16 +112,16 @@ def _judged(kube: Kube) -> bool:
     return True
 
 
-def _told(kube: Kube) -> dict[str, int]:
+def _online_counts(kube: Kube) -> dict[str, int]:
     """The run's counts by finding: for each topic the highest that a consumer reports, added up."""
-    told: dict[str, dict[str, int]] = {}
+    highest: dict[str, dict[str, int]] = {}
     for pod in CONSUMERS:
         for (name, labels), value in kube.metrics(DC2, pod).items():
             if name.endswith(("consumer_findings", "delivered_messages")):
                 topic, *finding = (label for label in labels if label != "consumer")
-                each = told.setdefault(finding[0] if finding else "delivered", {})
+                each = highest.setdefault(finding[0] if finding else "delivered", {})
                 each[topic] = max(each.get(topic, 0), int(value))
-    return {finding: sum(by_topic.values()) for finding, by_topic in told.items()}
+    return {finding: sum(by_topic.values()) for finding, by_topic in highest.items()}
 
 
 def _arrivals(kube: Kube) -> float:
@@ -192,7 +192,7 @@ def test_from_installation_to_verdict(
     walk.run("end-producers")
     until(lambda: _judged(kube), "the consumers have judged everything")
     assert walk.run("judged").count("ledger_complete") >= len(CONSUMERS)
-    online = _told(kube)
+    online = _online_counts(kube)
     walk.run("end-consumers")
     answer = summary(walk.run("reconcile"))
     assert answer["verdict"] == "passed"

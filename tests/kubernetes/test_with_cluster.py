@@ -45,8 +45,8 @@ def _traces() -> set[str]:
 
 
 def _links() -> set[str]:
-    told = json.loads(subprocess.check_output(["ip", "-json", "link"], text=True))
-    return {link["ifname"] for link in told if link["ifname"].startswith("mirrortest")}
+    links = json.loads(subprocess.check_output(["ip", "-json", "link"], text=True))
+    return {link["ifname"] for link in links if link["ifname"].startswith("mirrortest")}
 
 
 def test_a_command_has_a_cluster_and_its_own_exit_code(without: dict[str, str]) -> None:

@@ -172,6 +172,6 @@ def _lab_runs_again(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def scene_beside(make_scene: Callable[..., Scene]) -> Callable[..., Scene]:
+def make_aliased_scene(make_scene: Callable[..., Scene]) -> Callable[..., Scene]:
     """Makes scenes whose copies have a prefix that MirrorMaker 2 does not use."""
     return lambda *topics: make_scene(*topics, alias="S")

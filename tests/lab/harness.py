@@ -121,15 +121,15 @@ class Command:
     def stdout(self) -> str:
         return self.answers.read_text()
 
-    def holds(self, fewest: int, most: int) -> Callable[[], bool]:
+    def reads(self, fewest: int, most: int) -> Callable[[], bool]:
         """A check whether it reports, from now on, that it reads `fewest` to `most` partitions."""
         known = len(self.stderr)
 
-        def holds() -> bool:
-            told = re.findall(r" from (\d+) partitions?", self.stderr[known:])
-            return any(fewest <= int(number) <= most for number in told)
+        def reads() -> bool:
+            numbers = re.findall(r" from (\d+) partitions?", self.stderr[known:])
+            return any(fewest <= int(number) <= most for number in numbers)
 
-        return holds
+        return reads
 
     def answer(self, *, code: int | None = 0, seconds: float = 240) -> dict[str, Any]:
         """Wait for the end, check the exit code, and read the JSON answer."""
@@ -377,11 +377,11 @@ def read_topic(cluster: Any, topic: str, *, source: str | None = None) -> list[C
 
 def _copy(record: Any, source: str) -> Copy:
     headers = dict(record.headers)
-    who, seq = headers.get("id"), headers.get("seq")
-    if who is None:
-        who, seq = (*(record.value or b"").split(b";", 2), b"", b"")[:2]
+    producer, seq = headers.get("id"), headers.get("seq")
+    if producer is None:
+        producer, seq = (*(record.value or b"").split(b";", 2), b"", b"")[:2]
     try:
-        name, rest = who.decode().split("@")
+        name, rest = producer.decode().split("@")
         identity = (source, name, int(rest.split(".")[1]), int(record.key), int(seq or b""))
     except ValueError:
         identity = None

@@ -58,15 +58,15 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Co
         word for each in documented.commands("calibrate", but="--again") for word in each.words[1:]
     ]
     small = ("--messages", str(MESSAGES), "--rate", "0.001")
-    whole, killed = (
+    undisturbed, killed = (
         Command(["calibrate", *shown, *small, *load, "--json"], folder, "calibrate")
         for folder, load in zip(folders, loads, strict=True)
     )
-    with whole, killed:
+    with undisturbed, killed:
         until(progress(killed), seconds=180, what="the consumers read")
         (faulty_mirror,) = faulty_mirrors(killed)
         faulty_mirror.kill()
-        yield whole, killed
+        yield undisturbed, killed
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def rows(where: Path) -> tuple[Path, pa.Table]:
 
 def alone(table: pa.Table, kind: str) -> int:
     """The index of a row of this kind whose message has no other row."""
-    told = Counter(
+    counts = Counter(
         zip(table["topic"].to_pylist(), table["source_partition"].to_pylist(),
             table["source_offset"].to_pylist(), strict=True)
     )  # fmt: skip
@@ -137,7 +137,7 @@ def alone(table: pa.Table, kind: str) -> int:
         at
         for at, row in enumerate(table.to_pylist())
         if row["kind"] == kind
-        and told[row["topic"], row["source_partition"], row["source_offset"]] == 1
+        and counts[row["topic"], row["source_partition"], row["source_offset"]] == 1
     )
 
 

@@ -36,7 +36,7 @@ def test_a_consumer_that_starts_late_makes_no_mirror_slow(
     judging = ("--consumer-group", "late", "--expect-producers", "ann", "--threshold", "p(99)<2s")
     until(lambda: scene.copied(topic) > 10 * RATE, what="ten seconds of messages are copied")
     carl = scene.consume("carl", *judging)
-    until(carl.holds(2, 2), what="carl reads all")
+    until(carl.reads(2, 2), what="carl reads all")
     until(lambda: scene.copied(topic) > 30 * RATE, what="thirty seconds of messages are copied")
     dora = scene.consume("dora", *judging)
     ann.answer()

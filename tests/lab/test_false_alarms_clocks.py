@@ -71,14 +71,14 @@ def test_clocks_that_are_set_change_no_verdict(lab: Lab, make_scene: Callable[..
     until(lambda: scene.copied(topic) > stood + 1200, what="records come by the new clocks")
     for producer in producers.values():
         producer.signal(signal.SIGTERM)
-    told = {name: producer.answer() for name, producer in producers.items()}
-    sent = set().union(*map(vouched, told.values()))
+    produced = {name: producer.answer() for name, producer in producers.items()}
+    sent = set().union(*map(vouched, produced.values()))
     answers = {name: consumer.answer() for name, consumer in consumers.items()}
     for name, seconds in steps.items():
         assert wrong(answers[name]) == {}
         assert answers[name]["counts"]["delivered"] == len(sent)
         # (If the machine's own clock is set meanwhile, then by far less.)
-        for notes in (told[name]["notes"], answers[name]["notes"]):
+        for notes in (produced[name]["notes"], answers[name]["notes"]):
             own = re.findall("clock (?:here )?was set by (.*?) s ", " ".join(notes))
             hours = [round(float(by) / HOUR) for by in own]
             assert [by for by in hours if by] == [seconds / HOUR] * bool(seconds)

@@ -38,8 +38,8 @@ def test_members_come_and_go_while_two_runs_share_a_topic(
     restarted producer is a new incarnation.
     """
     scene = make_scene("orders.eu", "clicks.us")
-    beside = make_scene("beside", ledger=scene.ledger)
-    beside.topics = scene.topics
+    another = make_scene("beside", ledger=scene.ledger)
+    another.topics = scene.topics
     scene.create(3)
     # Our run does not end before zoe ends, however long the others take.
     expected = ("--expect-producers", "ann,zoe")
@@ -53,13 +53,13 @@ def test_members_come_and_go_while_two_runs_share_a_topic(
         )
 
     first = {assignor: start(assignor, "one") for assignor in ASSIGNORS}
-    other = beside.produce("bob", *LOAD)
+    other = another.produce("bob", *LOAD)
     ann = scene.produce("ann", *LOAD)
     for assignor in ASSIGNORS:
-        until(first[assignor].holds(6, 6), what=f"{assignor}: one reads all")
+        until(first[assignor].reads(6, 6), what=f"{assignor}: one reads all")
     second = {assignor: start(assignor, "two") for assignor in ASSIGNORS}
     for assignor in ASSIGNORS:
-        until(second[assignor].holds(1, 5), what=f"{assignor}: two has a share")
+        until(second[assignor].reads(1, 5), what=f"{assignor}: two has a share")
     until(lambda: scene.senders() == {"ann", "bob"}, what="both producers send")
     ann.signal(signal.SIGTERM)
     sent = vouched(ann.answer())
@@ -68,10 +68,10 @@ def test_members_come_and_go_while_two_runs_share_a_topic(
     stopped = {assignor: first[assignor].answer(code=None) for assignor in ASSIGNORS}
     ann = scene.produce("ann", *LOAD, "--duration", "3s", label="ann-again")
     for assignor in ASSIGNORS:
-        until(second[assignor].holds(6, 6), what=f"{assignor}: two reads all")
+        until(second[assignor].reads(6, 6), what=f"{assignor}: two reads all")
     restarted = start("range", "one")
     late = scene.consume("late", *expected, "--log-dir", str(scene.folder / "late"))
-    elsewhere = beside.consume("elsewhere")
+    elsewhere = another.consume("elsewhere")
     again = ann.answer()
     assert again["incarnations"] == [2]
     sent |= vouched(again)
@@ -92,11 +92,11 @@ def test_members_come_and_go_while_two_runs_share_a_topic(
     assert wrong(found).keys() == {"other_run"}
     assert 0 <= len(sent) - wrong(found)["other_run"] <= len(zoe)  # it may end before zoe sends
     assert found["counts"]["delivered"] == len(theirs)
-    plain = count(scene.copies())
-    assert plain.seen == sent | theirs
-    assert not plain.duplicated
+    recount = count(scene.copies())
+    assert recount.seen == sent | theirs
+    assert not recount.duplicated
     judged_alike(scene.reconcile("--exactly-once").answer(), answer)
-    judged_alike(beside.reconcile("--exactly-once").answer(), found)
+    judged_alike(another.reconcile("--exactly-once").answer(), found)
 
 
 def test_a_run_is_over_while_another_goes_on_in_its_topics(
@@ -104,10 +104,10 @@ def test_a_run_is_over_while_another_goes_on_in_its_topics(
 ) -> None:
     """A group ends and passes, though another run goes on writing to its partitions."""
     scene = make_scene("orders.eu", "clicks.us")
-    beside = make_scene("beside", ledger=scene.ledger)
-    beside.topics = scene.topics
+    another = make_scene("beside", ledger=scene.ledger)
+    another.topics = scene.topics
     scene.create(3)
-    bob = beside.produce("bob", "--throughput", "1000", "--linger-ms", "2")
+    bob = another.produce("bob", "--throughput", "1000", "--linger-ms", "2")
     until(lambda: scene.copied(scene.topics[0]) > 1000, what="the other run is under way")
     group = ("--consumer-group", "judges", "--expect-producers", "ann")
     consumers = [scene.consume(name, *group) for name in ("carl", "dora")]
@@ -134,10 +134,10 @@ def test_fixed_shares_end_though_two_of_three_consumers_left_early(
     closing snapshot, and passes.
     """
     scene = make_scene("orders.eu")
-    beside = make_scene("beside", ledger=scene.ledger)
-    beside.topics = scene.topics
+    another = make_scene("beside", ledger=scene.ledger)
+    another.topics = scene.topics
     scene.create(3)
-    bob = beside.produce("bob", "--throughput", "300")
+    bob = another.produce("bob", "--throughput", "300")
     until(lambda: scene.copied(scene.topics[0]) > 300, what="the other run is under way")
     expecting = ("--expect-producers", "ann")
     carl, dora, erin = (
@@ -146,7 +146,7 @@ def test_fixed_shares_end_though_two_of_three_consumers_left_early(
     )
     ann = scene.produce("ann", "--throughput", "100")
     for consumer in (carl, dora, erin):
-        until(lambda told=consumer: " delivered of" in told.stderr, what="each reads its share")
+        until(lambda each=consumer: " delivered of" in each.stderr, what="each reads its share")
     until(lambda: "ann" in scene.senders(), what="messages come")
     carl.signal(signal.SIGTERM)
     assert carl.wait() == 3

@@ -122,16 +122,16 @@ async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
             await admin.create_topic(topic, 1, replication_factor=3)
             await send(config, topic, grown)
             reader.resume([at])
-            told = await broken_off(reader)
-            assert isinstance(told, Recreated)
-            assert told.offset == last.next_offset
-            assert told.topic_id not in {first_id, last.topic_id}
-            assert (await broken_off(reader)).topic_id == told.topic_id
+            reason = await broken_off(reader)
+            assert isinstance(reason, Recreated)
+            assert reason.offset == last.next_offset
+            assert reason.topic_id not in {first_id, last.topic_id}
+            assert (await broken_off(reader)).topic_id == reason.topic_id
             [end] = (await reader.ends({at: read})).values()
-            assert end == End(grown, grown, told.topic_id)
-            reader.seek(at, 0, topic_id=told.topic_id)
+            assert end == End(grown, grown, reason.topic_id)
+            reader.seek(at, 0, topic_id=reason.topic_id)
             last = await read_to(reader, grown)
-            assert last.topic_id == told.topic_id
+            assert last.topic_id == reason.topic_id
 
 
 async def leader_and_follower(admin: Admin, topic: str) -> tuple[int, int]:
@@ -167,14 +167,14 @@ async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
         leader.kill()
         follower.start()
         await send(config, topic, 3, 3)
-        told = await broken_off(reader)
-        assert isinstance(told, Diverged)
-        assert (told.offset, told.end_offset) == (10, 6)
+        reason = await broken_off(reader)
+        assert isinstance(reason, Diverged)
+        assert (reason.offset, reason.end_offset) == (10, 6)
         [end] = (await reader.ends({at: read})).values()
         assert (end.offset, end.topic_id, end.agrees) == (12, last.topic_id, False)
         [end] = (await reader.ends({at: read._replace(offset=6)})).values()
         assert end.agrees
-        reader.seek(at, 6, topic_id=last.topic_id, leader_epoch=told.leader_epoch)
+        reader.seek(at, 6, topic_id=last.topic_id, leader_epoch=reason.leader_epoch)
         assert (await read_to(reader, 12)).leader_epoch > last.leader_epoch
 
 

@@ -118,15 +118,15 @@ def test_a_run_goes_on_between_two_incarnations(
     before, gate.open = scene.written(topic), True
     until(lambda: scene.written(topic) > before + 1000, what="ann goes on")
     ann.signal(signal.SIGTERM)
-    told = ann.answer(code=None)
-    assert told["incarnations"] == [1, 2]
+    produced = ann.answer(code=None)
+    assert produced["incarnations"] == [1, 2]
     carl.signal(signal.SIGTERM)
     answer = carl.answer(code=3)
     assert "not all producers have recorded their end" in answer["inconclusive"]
 
     lab.mirror.cont()
     answer = scene.consume("carl", label="carl-again").answer()
-    assert answer["counts"]["delivered"] == len(vouched(told)) > before + 1000
+    assert answer["counts"]["delivered"] == len(vouched(produced)) > before + 1000
     assert set(wrong(answer)) <= {"unknown"}
 
 
@@ -151,11 +151,11 @@ def test_a_ledger_is_deleted_in_mid_run(
     probe.delete_topic(scene.ledger)
     if again:
         probe.create_topic(scene.ledger, 1, configs={"cleanup.policy": "compact"})
-    told = ann.answer(code=0)
+    produced = ann.answer(code=0)
     ledger = ledger_of(lab.source, scene.ledger)
     assert ledger.complete(scene.run, ["ann", "bob"])
     acked = {lane.stream: lane.acked.count for lane in ledger.lanes.values()}
-    assert sum(acked.values()) == len(vouched(told)) + 300 == 9300
+    assert sum(acked.values()) == len(vouched(produced)) + 300 == 9300
     answer = early.answer()
     assert (answer["counts"]["delivered"], wrong(answer)) == (9300, {})
     late = scene.consume(

@@ -55,14 +55,14 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     }
     ann = scene.produce("ann", *LOAD)
     for consumer in (*patient, *others.values()):
-        until(consumer.holds(3, 3), what=f"{consumer.name} has its share")
+        until(consumer.reads(3, 3), what=f"{consumer.name} has its share")
     until(lambda: scene.copied(topic) > 600, what="records come")
 
     broker = lab.destination.brokers[0]
     broker.terminate()
     for consumer in (*patient, *others.values()):
         until(
-            lambda told=consumer: "destination cannot be reached" in told.stderr,
+            lambda each=consumer: "destination cannot be reached" in each.stderr,
             seconds=30,
             what=f"{consumer.name} tells of the outage",
         )
@@ -90,13 +90,13 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     sent = vouched(ann.answer())
     answers = [consumer.answer() for consumer in patient]
     again = scene.consume("once", "--consumer-group", "once", label="once-again").answer()
-    plain = count(scene.copies())
-    assert plain.seen == sent
+    recount = count(scene.copies())
+    assert recount.seen == sent
     for answer in (*answers, again):
         assert answer["counts"]["delivered"] == len(sent)
         assert set(wrong(answer)) <= {"duplicated", "reordered"}
-        assert ids(answer, "duplicated") == plain.duplicated  # by the mirror itself
-        assert ids(answer, "reordered") == plain.reordered
+        assert ids(answer, "duplicated") == recount.duplicated  # by the mirror itself
+        assert ids(answer, "reordered") == recount.reordered
     others_logs = (str(scene.folder / name) for name in others)
     judged_alike(scene.reconcile(*others_logs).answer(), answers[0])
     assert all("Traceback" not in command.stderr for command in scene.commands)
@@ -158,7 +158,7 @@ def test_sigint_while_the_destination_is_dead(lab: Lab, make_scene: Callable[...
         )
     }
     for consumer in begun.values():
-        until(consumer.holds(2, 2), what=f"{consumer.name} reads both partitions")
+        until(consumer.reads(2, 2), what=f"{consumer.name} reads both partitions")
 
     broker = lab.destination.brokers[0]
     broker.stop()

@@ -59,7 +59,7 @@ def test_brokers_restarted_one_by_one(
             for name, more in (("grouped", ("--consumer-group", "g")), ("alone", ()))
         }
         for consumer in consumers.values():
-            until(consumer.holds(6, 6), what=f"{consumer.name} reads all")
+            until(consumer.reads(6, 6), what=f"{consumer.name} reads all")
         ann = scene.produce("ann", "--throughput", "400", "--message-size", "200")
         until(lambda: scene.copied(topic) > 400, what="records come")
         for broker in cluster.brokers:
@@ -73,9 +73,9 @@ def test_brokers_restarted_one_by_one(
         answers = {name: consumer.answer() for name, consumer in consumers.items()}
     finally:
         scene.close()
-    plain = count(scene.copies())
-    assert plain.seen == sent
-    assert not plain.duplicated
+    recount = count(scene.copies())
+    assert recount.seen == sent
+    assert not recount.duplicated
     for name, answer in answers.items():
         assert wrong(answer) == {}
         assert answer["counts"]["delivered"] == answer["counts"]["acked"] == len(sent)

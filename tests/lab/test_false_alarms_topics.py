@@ -39,16 +39,16 @@ def test_retention_overtakes_a_consumer(lab: Lab, make_scene: Callable[..., Scen
     ends = lab.destination.end_offsets(copy)
     before = scene.copies()
     lab.destination.delete_records(copy, {n: end - 50 for n, end in ends.items()})
-    gone = {each.id for each in before if each.offset < ends[each.partition] - 50}
-    assert ann < gone
-    assert gone - ann
+    deleted = {each.id for each in before if each.offset < ends[each.partition] - 50}
+    assert ann < deleted
+    assert deleted - ann
 
     again = scene.consume("early", label="early-again")
     late = scene.consume(
         *("late", "--state-topic", f"{scene.state}.late"),
         *("--log-dir", str(scene.folder / "late")),
     )
-    for consumer, unread in ((again, gone - ann), (late, gone)):
+    for consumer, unread in ((again, deleted - ann), (late, deleted)):
         answer = consumer.answer(code=3)
         assert ids(answer, "inconclusive") == unread
         assert wrong(answer) == {"inconclusive": len(unread)}
@@ -82,7 +82,7 @@ def test_a_topic_made_again_and_partitions_added(
     readers = {consumer: "delivered", observer: "in the source"}
     for reader, there in readers.items():
         line = f"2,000 {there} of 2,000"
-        until(lambda told=reader, line=line: line in told.stderr, what="all is read")
+        until(lambda command=reader, line=line: line in command.stderr, what="all is read")
 
     for cluster, topic in ((lab.destination, f"A.{again}"), (lab.source, anew)):
         cluster.delete_topic(topic)
@@ -94,7 +94,7 @@ def test_a_topic_made_again_and_partitions_added(
     sent |= vouched(bob.answer())
     for reader, there in readers.items():
         line = f"{len(sent):,} {there} of {len(sent):,}"
-        until(lambda told=reader, line=line: line in told.stderr, what="all is read again")
+        until(lambda command=reader, line=line: line in command.stderr, what="all is read again")
         reader.signal(signal.SIGTERM)
     observed = observer.answer(code=3)
     answers = [consumer.answer(code=3), scene.consume("carl", label="carl-again").answer(code=3)]
@@ -109,8 +109,8 @@ def test_a_topic_made_again_and_partitions_added(
     offline = scene.reconcile().answer(code=3)
     judged_alike(offline, answers[-1])
     assert offline["online"]["partitions"] == 2 + 2 + 4 + 5
-    told = [each.split(":")[0] for each in offline["inconclusive"] if "recreated" in each]
-    assert told == [f"{again}-0", f"{again}-1"]
+    recreated = [each.split(":")[0] for each in offline["inconclusive"] if "recreated" in each]
+    assert recreated == [f"{again}-0", f"{again}-1"]
     moved = hashed.answer()
     assert wrong(moved) == {}
     assert moved["counts"]["delivered"] == 2 * (500 + 400)
@@ -135,13 +135,13 @@ def test_a_destination_that_is_compacted(lab: Lab, make_scene: Callable[..., Sce
         sent |= vouched(ann.answer())
     until(lambda: scene.copied(topic) >= 900, what="all is copied")
 
-    def stands() -> set[tuple[str, str, int, int, int] | None]:
+    def remaining() -> set[tuple[str, str, int, int, int] | None]:
         return {each.id for each in read_topic(lab.destination, copy, source=topic)}
 
-    until(lambda: len(stands()) < 700, what="the destination has compacted")
+    until(lambda: len(remaining()) < 700, what="the destination has compacted")
     consumer = scene.consume("late")
     answer = consumer.answer()
-    seen = stands()
+    seen = remaining()
     assert answer["counts"]["delivered"] >= len(seen)
     assert set(wrong(answer)) == {"compacted"}
     compacted = ids(answer, "compacted")

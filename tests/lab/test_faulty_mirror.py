@@ -102,10 +102,12 @@ def cleanup_policy(cluster: Any, topic: str) -> frozenset[str]:
 
 
 def test_without_acts_it_is_a_faithful_mirror(
-    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
+    lab: Lab,
+    make_aliased_scene: Callable[..., Scene],
+    make_faulty_mirror: Callable[..., FaultyMirror],
 ) -> None:
     """Copies equal their records, in growing topics and the ledger, too; it is judged clean."""
-    scene = scene_beside("orders.eu", "odd")
+    scene = make_aliased_scene("orders.eu", "odd")
     orders, odd = scene.topics
     lab.source.create_topic(orders, 3)
     lab.source.create_topic(odd, 2)
@@ -158,18 +160,18 @@ KINDS = [kind for kind in Anomaly if kind not in {
 
 def expected(rows: list[dict[str, Any]]) -> dict[str, set[tuple[Any, ...]]]:
     """The ids of each finding that the ground truth predicts, by the table of anomalies."""
-    told: dict[tuple[Any, ...], Finding] = {}
+    effects: dict[tuple[Any, ...], Finding] = {}
     for row in rows:
         kind = Anomaly(row["kind"])
         effect = effect_of(kind, Form(row["form"]), row["part"] or "").message
         if kind in {Anomaly.SWAP, Anomaly.HOLD, Anomaly.DELAY}:
             effect = Finding.REORDERED if row["overtaken"] else Finding(0)
         message = tuple(row[name] for name in ("topic", "producer", "incarnation", "lane", "seq"))
-        told[message] = told.get(message, Finding(0)) | effect
+        effects[message] = effects.get(message, Finding(0)) | effect
     return {
         finding.label: {
             message
-            for message, found in told.items()
+            for message, found in effects.items()
             if (Finding.LOST if Finding.LOST & found else found) & finding
         }
         for finding in (
@@ -181,15 +183,17 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, set[tuple[Any, ...]]]:
 
 
 def test_acts_land_as_told(
-    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
+    lab: Lab,
+    make_aliased_scene: Callable[..., Scene],
+    make_faulty_mirror: Callable[..., FaultyMirror],
 ) -> None:
     """With most kinds of acts, the consumer finds exactly the ids that the truth predicts.
 
     Acts change single messages, whole lanes, partitions and topics, in both forms. Header acts have
     a test of their own.
     """
-    scene = scene_beside("orders", "clicks", "gone", "merged", "other")
-    orders, clicks, gone, merged, other = scene.topics
+    scene = make_aliased_scene("orders", "clicks", "gone", "merged", "other")
+    orders, clicks, dropped, merged, other = scene.topics
     for topic in scene.topics:
         lab.source.create_topic(topic, 3)
     spec = f"seed = 21\nlane_messages = {RECORDS // 3}\n" + "".join(
@@ -201,16 +205,16 @@ def test_acts_land_as_told(
     spec += f"""
 [[acts]]
 kind = "drop-partition"
-topic = "{gone}"
+topic = "{dropped}"
 partition = 1
 [[acts]]
 kind = "drop-tail"
-topic = "{gone}"
+topic = "{dropped}"
 partition = 0
 window = {{ share = [0.75] }}
 [[acts]]
 kind = "drop-producer"
-topic = "{gone}"
+topic = "{dropped}"
 partition = 2
 producer = "bob"
 [[acts]]
@@ -258,10 +262,12 @@ partition = 1
 
 
 def test_payloads_of_the_users_are_proven_by_their_digests(
-    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
+    lab: Lab,
+    make_aliased_scene: Callable[..., Scene],
+    make_faulty_mirror: Callable[..., FaultyMirror],
 ) -> None:
     """A faithful mirror passes; of the faulty mirror exactly the altered payloads are corrupted."""
-    scene = scene_beside("orders")
+    scene = make_aliased_scene("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 3)
     payloads = [b'{"order": %d, "note": "%s"}' % (n, b"x" * (n * 7 % 900)) for n in range(200)]
@@ -311,12 +317,12 @@ def test_payloads_of_the_users_are_proven_by_their_digests(
 @pytest.mark.parametrize("form", Form)
 def test_headers_are_stripped_and_renamed(
     lab: Lab,
-    scene_beside: Callable[..., Scene],
+    make_aliased_scene: Callable[..., Scene],
     make_faulty_mirror: Callable[..., FaultyMirror],
     form: Form,
 ) -> None:
     """In header form the message is foreign and lost; in body form the acts change nothing."""
-    scene = scene_beside("orders")
+    scene = make_aliased_scene("orders")
     lab.source.create_topic(scene.topics[0], 2)
     spec = "".join(
         f'[[acts]]\nkind = "{kind}"\nwindow = {{ seq = [{lo}, {lo + 5}] }}\n'
@@ -328,17 +334,19 @@ def test_headers_are_stripped_and_renamed(
     judge = scene.consume("carl", "--deadline", "5s")
     answer = judge.answer(code=99 if form is Form.HEADERS else 0)
     faulty_mirror.terminate()
-    told = expected(read_truth(faulty_mirror.truth).to_pylist())["lost"]
-    assert len(told) == (20 if form is Form.HEADERS else 0)
-    assert ids(answer, "lost") == told
-    assert answer["counts"]["foreign"] == len(told)
+    lost = expected(read_truth(faulty_mirror.truth).to_pylist())["lost"]
+    assert len(lost) == (20 if form is Form.HEADERS else 0)
+    assert ids(answer, "lost") == lost
+    assert answer["counts"]["foreign"] == len(lost)
 
 
 def test_neither_an_end_nor_a_kill_loses_or_doubles(
-    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
+    lab: Lab,
+    make_aliased_scene: Callable[..., Scene],
+    make_faulty_mirror: Callable[..., FaultyMirror],
 ) -> None:
     """Terminated, killed or frozen, it copies each message as often as the truth says."""
-    scene = scene_beside("orders")
+    scene = make_aliased_scene("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 4)
     spec = "seed = 4\n" + "".join(

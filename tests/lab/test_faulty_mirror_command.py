@@ -33,10 +33,10 @@ def sabotage(scene: Scene, label: str, *arguments: str) -> Any:
 
 
 def test_a_cluster_that_goes_away_is_waited_for(
-    lab: Lab, scene_beside: Callable[..., Scene]
+    lab: Lab, make_aliased_scene: Callable[..., Scene]
 ) -> None:
     """A destination outage longer than the delivery timeout causes no loss and no extra copies."""
-    scene = scene_beside("orders")
+    scene = make_aliased_scene("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 2)
     (scene.folder / "spec.toml").write_text(
@@ -76,9 +76,11 @@ def test_a_cluster_that_goes_away_is_waited_for(
     assert {each for each, count in copies.items() if count == 2} == twice
 
 
-def test_what_is_gone_from_the_source_is_told(lab: Lab, scene_beside: Callable[..., Scene]) -> None:
+def test_what_is_gone_from_the_source_is_told(
+    lab: Lab, make_aliased_scene: Callable[..., Scene]
+) -> None:
     """Records deleted while the mirror was down are listed as skipped; it continues after them."""
-    scene = scene_beside("orders")
+    scene = make_aliased_scene("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 1)
     scene.produce("ann", "--num-records", "500").answer()
@@ -93,12 +95,12 @@ def test_what_is_gone_from_the_source_is_told(lab: Lab, scene_beside: Callable[.
     ]
 
 
-def test_the_command_alone(lab: Lab, scene_beside: Callable[..., Scene]) -> None:
+def test_the_command_alone(lab: Lab, make_aliased_scene: Callable[..., Scene]) -> None:
     """`mirrortest sabotage` ends by itself when all is quiet, and sums up what it did.
 
     It refuses another specification for the same truth, and a partition that does not exist.
     """
-    scene = scene_beside("orders")
+    scene = make_aliased_scene("orders")
     (topic,) = scene.topics
     lab.source.create_topic(topic, 2)
     scene.produce("ann", "--num-records", "1000").answer()

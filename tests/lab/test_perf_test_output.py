@@ -83,15 +83,15 @@ def test_one_parser_reads_the_tools_and_ours(lab: Lab, make_scene: Callable[...,
     )  # fmt: skip
     assert judging.wait() == 0, judging.stderr
     assert "--workers 3: there are partitions for 1: 1 run" in judging.stderr
-    whole = consumed(judging.stdout)
+    totals = consumed(judging.stdout)
     tools = consumed(
         tool(lab, "ConsumerPerformance", "--topic", topic, *place, "--num-records", str(RECORDS))
     )
-    assert list(whole) == list(tools)
-    assert whole["data.consumed.in.nMsg"] == tools["data.consumed.in.nMsg"] == RECORDS
+    assert list(totals) == list(tools)
+    assert totals["data.consumed.in.nMsg"] == tools["data.consumed.in.nMsg"] == RECORDS
     # The tool counts keys, too.
-    assert whole["data.consumed.in.MB"] == pytest.approx(RECORDS * SIZE / 2**20, abs=1e-4)
-    assert float(tools["data.consumed.in.MB"]) >= float(whole["data.consumed.in.MB"])
+    assert totals["data.consumed.in.MB"] == pytest.approx(RECORDS * SIZE / 2**20, abs=1e-4)
+    assert float(tools["data.consumed.in.MB"]) >= float(totals["data.consumed.in.MB"])
 
     # With a line for each interval, neither prints a summary line.
     each_interval = ("--show-detailed-stats", "--reporting-interval", "300")

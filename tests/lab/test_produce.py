@@ -110,8 +110,10 @@ class Stage:
                         arrays.offset.tolist(),
                         strict=True,
                     ):
-                        who = arrays.ids[index]
-                        stream = StreamId(self.topic, who.run, who.name, who.incarnation, lane)
+                        producer = arrays.ids[index]
+                        stream = StreamId(
+                            self.topic, producer.run, producer.name, producer.incarnation, lane
+                        )
                         found.setdefault(stream, {}).setdefault(seq, []).append(offset)
         return found
 
@@ -178,13 +180,13 @@ async def test_a_clean_run_is_complete_everywhere(stage: Stage) -> None:
     ends = stage.lab.source.end_offsets(stage.topic)
     logged, ledger = stage.logged(), await stage.ledger()
     assert ledger.complete("r1", ["p1"])
-    for stream, told in streams(answer).items():
-        assert told["acked"] == IntervalSet([(0, told["end"])])
-        assert logged[stream]["acked"] == logged[stream]["end"] == told["acked"]
-        assert ledger.lanes[stream].acked == told["acked"]
-        assert ledger.lanes[stream].end == told["end"]
+    for stream, reported in streams(answer).items():
+        assert reported["acked"] == IntervalSet([(0, reported["end"])])
+        assert logged[stream]["acked"] == logged[stream]["end"] == reported["acked"]
+        assert ledger.lanes[stream].acked == reported["acked"]
+        assert ledger.lanes[stream].end == reported["end"]
         if stream.topic == stage.topic:
-            assert ends[told["source_partition"]] == told["end"]
+            assert ends[reported["source_partition"]] == reported["end"]
     summary = json.loads((Path(answer["log"]) / "summary.json").read_text())
     assert summary == answer
 
@@ -226,15 +228,17 @@ async def test_a_broker_that_dies_and_returns_is_outlived(stage: Stage) -> None:
     command.signal(signal.SIGTERM)
     answer = command.answer(code=None)
     assert answer["exit_code"] in {0, 3}, command.stderr
-    assert answer["whole"]["records"] == sum(told["end"] for told in streams(answer).values())
+    assert answer["whole"]["records"] == sum(
+        reported["end"] for reported in streams(answer).values()
+    )
     assert answer["topics"][stage.topic]["behind_seconds"] > 0
     written = await stage.written()
-    for stream, told in streams(answer).items():
+    for stream, reported in streams(answer).items():
         seqs = written[stream]
-        assert told["acked"] | told["unknown"] == IntervalSet([(0, told["end"])])
-        assert all(len(seqs[seq]) == 1 for lo, hi in told["acked"].intervals()
+        assert reported["acked"] | reported["unknown"] == IntervalSet([(0, reported["end"])])
+        assert all(len(seqs[seq]) == 1 for lo, hi in reported["acked"].intervals()
                    for seq in range(lo, hi))  # fmt: skip
-        assert max(seqs) < told["end"]
+        assert max(seqs) < reported["end"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -295,11 +299,11 @@ async def test_the_drain_has_a_deadline(stage: Stage) -> None:
     assert "end marks" in answer["error"]
     assert answer["whole"]["unknown"] > 0
     logged, written = stage.logged(), await stage.written()
-    for stream, told in streams(answer).items():
-        assert logged[stream]["unknown"] == told["unknown"]
-        assert all(seq in written[stream] for lo, hi in told["acked"].intervals()
+    for stream, reported in streams(answer).items():
+        assert logged[stream]["unknown"] == reported["unknown"]
+        assert all(seq in written[stream] for lo, hi in reported["acked"].intervals()
                    for seq in range(lo, hi))  # fmt: skip
-        for lo, hi in told["failed"].intervals():
+        for lo, hi in reported["failed"].intervals():
             assert not written[stream].keys() & set(range(lo, hi))
 
 
@@ -382,7 +386,7 @@ async def test_of_two_producers_with_one_name_the_later_takes_over(stage: Stage)
         assert max(seqs) < (lane.end or 0)
         assert all(len(offsets) == 1 for offsets in seqs.values())
     won = streams(answers[0])
-    assert all(ledger.lanes[stream].acked == told["acked"] for stream, told in won.items())
+    assert all(ledger.lanes[stream].acked == reported["acked"] for stream, reported in won.items())
 
 
 def test_a_users_mistakes_are_one_line(stage: Stage) -> None:

@@ -98,10 +98,10 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_at_the_next_point(tmp_p
     again = _run(file, output)
     printed, _ = again.communicate()
     assert again.returncode == 0, printed
-    told = _document(output / "scenario.json")
-    assert [point["number"] for point in told["points"]] == [1, 2]
-    assert told["points"][0] == before
-    assert {point["figures"]["acked"] for point in told["points"]} == {2000}
+    document = _document(output / "scenario.json")
+    assert [point["number"] for point in document["points"]] == [1, 2]
+    assert document["points"][0] == before
+    assert {point["figures"]["acked"] for point in document["points"]} == {2000}
 
 
 @pytest.mark.lab

@@ -46,9 +46,9 @@ def attributed(scene: Scene) -> dict[str, set[Id]]:
     table = pq.read_table(scene.logs / f"run={scene.run}" / "result" / "undelivered.parquet")
     found: dict[str, set[Id]] = {}
     for row in table.to_pylist():
-        who = (row["topic"], row["producer"], row["incarnation"], row["lane"])
+        stream = (row["topic"], row["producer"], row["incarnation"], row["lane"])
         found.setdefault(f"{row['verdict']}: {row['attribution']}", set()).update(
-            (*who, seq) for seq in range(row["seq_lo"], row["seq_hi"])
+            (*stream, seq) for seq in range(row["seq_lo"], row["seq_hi"])
         )
     return found
 
@@ -120,7 +120,7 @@ def test_each_loss_is_laid_at_its_door(lab: Lab, make_scene: Callable[..., Scene
     assert attributed(scene) == expected
     assert {
         f"{a['verdict']}: {a['attribution']}": a["messages"] for a in answer["attribution"]
-    } == {told: len(found) for told, found in expected.items()}
+    } == {label: len(found) for label, found in expected.items()}
     assert answer["counts"]["lost"] == sum(m["counts"]["lost"] for m in answer["minutes"]) == 900
     assert answer["online"]["disagreements"] == []
     assert wrong_side.wait() == 2

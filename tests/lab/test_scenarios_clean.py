@@ -40,7 +40,7 @@ def test_all_arrives(lab: Lab, make_scene: Callable[..., Scene]) -> None:
         *("--expect-partition", "murmur2", "--expect-producers", "ann,bob"),
         *("--log-dir", str(scene.folder / "eve")),
     )
-    until(eve.holds(5 + 4, 5 + 4), what="eve reads all partitions")
+    until(eve.reads(5 + 4, 5 + 4), what="eve reads all partitions")
     load = ("--num-records", str(RECORDS), "--throughput", "1000", "--message-size", "300")
     ann = scene.produce("ann", *load, "--destination-partitions", "5")
     bob = scene.produce("bob", *load, "--form", "headers")
@@ -95,11 +95,11 @@ def test_all_arrives_by_public_calls(make_scene: Callable[..., Scene]) -> None:
     ]
     ann = scene.produce("ann", *load, "--workers", "2")
     bob = scene.produce("bob", *load, "--form", "headers")
-    told = [producer.answer() for producer in (ann, bob)]
+    produced = [producer.answer() for producer in (ann, bob)]
     for answer in (consumer.answer() for consumer in consumers):
         assert answer["counts"]["acked"] == answer["counts"]["delivered"] == 4000
         assert wrong(answer) == {}
         assert answer["verdict"] == "passed"
-    sent = set().union(*(vouched(answer) for answer in told))
+    sent = set().union(*(vouched(answer) for answer in produced))
     assert len(sent) == 4000
     assert sent == {copy.id for copy in scene.copies()}

@@ -37,28 +37,28 @@ def test_a_group_that_loses_members(lab: Lab, make_scene: Callable[..., Scene]) 
     carl = scene.consume("carl", *staying)
     dora = scene.consume("dora", *staying)
     ann = scene.produce("ann", "--throughput", "500", "--message-size", "200")
-    until(carl.holds(1, 5), what="carl has a share")
+    until(carl.reads(1, 5), what="carl has a share")
     until(lambda: all(scene.copied(topic) > 1000 for topic in scene.topics), what="records come")
 
     carl.signal(signal.SIGKILL)
     carl.wait()
-    until(dora.holds(6, 6), what="dora reads all")
+    until(dora.reads(6, 6), what="dora reads all")
     carl = scene.consume("carl", *staying, label="carl-again")
-    until(carl.holds(1, 5), what="carl has a share again")
+    until(carl.reads(1, 5), what="carl has a share again")
 
     dora.signal(signal.SIGSTOP)
-    until(carl.holds(6, 6), what="carl reads all")
+    until(carl.reads(6, 6), what="carl reads all")
     dora.signal(signal.SIGCONT)
-    until(dora.holds(1, 5), what="dora has a share again")
+    until(dora.reads(1, 5), what="dora has a share again")
 
     ann.signal(signal.SIGTERM)
     sent = vouched(ann.answer())
     delivered = f"{len(sent):,} delivered of {len(sent):,}"
     for consumer in (carl, dora):
-        until(lambda told=consumer: delivered in told.stderr, what="all is delivered")
+        until(lambda each=consumer: delivered in each.stderr, what="all is delivered")
     erin = scene.consume("erin", *staying)
-    until(erin.holds(1, 5), what="erin has a share")
-    alone = erin.holds(6, 6)
+    until(erin.reads(1, 5), what="erin has a share")
+    alone = erin.reads(6, 6)
     for consumer in (carl, dora):
         consumer.signal(signal.SIGTERM)
     answers = [consumer.answer() for consumer in (carl, dora)]
@@ -69,9 +69,9 @@ def test_a_group_that_loses_members(lab: Lab, make_scene: Callable[..., Scene]) 
         assert wrong(answer) == {}
         assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent)
     assert answers[-1]["messages_read"] == 0
-    plain = count(scene.copies())
-    assert plain.seen == sent
-    assert not plain.duplicated
+    recount = count(scene.copies())
+    assert recount.seen == sent
+    assert not recount.duplicated
 
     offline = scene.reconcile("--exactly-once").answer()
     assert offline["online"] == {"partitions": 6, "disagreements": []}

@@ -56,24 +56,24 @@ def test_killed_and_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> Non
     first, second, strict = (
         consumer.answer(code=code) for consumer, code in zip(consumers, (0, 0, 99), strict=True)
     )
-    plain = count(scene.copies())
-    assert plain.seen == sent
-    assert plain.duplicated, f"the mirror repeated nothing after {stood}"
+    recount = count(scene.copies())
+    assert recount.seen == sent
+    assert recount.duplicated, f"the mirror repeated nothing after {stood}"
     for answer in (first, second, strict):
         assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent)
         assert set(wrong(answer)) <= {"duplicated", "reordered"}
-        assert ids(answer, "duplicated") == plain.duplicated
-        assert ids(answer, "reordered") == plain.reordered
-        assert answer["copies"] == plain.copies
+        assert ids(answer, "duplicated") == recount.duplicated
+        assert ids(answer, "reordered") == recount.reordered
+        assert answer["copies"] == recount.copies
     failed = [each["expression"] for each in strict["thresholds"] if not each["passed"]]
     assert failed == ["duplicated==0"]
 
     offline = scene.reconcile().answer()
     assert offline["online"]["disagreements"] == []
     assert offline["counts"]["delivered"] == len(sent)
-    assert offline["counts"]["duplicated"] == len(plain.duplicated)
-    assert offline["counts"]["reordered"] == len(plain.reordered)
-    assert offline["counts"]["surplus"] == plain.copies
+    assert offline["counts"]["duplicated"] == len(recount.duplicated)
+    assert offline["counts"]["reordered"] == len(recount.reordered)
+    assert offline["counts"]["surplus"] == recount.copies
 
 
 def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., Scene]) -> None:
@@ -83,7 +83,7 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
     records of one partition.
     """
     scene = make_scene("orders.eu", "clicks.us")
-    head, whole = scene.topics
+    head, emptied = scene.topics
     scene.create(3)
     consumers = two_consumers(
         scene, "--deadline", "15s", "--expect-producers", "ann,bob", "--state-interval", "2s"
@@ -96,7 +96,7 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
     bob = scene.produce("bob", *LOAD, "--num-records", "1500")
     acked |= vouched(bob.answer())
     doomed = {head: {n: end + 100 for n, end in began[head].items()}}
-    doomed[whole] = {1: lab.source.end_offsets(whole)[1]}
+    doomed[emptied] = {1: lab.source.end_offsets(emptied)[1]}
     lost = {
         copy.id
         for topic, ends in doomed.items()
@@ -168,7 +168,7 @@ def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -
             for stream in answer["streams"]
             if stream["producer"] == "ann"
         ]
-        assert all(len(gone) == 1 and gone[0][1] == end for gone, end in tails), tails
+        assert all(len(spans) == 1 and spans[0][1] == end for spans, end in tails), tails
     lab.mirror.start()
     lab.mirror.wait_ready()
     lab.mirror.wait_topic(never)

@@ -37,16 +37,16 @@ def test_a_producer_killed_and_restarted(lab: Lab, make_scene: Callable[..., Sce
     ann.wait()
     again = scene.produce("ann", *LOAD, "--num-records", "1000", label="ann-again").answer()
     assert again["incarnations"] == [2]
-    plain = count(scene.copies())
-    assert not plain.duplicated
-    first = {each for each in plain.seen if each[2] == 1}
-    assert vouched(again) == plain.seen - first
+    recount = count(scene.copies())
+    assert not recount.duplicated
+    first = {each for each in recount.seen if each[2] == 1}
+    assert vouched(again) == recount.seen - first
     for consumer in consumers:
         answer = consumer.answer()
         assert set(wrong(answer)) == {"unknown"}
         assert {stream["incarnation"] for stream in answer["streams"]} == {1, 2}
         assert answer["counts"]["acked"] == answer["counts"]["delivered"]
-        maybe = len(plain.seen) - answer["counts"]["delivered"]
+        maybe = len(recount.seen) - answer["counts"]["delivered"]
         assert 0 <= maybe <= answer["counts"]["unknown"]
 
 
@@ -77,20 +77,20 @@ def test_a_source_broker_killed_under_load(
     )
     for producer in producers:
         producer.signal(signal.SIGTERM)
-    told = [producer.answer(code=None) for producer in producers]
-    assert {answer["exit_code"] for answer in told} <= {0, 3}
+    produced = [producer.answer(code=None) for producer in producers]
+    assert {answer["exit_code"] for answer in produced} <= {0, 3}
     acked, failed, unknown = (
-        set().union(*(ids(answer, outcome) for answer in told))
+        set().union(*(ids(answer, outcome) for answer in produced))
         for outcome in ("acked", "failed", "unknown")
     )
-    stand = {copy.id for topic in scene.topics for copy in read_topic(lab.source, topic)}
-    assert acked <= stand <= acked | unknown
-    assert not failed & stand
+    in_source = {copy.id for topic in scene.topics for copy in read_topic(lab.source, topic)}
+    assert acked <= in_source <= acked | unknown
+    assert not failed & in_source
     answers = [consumer.answer() for consumer in consumers]
-    plain = count(scene.copies())
-    assert plain.seen == stand
+    recount = count(scene.copies())
+    assert recount.seen == in_source
     for answer in answers:
         assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(acked)
         assert set(wrong(answer)) <= {"unknown", "duplicated", "reordered"}
-        assert ids(answer, "duplicated") == plain.duplicated
-        assert ids(answer, "reordered") == plain.reordered
+        assert ids(answer, "duplicated") == recount.duplicated
+        assert ids(answer, "reordered") == recount.reordered

@@ -127,15 +127,17 @@ def test_a_worker_that_is_killed_ends_the_command_and_is_made_good(
         what="both send",
     )
     os.kill(workers_of(first)[0], signal.SIGKILL)
-    told = first.answer(code=1)
-    assert told["error"] == "worker 1 died: ended by SIGKILL"
-    assert [worker["producer"] for worker in told["workers"]] == ["ann.2"]
+    failure = first.answer(code=1)
+    assert failure["error"] == "worker 1 died: ended by SIGKILL"
+    assert [worker["producer"] for worker in failure["workers"]] == ["ann.2"]
     again = scene.produce("ann", *LOAD, "--workers", "2", label="again").answer()
     observer = scene.observe("olga", "--workers", "2", "--expect-producers", "ann.1,ann.2")
     seen = observer.answer()
     assert seen["counts"]["lost"] == seen["counts"]["duplicated"] == 0
     found = {acked_of(stream) for stream in seen["streams"]}
-    assert {acked_of(stream) for answer in (told, again) for stream in answer["streams"]} <= found
+    assert {
+        acked_of(stream) for answer in (failure, again) for stream in answer["streams"]
+    } <= found
 
 
 def test_a_consumers_worker_that_is_killed_leaves_no_verdict(

@@ -227,7 +227,7 @@ def test_the_doctor_names_the_permissions_that_are_missing(secured: Secured, sce
 
 
 @pytest.mark.parametrize(
-    ("way", "changes", "told"),
+    ("way", "changes", "reason"),
     [
         ("SCRAMTLS", {"sasl_jaas_config": _login("scram.ScramLogin", WRONG)}, "uthenticat"),
         ("PLAINTLS", {"sasl_jaas_config": _login("plain.PlainLogin", WRONG)}, "uthenticat"),
@@ -246,12 +246,12 @@ def test_the_doctor_names_the_permissions_that_are_missing(secured: Secured, sce
     ],
 )
 def test_who_is_not_let_in_is_told_why(
-    secured: Secured, scene: Scene, way: str, changes: dict[str, str], told: str
+    secured: Secured, scene: Scene, way: str, changes: dict[str, str], reason: str
 ) -> None:
     """Both commands exit 1, with one error line that names the address and the reason."""
     config = secured.properties(way, **changes)
     # Only a broker that cannot parse a request lets a client wait until its timeout.
-    quick = ("--command-property", "request.timeout.ms=15000") if told == "PLAINTEXT" else ()
+    quick = ("--command-property", "request.timeout.ms=15000") if reason == "PLAINTEXT" else ()
     commands = [
         scene.produce("ann", *_by(secured, way, config), *quick, "--num-records", "10"),
         scene.consume("bob", *_by(secured, way, config), *quick, "--expect-producers", "ann"),
@@ -261,6 +261,6 @@ def test_who_is_not_let_in_is_told_why(
         errors = [line for line in command.stderr.splitlines() if line.startswith("error: ")]
         assert len(errors) == 1, command.stderr
         assert secured.ways[way][0] in errors[0]
-        assert told in errors[0]
+        assert reason in errors[0]
         for secret in (SECRET, WRONG, "Traceback"):
             assert secret not in command.stderr + command.stdout

@@ -73,28 +73,28 @@ def _slots(thing: Any) -> list[Slot]:
     return found
 
 
-def _change(rng: Random, slot: Slot, whole: Any) -> None:
-    held, key = slot
+def _change(rng: Random, slot: Slot, document: Any) -> None:
+    container, key = slot
     match rng.randrange(16):
-        case 0 if held is not whole:
-            del held[key]
-        case 1 if isinstance(held, list) and held is not whole:
-            held.insert(key, _copied(held[key]))
-        case 2 if isinstance(held, list):
-            rng.shuffle(held)
-        case 3 if isinstance(held, dict):
-            held[rng.choice(_TEXTS)] = held.pop(key)
+        case 0 if container is not document:
+            del container[key]
+        case 1 if isinstance(container, list) and container is not document:
+            container.insert(key, _copied(container[key]))
+        case 2 if isinstance(container, list):
+            rng.shuffle(container)
+        case 3 if isinstance(container, dict):
+            container[rng.choice(_TEXTS)] = container.pop(key)
         case 4:
-            other, at = rng.choice(_slots(whole))
-            held[key] = _copied(other[at])
-        case 5 if type(held[key]) is int:
-            held[key] += rng.choice((-1, 1)) * (1 << rng.choice(_EDGES))
-        case 6 | 7 | 8 | 9 | 10 if type(held[key]) is int:
-            held[key] += rng.choice((-3, -2, -1, 1, 2, 3, 10))
-        case 11 | 12 if isinstance(held, list) and held is not whole:
-            del held[key:]
+            other, at = rng.choice(_slots(document))
+            container[key] = _copied(other[at])
+        case 5 if type(container[key]) is int:
+            container[key] += rng.choice((-1, 1)) * (1 << rng.choice(_EDGES))
+        case 6 | 7 | 8 | 9 | 10 if type(container[key]) is int:
+            container[key] += rng.choice((-3, -2, -1, 1, 2, 3, 10))
+        case 11 | 12 if isinstance(container, list) and container is not document:
+            del container[key:]
         case _:
-            held[key] = _value(rng)
+            container[key] = _value(rng)
 
 
 def _value(rng: Random) -> Any:

@@ -88,11 +88,13 @@ async def test_a_topic_that_fits_no_mapping_is_left_out_with_one_warning() -> No
     topics, cluster = _topics("A.orders")
     await topics.discover()
     cluster.counts |= {"local": 3, "A.clicks": 2}
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logged:
         await topics.discover()
         await topics.discover()
     assert set(topics.judges) == set(topics.counts) == {"A.orders", "A.clicks"}
-    warned = [line for line in told if line["log_level"] == "warning" and line["topic"] == "local"]
+    warned = [
+        line for line in logged if line["log_level"] == "warning" and line["topic"] == "local"
+    ]
     assert len(warned) == 1
     assert "--topic-map local=SOURCE" in warned[0]["why"]
 
@@ -136,11 +138,11 @@ async def test_a_policy_that_may_not_be_seen_ends_nothing() -> None:
     """A consumer need not have permission to describe a topic's configuration."""
     topics, cluster = _topics("A.orders")
     cluster.policy = ClusterError("not authorized")
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logged:
         await topics.discover()
         await topics.discover()
     assert not topics.judges["A.orders"].compact
-    assert [line["event"] for line in told] == ["cannot see whether the topic is compacted"]
+    assert [line["event"] for line in logged] == ["cannot see whether the topic is compacted"]
     assert topics.policy_hidden == {"A.orders"}
     assert topics.may_compact("A.orders")
 
@@ -161,12 +163,12 @@ async def test_a_policy_that_can_be_seen_at_last_is_hidden_no_longer(
 async def test_a_topic_that_was_gone_and_is_back_is_told_once() -> None:
     """It may be another topic of the same name by now."""
     topics, cluster = _topics("A.orders", "A.clicks")
-    told = []
+    returned = []
     for there in ("orders", "clicks"), ("orders",), ("orders",), ("orders", "clicks"), ("orders",):
         cluster.counts = dict.fromkeys((f"A.{topic}" for topic in there), 1)
         await topics.discover()
-        told.append(topics.returned())
-    assert told == [set(), set(), set(), {"A.clicks"}, set()]
+        returned.append(topics.returned())
+    assert returned == [set(), set(), set(), {"A.clicks"}, set()]
 
 
 async def test_a_clock_that_was_set_back_keeps_no_partition_from_being_counted(

@@ -60,7 +60,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
     topics = topics_seen({"A.t": 3})
     log = await ConsumerLog.open(options, session="s", cluster="x", topics=topics)
 
-    def told() -> dict[str, tuple[int, bool]]:
+    def session_topics() -> dict[str, tuple[int, bool]]:
         found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
         return {
             topic: (about["destination_partitions"], about["compacted"])
@@ -68,13 +68,13 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         }
 
     async with log:
-        assert told() == {"t": (3, False)}
+        assert session_topics() == {"t": (3, False)}
         topics.counts = {"A.t": 5, "A.u": 2}
         await log.update_topics(topics)
-        assert told() == {"t": (5, False), "u": (2, False)}
+        assert session_topics() == {"t": (5, False), "u": (2, False)}
         topics.counts, topics.compacted = {"A.u": 2}, {"A.u"}
         await log.update_topics(topics)
-        assert told() == {"t": (5, False), "u": (2, True)}
+        assert session_topics() == {"t": (5, False), "u": (2, True)}
         topics.counts = {"A.t": 7}
         await log.update_topics(topics)
         found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
@@ -83,7 +83,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         assert earlier == {"t": [3, 5], "u": []}
         topics.counts = {"A.t": 5}
         await log.update_topics(topics)
-    assert told() == {"t": (5, False), "u": (2, True)}
+    assert session_topics() == {"t": (5, False), "u": (2, True)}
 
 
 async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
@@ -98,8 +98,8 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
         log.uncommitted("A.t")
         await log.sync()
         (raw,) = before_rows
-        told = Session.decode(raw, "here").topics
-        assert [name for name, about in told.items() if about.uncommitted] == ["t"]
+        decoded = Session.decode(raw, "here").topics
+        assert [name for name, about in decoded.items() if about.uncommitted] == ["t"]
     before = json.loads(raw)
     for topic in before["topics"].values():
         del topic["uncommitted"]
@@ -146,7 +146,7 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t",), log_dir=str(tmp_path)
     )
     topics = topics_seen({"A.t": 3})
-    held = [
+    partitions = [
         AssignedPartition.fresh(
             TopicPartition("A.t", number), 1, source="t", run="r1", policy=ExpectPartition.ANY,
             counts=[3], topic_id="old", read_from=0,
@@ -156,7 +156,7 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
     async with await ConsumerLog.open(options, session="s", cluster="x", topics=topics) as log:
 
         async def noted() -> list[tuple[int, str, int, tuple[int, ...]]]:
-            for each in held:
+            for each in partitions:
                 each.read_from = 0
                 each.checker.next_offset += 1
                 log.read(each)
@@ -164,12 +164,12 @@ async def test_which_topic_an_incarnation_is_of_is_in_the_session_before_its_row
             found = Session.decode(before_rows[-1], "here").topics["t"].incarnations
             return [(each.number, each.topic_id, each.cuts, each.partitions) for each in found]
 
-        held[0].resumed = True
+        partitions[0].resumed = True
         assert await noted() == [(0, "old", 0, (0,))]
-        held[0].resumed = False
+        partitions[0].resumed = False
         assert await noted() == [(0, "old", 0, (0, 2))]
-        held[0].start_over(1, "old", 0)
-        held[1].start_over(1, "new")
+        partitions[0].start_over(1, "old", 0)
+        partitions[1].start_over(1, "new")
         first = (0, "old", 0, (0, 2))
         assert await noted() == [first, (1, "new", 0, (0,)), (1, "old", 1, (2,))]
     before = json.loads(before_rows[-1])
@@ -186,14 +186,14 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
         cast("ConsumeOptions", None),
         topics_seen(),
     )
-    held = AssignedPartition.fresh(
+    assigned = AssignedPartition.fresh(
         TopicPartition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
     )
-    held.checker.advance(7)
-    held.read_from = 7
-    book.read(held)
+    assigned.checker.advance(7)
+    assigned.read_from = 7
+    book.read(assigned)
     for end in (7, 9):
-        book.tail(held.reached, end)
+        book.tail(assigned.reached, end)
     assert [(row.kind, row.partition, row.offset_lo, row.offset_hi) for row in written] == [
         ("tail", 3, 7, 7),
         ("tail", 3, 7, 9),
@@ -209,19 +209,19 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     log = SimpleNamespace(append=written.extend)
     topics = topics_seen()
     book = ConsumerLog(cast("SequenceLog", log), cast("ConsumeOptions", None), topics)
-    held = AssignedPartition.fresh(
+    assigned = AssignedPartition.fresh(
         TopicPartition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
     )
-    held.read_from = 0
-    held.checker.apply(SeenRow(STREAM, 0, 9, 0, 9, 0, 1, 1, 1, 1, 2, 2))
-    book.tail(held.reached, 4)
-    book.left(held, 5 * MINUTE_NS)
-    held.start_over(5 * MINUTE_NS)
-    held.read_from = 0
-    held.checker.apply(SeenRow(STREAM, 8, 12, 0, 4, 0, 1, 1, 1, 1, 2, 2))
-    book.read(held)
-    book.found(held)
-    book.tail(held.reached, 4)
+    assigned.read_from = 0
+    assigned.checker.apply(SeenRow(STREAM, 0, 9, 0, 9, 0, 1, 1, 1, 1, 2, 2))
+    book.tail(assigned.reached, 4)
+    book.left(assigned, 5 * MINUTE_NS)
+    assigned.start_over(5 * MINUTE_NS)
+    assigned.read_from = 0
+    assigned.checker.apply(SeenRow(STREAM, 8, 12, 0, 4, 0, 1, 1, 1, 1, 2, 2))
+    book.read(assigned)
+    book.found(assigned)
+    book.tail(assigned.reached, 4)
     assert [(row.kind, row.topic_identity, row.offset_lo, row.offset_hi) for row in written] == [
         ("read", "0", 0, 9),
         ("unread", "0", 9, ENDLESS),
@@ -232,9 +232,9 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     # A message sent five minutes later cannot have been there; no offset lacked a record.
     assert written[1].intended_first == 10 * MINUTE_NS
     assert [row.findings for row in written if row.kind == "read"] == [0, 0]
-    held.checker.expect_markers([(5, 6)])
-    held.checker.advance(9)
-    book.read(held)
+    assigned.checker.expect_markers([(5, 6)])
+    assigned.checker.advance(9)
+    book.read(assigned)
     assert [
         (row.kind, row.topic_identity, row.offset_lo, row.offset_hi) for row in written[-3:]
     ] == [
@@ -243,8 +243,8 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
         ("read", "1", 4, 9),
     ]
     assert written[-1].findings == Finding.COMPACTED
-    held.checker.apply(SeenRow(STREAM, 12, 13, 9, 10, 0, 1, 1, 1, 1, 2, 2))
-    book.read(held)
+    assigned.checker.apply(SeenRow(STREAM, 12, 13, 9, 10, 0, 1, 1, 1, 1, 2, 2))
+    book.read(assigned)
     assert (written[-2].kind, written[-1].findings) == ("read", 0)
     assert (written[3].seq_lo, written[3].seq_hi, written[3].findings) == (8, 9, Finding.DUPLICATED)
 

@@ -186,7 +186,7 @@ def test_an_outage_is_published_while_it_lasts() -> None:
     """It shows when the cluster became unreachable, and when it answered again."""
     measures, outage = _measures(), Outage("destination")
     measures.follow_outage(outage)
-    told = []
+    published = []
     steps: tuple[Callable[[], object], ...] = (
         lambda: None,
         lambda: outage.begin(UnreachableError("no")),
@@ -194,8 +194,8 @@ def test_an_outage_is_published_while_it_lasts() -> None:
     )
     for step in steps:
         step()
-        told.append(_published(measures)["mirrortest_consumer_unreachable", None])
-    assert told == [0, 1, 0]
+        published.append(_published(measures)["mirrortest_consumer_unreachable", None])
+    assert published == [0, 1, 0]
 
 
 def test_the_kernels_bound_of_the_clock_is_published() -> None:

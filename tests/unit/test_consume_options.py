@@ -28,16 +28,16 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("1/0", "OF must be at least 1, for example 1/1"),
         ("2/1", "the index of a single shard is 1"),
         ("6/5", "the index runs from 1 to 5"),
     ],
 )
-def test_it_is_told_which_shards_there_are(text: str, told: str) -> None:
+def test_it_is_told_which_shards_there_are(text: str, message: str) -> None:
     """With a single shard, the message gives no range from 1 to 1."""
-    with pytest.raises(UsageError, match=f"--shard '{text}': {told}"):
+    with pytest.raises(UsageError, match=f"--shard '{text}': {message}"):
         Shard.parse(text)
 
 

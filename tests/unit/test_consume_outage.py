@@ -29,9 +29,9 @@ async def test_it_is_sat_out_and_told_once(monkeypatch: pytest.MonkeyPatch) -> N
         assert isinstance(answer, int)
         return question, answer
 
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logged:
         assert await away.until_answered(ask, "how many?") == ("how many?", 7)
-    assert [line["event"] for line in told] == [
+    assert [line["event"] for line in logged] == [
         "the destination cannot be reached, waiting for it",
         "the destination answers again",
     ]

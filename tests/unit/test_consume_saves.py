@@ -35,8 +35,8 @@ async def test_a_save_that_still_runs_ends_with_the_work(monkeypatch: pytest.Mon
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await consumer.assignment.begin()
-    told = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    unhandled = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
 
     async def fails_as_it_is_cancelled() -> None:
         try:
@@ -52,7 +52,7 @@ async def test_a_save_that_still_runs_ends_with_the_work(monkeypatch: pytest.Mon
     assert saving.done()
     del saving
     consumer.saves._saving = None
-    assert told == []
+    assert unhandled == []
 
 
 async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_state() -> None:
@@ -61,12 +61,12 @@ async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_sta
     consumer, topics = consumer_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await consumer.assignment.begin()
-    (held,) = consumer.context.partitions.values()
-    held.checker.advance(5)
+    (assigned,) = consumer.context.partitions.values()
+    assigned.checker.advance(5)
     played.hold.clear()
     consumer.saves.save_if_due()
     await asyncio.sleep(0)
-    held.checker.advance(9)
+    assigned.checker.advance(9)
     revoked = asyncio.ensure_future(consumer.assignment._on_revoked([("a", 0)]))
     await asyncio.sleep(0)
     played.hold.set()
@@ -106,7 +106,7 @@ async def test_the_last_save_is_tried_again_until_its_time_is_over(
     await consumer.assignment.begin()
     answers: list[Exception | None] = [UnreachableError("moving"), UnreachableError("moving"), None]
     found: list[int] = []
-    object.__setattr__(played, "found", lambda held: found.append(held.at.partition))
+    object.__setattr__(played, "found", lambda assigned: found.append(assigned.at.partition))
     save = played.save
 
     async def at_last(*saved: Any, parting: bool = False) -> None:

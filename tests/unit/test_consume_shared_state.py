@@ -292,9 +292,9 @@ async def test_other_scopes_and_junk_are_passed_over() -> None:
         assert store.written("A.t") == []
         await topic.write(store._table.key("topic", "A.t"), b"junk")
         consumer = await Consumer(store).begin()
-        with structlog.testing.capture_logs() as told:
+        with structlog.testing.capture_logs() as logged:
             consumer.round(Ledger())
-        assert [(each["log_level"], each["topic"]) for each in told] == [("warning", "A.t")]
+        assert [(each["log_level"], each["topic"]) for each in logged] == [("warning", "A.t")]
         consumer.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
         await consumer.shared.write()
     async with following(topic.compacted(), "b") as store:

@@ -71,9 +71,11 @@ def test_a_pattern_shows_it_by_what_it_matches(pattern: str, prefix: str | None)
 def test_of_several_aliases_none_is_chosen() -> None:
     """The error lists all that fit, as the options that choose them."""
     present = ("A.mirrortest.ledger", "A.B.mirrortest.ledger", "A.B-mirrortest.ledger")
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         alias_of(_options("A.B.orders"), present)
-    assert str(told.value).endswith("choose the source with --source-alias A or --source-alias A.B")
+    assert str(caught.value).endswith(
+        "choose the source with --source-alias A or --source-alias A.B"
+    )
 
 
 def _fetched(
@@ -133,10 +135,10 @@ async def test_messages_show_a_wrong_name_before_anything_is_counted(
 ) -> None:
     """All were `corrupted`, with exit code 99. Now nothing is logged or saved."""
     consumer, played = await _consumer(topic, **mapping)
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         await _judge(consumer, played, _fetched(written_to, topic=topic, run=run))
-    assert f"written to topic {written_to!r}, not " in str(told.value)
-    assert advice in str(told.value)
+    assert f"written to topic {written_to!r}, not " in str(caught.value)
+    assert advice in str(caught.value)
     assert (played.judged, played.saved) == ([], [])
 
 
@@ -147,16 +149,16 @@ async def test_what_is_truly_corrupted_is_no_wrong_name() -> None:
     await _judge(consumer, played, _fetched("orders", topic="A.orders", offset=3))
     await _judge(consumer, played, _fetched("A.orders", topic="A.orders", offset=6))
     assert [taken.messages for taken in played.judged] == [3, 3, 3]
-    [held] = consumer.context.partitions.values()
-    assert sum(held.checker.streamless.values()) == 6
+    [assigned] = consumer.context.partitions.values()
+    assert sum(assigned.checker.streamless.values()) == 6
 
 
 async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """After a corrected alias, the same run goes on, without what was judged before."""
     wrong, played = await _consumer("A.orders")
-    [held] = wrong.context.partitions.values()
-    held.checker.advance(7)
-    state = held.to_state()
+    [assigned] = wrong.context.partitions.values()
+    assigned.checker.advance(7)
+    state = assigned.to_state()
 
     async def claim(_: Any) -> tuple[int, Any]:
         return 2, state
@@ -167,8 +169,8 @@ async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.Monkey
         monkeypatch.setattr(played, "claim", claim)
         await topics.discover()
         await consumer.assignment.begin()
-        [held] = consumer.context.partitions.values()
-        assert held.checker.next_offset == reached
+        [assigned] = consumer.context.partitions.values()
+        assert assigned.checker.next_offset == reached
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,6 @@ def test_an_alias_that_does_not_fit_the_topics_is_told_with_what_may(
     topic: str, advice: str
 ) -> None:
     """The reverse mistake: an alias although the copy has no prefix, or another separator."""
-    with pytest.raises(UsageError) as told:
+    with pytest.raises(UsageError) as caught:
         TopicMapping(source_alias="A").source_of(topic)
-    assert advice in str(told.value)
+    assert advice in str(caught.value)

@@ -26,13 +26,13 @@ async def test_a_topic_that_vanished_is_made_again(monkeypatch: pytest.MonkeyPat
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         generation, _ = await store.claim(P0)
-        whole = topic.write
+        original_write = topic.write
         made: list[str] = []
 
         async def write(key: bytes, value: bytes | None) -> int:
             if not made:
                 raise TopicMissingError("deleted")
-            return await whole(key, value)
+            return await original_write(key, value)
 
         async def create() -> bool:
             made.append(topic.topic)

@@ -184,9 +184,9 @@ async def test_a_state_of_which_an_older_part_came_once_more_is_known_to_be_dama
             await store.save(P0, generation, {"next": offset})
         _, key, oldest = next(record for record in topic.records if b"chunk" in record[1])
         await topic.write(key, oldest)
-        whole = MemoryTopic(topic.records)
+        uncompacted = MemoryTopic(topic.records)
         assert await load(topic.compacted()) == {}
-        assert await load(whole) == {"next": 7}
+        assert await load(uncompacted) == {"next": 7}
         await store.save(P0, generation, {"next": 9})
     assert await load(topic.compacted()) == {"next": 9}
     assert await load(topic) == {"next": 9}
@@ -221,7 +221,7 @@ async def test_what_a_successor_deleted_is_held_by_nobody() -> None:
                 await store.save(P0, generation, {"next": generation})
                 await store.save(P0, generation, {"next": generation})
         await watcher.claim(TopicPartition("A.t", 1))  # reads back past all of it
-        held = watcher._table.partitions[P0]
-        assert {generation for generation, _, _ in held.chunks} == {3}
+        kept = watcher._table.partitions[P0]
+        assert {generation for generation, _, _ in kept.chunks} == {3}
         assert watcher.state(P0) == {"next": 3}
     assert await load(topic.compacted()) == {"next": 3}

@@ -151,8 +151,8 @@ def test_a_state_of_before_doubts_all_that_is_missing_behind_offsets_that_nobody
     assert checker.fragments[STREAM].doubtful_below == 3
     state = checker.to_state()
     del state["unread_minute"]
-    (_, _, _, _, held), *_ = state["streams"]
-    del held["unread"]
+    (_, _, _, _, fragment), *_ = state["streams"]
+    del fragment["unread"]
     old = PartitionChecker.from_state(state)
     assert old.fragments[STREAM].doubtful_below == ALWAYS
     assert PartitionChecker.from_state(old.to_state()).to_state() == old.to_state()
@@ -262,14 +262,14 @@ def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_pha
     ledger = ledger_of([(0, 3)], end=3)
     ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
     forgotten = [STREAM._replace(producer="ended"), STREAM._replace(incarnation=2)]
-    beside = STREAM._replace(lane=1)
+    unregistered = STREAM._replace(lane=1)
     checker = checker_of(0, 1, 2)
-    for at, stream in enumerate((*forgotten, beside), start=3):
+    for at, stream in enumerate((*forgotten, unregistered), start=3):
         checker.apply(SeenRow(stream, 0, 1, at, at + 1, 0, 1, 1, 1, 1, 2, 2))
     assert ledger.complete("r1")
     verdicts = judged_round(topic_judge(), ledger, {0: checker}, closed=True).verdicts
     assert {stream for stream, found in verdicts.items() if found.having(Finding.PHANTOM)} == {
-        beside
+        unregistered
     }
 
 

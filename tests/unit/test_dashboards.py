@@ -156,8 +156,8 @@ def test_every_query_is_of_the_chosen_jobs_and_instances(name: str) -> None:
         for metric, matchers, over in selectors(query):
             if metric == "ALERTS":
                 continue
-            plain = matchers.replace('""', "")
-            assert plain.startswith("job=~, instance=~"), (title, query)
+            without_quotes = matchers.replace('""', "")
+            assert without_quotes.startswith("job=~, instance=~"), (title, query)
             if metric in COUNTERS:
                 assert over, (title, metric)
         for over in re.findall(r"\brate\([^[]*\[([^\]]+)\]", query):

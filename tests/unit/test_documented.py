@@ -195,8 +195,8 @@ def test_observations(
     places |= {f"/var/log/kafka/{name}": name for name in ("gc.log", "server.log")}
     places |= {"4711": str(broker), "4712": str(os.getpid())}
     short = () if "--once" in shown.words else ("--interval", "100ms", "--duration", "250ms")
-    told = json.loads(run(shown, *short, "--json", places=places))
-    assert told["intervals"] or "--once" in shown.words
+    observed = json.loads(run(shown, *short, "--json", places=places))
+    assert observed["intervals"] or "--once" in shown.words
 
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])

@@ -30,7 +30,7 @@ def seqs(found: list[Written]) -> list[int]:
     return [each.seq for each in found]
 
 
-def told(found: list[Written]) -> list[TruthRow]:
+def truth_rows(found: list[Written]) -> list[TruthRow]:
     return [note for each in found for note in each.faults]
 
 
@@ -47,7 +47,7 @@ def test_without_acts_all_is_copied(form: Form) -> None:
     found, faults = through("seed = 1", records, cuts=(3, 30))
     assert [each.record for each in found] == records
     assert {each.target for each in found} == {(TOPIC, 1)}
-    assert not told(found)
+    assert not truth_rows(found)
     assert not faults
 
 
@@ -112,13 +112,13 @@ def test_changes(form: Form, kind: str, details: dict[str, Any], part: str) -> N
     if kind in {"strip-header", "rename-header"} and form is Form.BODY:
         found, _ = through(act(kind, **details), records)
         assert [each.record for each in found] == records
-        assert not told(found)
+        assert not truth_rows(found)
         return
     found, faults = through(act(kind, **details), records)
     assert not faults
     changed = [at for at, each in enumerate(found) if each.record != records[at]]
     assert changed == [VICTIM]
-    (note,) = told(found)
+    (note,) = truth_rows(found)
     assert found[VICTIM].faults == (note,)
     assert note.subject[:6] == (TOPIC, 1, VICTIM, ANN, 3, VICTIM)
     if kind == "truncate" and form is Form.HEADERS:
@@ -182,7 +182,7 @@ def test_what_cannot_be_done_is_not_told(form: Form, kind: str, details: dict[An
         assert {decode(each.record, TOPIC).id for each in found} == {None}
         return
     assert [each.record for each in found] == records
-    assert not told(found)
+    assert not truth_rows(found)
 
 
 @pytest.mark.parametrize("kind", ["change-seq", "change-id", "rekey"])
@@ -214,7 +214,7 @@ def test_moves(form: Form, kind: str, details: dict[str, Any], goes: set[tuple[s
     found, faults = through(act(kind, **details), records)
     assert [each.record for each in found] == records
     assert {tuple(each.target) for each in found} == goes
-    assert len(told(found)) == COUNT
+    assert len(truth_rows(found)) == COUNT
     assert not faults
     read = decode(found[0].record, found[0].target.topic)
     if kind == "merge-topics":
@@ -244,11 +244,11 @@ def test_out_of_order(form: Form, cuts: tuple[int, ...]) -> None:
     records = lane(COUNT, form)
     found, _ = through(act("swap"), records, cuts=cuts)
     assert seqs(found) == [*range(17), 18, 17, *range(19, COUNT)]
-    (note,) = told(found)
+    (note,) = truth_rows(found)
     assert (note.kind, note.subject.seq, note.overtaken) == ("swap", 17, 1)
     found, _ = through(act("hold", distance=8), records, cuts=cuts)
     assert seqs(found) == [*range(17), *range(18, 26), 17, *range(26, COUNT)]
-    (note,) = told(found)
+    (note,) = truth_rows(found)
     assert (note.kind, note.overtaken) == ("hold", 8)
     assert found[25].faults == (note,)
 
@@ -257,7 +257,7 @@ def test_neighbours_are_of_one_stream() -> None:
     """A swap waits for the next message of its own stream, and a hold for at least one."""
     records = []
     for seq in range(6):
-        records += [encode(message(seq, producer=who), Form.BODY) for who in (ANN, BOB)]
+        records += [encode(message(seq, producer=producer), Form.BODY) for producer in (ANN, BOB)]
     for spec in (act("swap"), act("hold", distance=1)):
         found, _ = through(spec.replace("17", "2"), records)
         assert [decode(each.record, TOPIC)[:3:2] for each in found[4:9]] == [
@@ -267,7 +267,7 @@ def test_neighbours_are_of_one_stream() -> None:
             (BOB, 3),
             (ANN, 4),
         ]
-        assert [note.overtaken for note in told(found)] == [1]
+        assert [note.overtaken for note in truth_rows(found)] == [1]
 
 
 def test_a_message_that_nothing_overtook_is_not_told() -> None:
@@ -276,7 +276,7 @@ def test_a_message_that_nothing_overtook_is_not_told() -> None:
     for kind in ("swap", "hold"):
         found, _ = through(act(kind), records)
         assert [each.record for each in found] == records
-        assert not told(found)
+        assert not truth_rows(found)
 
 
 def test_a_delay_is_told_with_its_time() -> None:
@@ -284,7 +284,7 @@ def test_a_delay_is_told_with_its_time() -> None:
     records = lane(COUNT, Form.BODY)
     found, _ = through(act("delay", seconds=5.0), records)
     assert seqs(found) == [*range(17), *range(18, COUNT), 17]
-    (note,) = told(found)
+    (note,) = truth_rows(found)
     assert (note.detail, note.overtaken) == ("written 7.000 s later", 22)
 
 
@@ -294,7 +294,7 @@ def test_a_replay_repeats_what_was_written(form: Form) -> None:
     records = lane(COUNT, form)
     found, _ = through(act("replay", length=6), records, cuts=(15,))
     assert seqs(found) == [*range(18), *range(12, 18), *range(18, COUNT)]
-    assert [note.subject.seq for note in told(found)] == list(range(12, 18))
+    assert [note.subject.seq for note in truth_rows(found)] == list(range(12, 18))
     others = "".join(
         f'[[acts]]\nkind = "{kind}"\nids = ["ann@r7.1 3 {seq}"]\n{more}'
         for kind, seq, more in (
@@ -342,7 +342,7 @@ def test_several_acts_on_one_message(form: Form) -> None:
     )
     found, _ = through(both("hold", "duplicate", "rekey", "change-seq"), records)
     assert len(found) == COUNT
-    assert [note.kind for note in told(found)] == ["change-seq"]
+    assert [note.kind for note in truth_rows(found)] == ["change-seq"]
     found, faults = through(both("duplicate", "change-id", "drop", "drop-run"), records)
     assert [note.kind for note in faults if note.subject.seq == VICTIM] == ["drop-run"]
 

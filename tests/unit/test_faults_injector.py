@@ -36,9 +36,9 @@ KINDS = (
 MIXED = "seed = 12\n" + "".join(f'[[acts]]\nkind = "{kind}"\nrate = 0.08\n' for kind in KINDS)
 REPLAYED = MIXED + '[[acts]]\nkind = "replay"\nrate = 0.02\nlength = 12\n'
 RECORDS = [
-    encode(message(seq, producer=who, lane=number, size=100), Form.BODY)
+    encode(message(seq, producer=producer, lane=number, size=100), Form.BODY)
     for seq in range(25)
-    for who in (ANN, BOB)
+    for producer in (ANN, BOB)
     for number in (3, 5)
 ]
 
@@ -89,8 +89,8 @@ def test_a_restart_makes_no_difference(stops: list[int], back: int) -> None:
 def test_the_examples_are_worth_it() -> None:
     """The tests above compare output with acts of every kind."""
     found, faults = EXPECTED
-    told = {note.kind for note in faults} | {n.kind for each in found for n in each.faults}
-    assert told == {*KINDS, "replay"}
+    kinds = {note.kind for note in faults} | {n.kind for each in found for n in each.faults}
+    assert kinds == {*KINDS, "replay"}
 
 
 def test_only_what_is_touched_is_taken_apart() -> None:

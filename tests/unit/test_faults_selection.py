@@ -69,13 +69,13 @@ def test_batching_changes_nothing(cuts: list[int], lines: str) -> None:
     if lines.startswith("kind2"):
         kind, lines = "drop-run", lines.partition("\n")[2]
     text = drop(lines, kind=kind, top="seed = 3\nlane_messages = 600")
-    whole = chosen(text, RECORDS)
+    at_once = chosen(text, RECORDS)
     pieces: dict[int, list[int]] = {}
     for lo, hi in zip([0, *sorted(cuts)], [*sorted(cuts), 600], strict=True):
         if lo < hi:
             pieces |= chosen(text, RECORDS[lo:hi], first=lo)
-    assert pieces == whole
-    assert whole
+    assert pieces == at_once
+    assert at_once
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_batching_changes_nothing(cuts: list[int], lines: str) -> None:
 def test_a_count_is_exact_in_each_lane(lo: int, hi: int, count: int) -> None:
     """Exactly `count` messages of each stream, spread over the window."""
     text = drop(f"count = {count}\nwindow = {{ seq = [{lo}, {hi}] }}")
-    for who in (ANN, BOB):
-        hit = sorted(chosen(text, lane(600, Form.BODY, size=100, producer=who)))
+    for producer in (ANN, BOB):
+        hit = sorted(chosen(text, lane(600, Form.BODY, size=100, producer=producer)))
         assert len(hit) == count
         assert lo <= hit[0]
         assert hit[-1] < hi
@@ -104,8 +104,8 @@ def test_a_run_begins_at_its_start_and_ends_in_time() -> None:
 
 def test_filters() -> None:
     """Topic, partition, producer, run, incarnation, lane: all of them must fit."""
-    records = [encode(message(0, producer=who, lane=number), Form.BODY)
-               for who in (ANN, BOB) for number in (3, 5)]  # fmt: skip
+    records = [encode(message(0, producer=producer, lane=number), Form.BODY)
+               for producer in (ANN, BOB) for number in (3, 5)]  # fmt: skip
 
     def hit(lines: str, **where: Any) -> set[int]:
         return set(chosen(drop(f"rate = 1\n{lines}"), records, **where))

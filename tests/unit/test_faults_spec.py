@@ -75,7 +75,7 @@ def test_windows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ("acts = 3", "acts: it must be a list"),
         ("seed = 'x'", "seed: it must be a whole number"),
@@ -131,9 +131,9 @@ def test_windows() -> None:
         ("seed = 1\nacts = =", "is not TOML at line 2: write KEY = VALUE, a text in quotes"),
     ],
 )
-def test_mistakes_are_told_in_one_line(text: str, told: str) -> None:
+def test_mistakes_are_told_in_one_line(text: str, shown: str) -> None:
     """The line names the place and what is wrong there."""
-    with pytest.raises(UsageError, match=re.escape(told)) as caught:
+    with pytest.raises(UsageError, match=re.escape(shown)) as caught:
         Spec.parse(text, "--spec wrongs.toml")
     assert str(caught.value).startswith("--spec wrongs.toml")
     assert "\n" not in str(caught.value).strip()
@@ -160,13 +160,13 @@ def test_the_page_for_users_says_what_the_code_says() -> None:
         "hold",
         "drop-partition",
     ]
-    told = dict(re.findall(r"^\| `([a-z-]+)` \| [^|]* \| ?([^|]*?) ?\|$", page, re.MULTILINE))
+    shown = dict(re.findall(r"^\| `([a-z-]+)` \| [^|]* \| ?([^|]*?) ?\|$", page, re.MULTILINE))
     for kind in Anomaly:
-        said = [
+        defaults = [
             f"`{name}`" if value is None else f"`{name} = {json.dumps(value)}`"
             for name, value in DEFAULTS.get(kind, {}).items()
         ]
-        assert told[kind] == ", ".join(said)
+        assert shown[kind] == ", ".join(defaults)
     order = page.split("in the file's order:\n")[1].split("After a fault that")[0]
     places = [re.search(rf"(?<![a-z-]){kind}(?![a-z-])", order) for kind in ORDER]
     starts = [place.start() for place in places if place]

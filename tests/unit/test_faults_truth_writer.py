@@ -189,11 +189,11 @@ def test_what_stands_there_already_is_found() -> None:
     at, elsewhere = ("A.orders", 1), ("A.orders", 2)
     for row, offset in ((1, 70), (2, 71), (4, 75), (4, 80)):
         found.add(at, raw_record(arrays, row), offset)
-    whole = CopiedRows(arrays, 0, 6)
-    assert list(found.match(elsewhere, whole)) == [(whole, None)]
+    all_rows = CopiedRows(arrays, 0, 6)
+    assert list(found.match(elsewhere, all_rows)) == [(all_rows, None)]
     pieces = [
         (piece.lo, piece.hi, offset)
-        for piece, offset in found.match(at, whole)
+        for piece, offset in found.match(at, all_rows)
         if isinstance(piece, CopiedRows)
     ]
     assert pieces == [

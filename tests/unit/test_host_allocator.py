@@ -46,8 +46,8 @@ def _run(asked: str, **environment: str) -> tuple[str, int]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
 def test_threads_share_what_is_kept() -> None:
     """A thread that writes a log now and then keeps no memory of its own."""
-    said, heaps = _run("asked")
-    assert (said, heaps) == ("True", 1)
+    answer, heaps = _run("asked")
+    assert (answer, heaps) == ("True", 1)
     assert _run("not asked")[1] > 1
 
 

@@ -13,8 +13,8 @@ async def test_others_have_a_turn_after_each_slice_and_not_within(
     seconds: float, turns: int
 ) -> None:
     """Ready tasks run between two pieces of work once the slice is over."""
-    held = TimeSlice(seconds)
+    time_slice = TimeSlice(seconds)
     async with taking_turns() as other:
         for _ in range(100):
-            await held.over()
+            await time_slice.over()
         assert other.had == turns

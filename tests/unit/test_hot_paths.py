@@ -24,8 +24,8 @@ LANES = lane_numbers(4)[:2]
 
 
 def encoders(form: Form) -> list[LaneEncoder]:
-    who = ProducerId("p", "r", 1)
-    return [LaneEncoder("t", who, lane, 0, 4, form, 200) for lane in LANES]
+    producer = ProducerId("p", "r", 1)
+    return [LaneEncoder("t", producer, lane, 0, 4, form, 200) for lane in LANES]
 
 
 def response(form: Form, *, batch_count: int, each: int) -> memoryview:
@@ -42,13 +42,13 @@ def response(form: Form, *, batch_count: int, each: int) -> memoryview:
 
 def judged(data: memoryview) -> int:
     """Do all that is done with a partition's part of a response, except logs and metrics."""
-    held = AssignedPartition.fresh(
+    assigned = AssignedPartition.fresh(
         TopicPartition("t", 0), 1, source="t", run="r", policy=ExpectPartition.SOURCE, counts=[4]
     )
     found = batches(data, topic="t", partition=0, fetch_offset=0, arrived_ns=NOW)
     buffers = [batch.buffer for batch in found if isinstance(batch, FetchedBatches)]
     records = decode_batches([buffer for buffer in buffers if buffer is not None])
-    taken = held.take(records, NOW)
+    taken = assigned.take(records, NOW)
     assert not any(row.findings for row in taken.rows)
     return taken.messages
 

@@ -356,12 +356,12 @@ async def test_a_batch_goes_once_it_has_ended(code: int) -> None:
         batch = ReadyBatch(Encoded("a1"))
         waiting: list[Any] = [batch]
         sending.delivery.queue(batch, A, partial(_append, waiting))
-        gone = weakref.ref(batch)
+        reference = weakref.ref(batch)
         await sending.sent(1)
         sending.broker().answer(code)
         await sending.until(partial(waiting.__contains__, "ended"))
         del batch, waiting
         await asyncio.sleep(0)
-        assert gone() is None
+        assert reference() is None
     finally:
         gc.enable()

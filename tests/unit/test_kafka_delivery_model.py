@@ -170,10 +170,12 @@ class Connection:
         after: float,
     ) -> None:
         """Append the batches, and answer `after` seconds; never if that is negative."""
-        told = [(at, *self.brokers.append(self.node, at, data)) for at, data in batches]
-        if len(told) > 1 and self.brokers.tape.one_in(64) and not self.brokers.mild:
-            told.pop()
-        stored = [(at.topic, [(at.partition, code, offset, -1, 0)]) for at, code, offset in told]
+        appended = [(at, *self.brokers.append(self.node, at, data)) for at, data in batches]
+        if len(appended) > 1 and self.brokers.tape.one_in(64) and not self.brokers.mild:
+            appended.pop()
+        stored = [
+            (at.topic, [(at.partition, code, offset, -1, 0)]) for at, code, offset in appended
+        ]
         if after >= 0:
             self.brokers.loop.call_later(after, _answer, answer, ProduceResponse_v7(stored, 0))
 

@@ -84,9 +84,9 @@ def cut(
 
 def test_a_batch_that_was_cut_off_is_left_out() -> None:
     """Brokers cut the last batch at the size limit; complete ones are delivered."""
-    whole = batch(0, 2)
-    for length in (0, 5, 11, 60, len(whole) - 1):
-        (item,) = cut(whole + batch(2, 2)[:length])
+    complete = batch(0, 2)
+    for length in (0, 5, 11, 60, len(complete) - 1):
+        (item,) = cut(complete + batch(2, 2)[:length])
         assert (item.next_offset, item.count) == (2, 2)
 
 
@@ -104,10 +104,10 @@ def test_gaps_are_passed_with_what_follows_them() -> None:
 
 def test_what_is_read_as_it_stands_comes_together() -> None:
     """One buffer, not copied; a batch that must be decompressed is returned by itself."""
-    plain, packed = batch(0, 2) + batch(2, 3), batch(5, 4, codec=CODEC_IDS["gzip"])
-    data = plain + packed + batch(9)
+    uncompressed, packed = batch(0, 2) + batch(2, 3), batch(5, 4, codec=CODEC_IDS["gzip"])
+    data = uncompressed + packed + batch(9)
     first, second, third = cut(data)
-    assert (bytes(first.buffer), first.buffer.obj) == (plain, data)
+    assert (bytes(first.buffer), first.buffer.obj) == (uncompressed, data)
     assert [item.count for item in (first, second, third)] == [5, 4, 1]
     assert [item.fetched_from for item in (first, second, third)] == [0, 5, 9]
     assert [item.next_offset for item in (first, second, third)] == [5, 9, 10]
@@ -202,9 +202,9 @@ def test_compressed_batches_come_decompressed(name: str) -> None:
     """The buffer equals that of the uncompressed batch, except for the CRC."""
     codec = CODEC_IDS[name]
     (item,) = cut(batch(5, 20, codec=codec))
-    plain = bytearray(batch(5, 20))
-    plain[17:21] = item.buffer[17:21]
-    assert bytes(item.buffer) == bytes(plain)
+    uncompressed = bytearray(batch(5, 20))
+    uncompressed[17:21] = item.buffer[17:21]
+    assert bytes(item.buffer) == bytes(uncompressed)
     assert offsets(item) == list(range(5, 25))
 
 
@@ -313,21 +313,21 @@ def test_an_old_message_format_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "change", "told"),
+    ("at", "change", "reported"),
     [
         (8, struct.pack(">i", -70), ("the batch is shorter than its header", True)),
         (57, struct.pack(">i", -2), ("a batch of -2 records", False)),
         (16, b"\3", ("batch format 3 is not 2", False)),
     ],
 )
-def test_a_header_that_is_none_is_named(at: int, change: bytes, told: tuple[str, bool]) -> None:
+def test_a_header_that_is_none_is_named(at: int, change: bytes, reported: tuple[str, bool]) -> None:
     """Batches before it are delivered; if its CRC is right, fetching again is no use."""
     raw = bytearray(batch(4))
     raw[at : at + len(change)] = change
     raw[17:21] = crc32c.crc32c(bytes(raw[21:])).to_bytes(4, "big")
     first, second = cut(batch(0, 4) + bytes(raw))
     assert offsets(first) == [0, 1, 2, 3]
-    assert (second.offset, second.reason, second.torn) == (4, *told)
+    assert (second.offset, second.reason, second.torn) == (4, *reported)
 
 
 def test_transactions_come_together_where_none_was_aborted() -> None:
@@ -378,7 +378,7 @@ def test_transactions_are_told_apart_whether_they_were_aborted_or_not() -> None:
         )
     )
     found = [(offsets(item), item.transactional) for item in cut(data)]
-    assert [(at, told) for at, told in found if at] == [
+    assert [(at, reported) for at, reported in found if at] == [
         ([0, 1], False),
         ([2, 3], True),
         ([5], True),

@@ -39,10 +39,10 @@ class Topic:
 
 
 @pytest.fixture(autouse=True)
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     monkeypatch.setattr(follower, "_RETRY_SECONDS", 0)
-    with structlog.testing.capture_logs() as told:
-        yield told
+    with structlog.testing.capture_logs() as entries:
+        yield entries
 
 
 @contextlib.asynccontextmanager
@@ -65,7 +65,7 @@ async def reached(made: Follower, place: FollowerPosition) -> None:
 
 @pytest.mark.parametrize("error", [UnreachableError("away"), TopicMissingError("deleted")])
 async def test_an_outage_is_waited_for_and_the_topic_read_again(
-    error: TopicMissingError | UnreachableError, told: list[dict[str, str]]
+    error: TopicMissingError | UnreachableError, logged: list[dict[str, str]]
 ) -> None:
     """All records are read again, from the beginning; each outage is logged once."""
     topic = Topic(
@@ -74,7 +74,7 @@ async def test_an_outage_is_waited_for_and_the_topic_read_again(
     async with following(topic) as (made, applied):
         await reached(made, FollowerPosition(isinstance(error, TopicMissingError), 3))
     assert applied == [b"a", b"b", b"a", b"b", b"c"]
-    levels = [line["log_level"] for line in told if "beginning" not in line["event"]]
+    levels = [line["log_level"] for line in logged if "beginning" not in line["event"]]
     assert levels == ["warning", "info"] * 2
 
 

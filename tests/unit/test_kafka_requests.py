@@ -160,10 +160,10 @@ def test_a_fetch_tells_where_its_log_may_be_what_was_read() -> None:
 
 def test_an_answer_that_is_cut_off_is_no_answer() -> None:
     """It is refused wherever it is cut; only its last byte is not needed."""
-    whole = fetched(b"\1", b"\0")
-    for size in range(len(whole) - 1):
+    response = fetched(b"\1", b"\0")
+    for size in range(len(response) - 1):
         with pytest.raises((ValueError, struct.error)):
-            requests.FetchResponse.decode(cursor(whole[:size]))
+            requests.FetchResponse.decode(cursor(response[:size]))
 
 
 def test_metadata_is_asked_by_name_and_creates_nothing() -> None:

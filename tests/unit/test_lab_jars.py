@@ -90,10 +90,10 @@ def test_no_lock_has_an_address(lock: str) -> None:
 def test_what_is_missing_is_downloaded_and_kept(registry: Registry, tmp_path: Path) -> None:
     """All jars are returned in order; a second call requests nothing."""
     wanted = [jar(n) for n in range(20)]
-    told: list[tuple[int, int]] = []
-    paths = jars.fetch(wanted, tmp_path, lambda *step: told.append(step))
+    progress: list[tuple[int, int]] = []
+    paths = jars.fetch(wanted, tmp_path, lambda *step: progress.append(step))
     assert [path.read_bytes() for path in paths] == [content(n) for n in range(20)]
-    assert told == [(n, 20) for n in range(1, 21)]
+    assert progress == [(n, 20) for n in range(1, 21)]
     registry.asked.clear()
     assert jars.fetch(wanted, tmp_path) == paths
     assert not registry.asked

@@ -30,7 +30,7 @@ def test_which_parts_run_is_asked_at_each_scrape() -> None:
     part = SimpleNamespace(state=PartState.RUNNING)
     metrics = part_metrics(cast("Lab", SimpleNamespace(parts={"B1": part})))
 
-    def told() -> dict[str, float]:
+    def parts_up() -> dict[str, float]:
         return {
             sample.labels["part"]: sample.value
             for family in metrics.collect()
@@ -41,7 +41,7 @@ def test_which_parts_run_is_asked_at_each_scrape() -> None:
     seen = []
     for state in PartState:
         part.state = state
-        seen.append((state, told()["B1"]))
+        seen.append((state, parts_up()["B1"]))
     assert seen == [(state, float(state is PartState.RUNNING)) for state in PartState]
 
 
@@ -89,8 +89,8 @@ def test_the_parts_that_export_their_metrics_do_it_on_their_own_port(tmp_path: P
     for part, port in exported.items():
         (option,) = agents[part]
         jar, _, rest = option.removeprefix("-javaagent:").partition("=")
-        address, told, config = rest.split(":", 2)
-        assert (jar, address, told) == ("/a.jar", "127.0.0.1", str(port))
+        address, agent_port, config = rest.split(":", 2)
+        assert (jar, address, agent_port) == ("/a.jar", "127.0.0.1", str(port))
         assert yaml.safe_load(Path(config).read_text())["rules"]
 
 
@@ -106,7 +106,7 @@ def test_prometheus_is_told_where_the_parts_are(
     jvm = cast("Jvm", lab._find_runtime(Endings()))
     lab._write_targets()
     groups = json.loads((tmp_path / "targets.json").read_text())
-    told = {group["labels"]["part"]: group["targets"] for group in groups}
-    assert told.keys() == {"A1", "A2", "B1", "B2", "mirror"} == jvm.metrics_ports.keys()
-    assert all(told[part] == [f"127.0.0.1:{port}"] for part, port in jvm.metrics_ports.items())
+    targets = {group["labels"]["part"]: group["targets"] for group in groups}
+    assert targets.keys() == {"A1", "A2", "B1", "B2", "mirror"} == jvm.metrics_ports.keys()
+    assert all(targets[part] == [f"127.0.0.1:{port}"] for part, port in jvm.metrics_ports.items())
     assert not cast("Jvm", Lab(tmp_path)._find_runtime(Endings())).metrics_ports

@@ -84,8 +84,8 @@ print(*free_ports.free_ports(2))
 
 def _given_to_one_that_ended() -> list[int]:
     ask = "from mirrortest.lab import free_ports; print(*free_ports.free_ports(2))"
-    told = subprocess.check_output([sys.executable, "-c", ask], text=True)
-    return [int(word) for word in told.split()]
+    output = subprocess.check_output([sys.executable, "-c", ask], text=True)
+    return [int(word) for word in output.split()]
 
 
 def test_properties_are_written_as_java_reads_them(tmp_path: Path) -> None:
@@ -149,14 +149,16 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
         )
         return mirror.properties()
 
-    plain = properties()
-    assert plain["A.bootstrap.servers"] == two.source.bootstrap_servers
-    assert plain["B.offset.flush.interval.ms"] == "1000"
-    patience = (plain[f"B.{key}.timeout.ms"] for key in ("task.shutdown.graceful", "offset.flush"))
+    defaults = properties()
+    assert defaults["A.bootstrap.servers"] == two.source.bootstrap_servers
+    assert defaults["B.offset.flush.interval.ms"] == "1000"
+    patience = (
+        defaults[f"B.{key}.timeout.ms"] for key in ("task.shutdown.graceful", "offset.flush")
+    )
     assert set(patience) == {"20000"}  # on a busy machine, nothing is copied again
-    assert plain["A->B.topics"] == ".*"
-    assert "A->B.topics.exclude" not in plain
-    assert not any("exactly" in key for key in plain)
+    assert defaults["A->B.topics"] == ".*"
+    assert "A->B.topics.exclude" not in defaults
+    assert not any("exactly" in key for key in defaults)
     other = properties(
         topics="a, b", exclude="c", offset_flush_ms=60000, properties={"tasks.max": "7"}
     )
@@ -164,7 +166,7 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     assert other["A->B.topics.exclude"] == "c"
     assert other["B.offset.flush.interval.ms"] == "60000"
     assert other["tasks.max"] == "7"
-    assert not any("rebalance" in key or key == "listeners" for key in plain)
+    assert not any("rebalance" in key or key == "listeners" for key in defaults)
     shared = properties(workers=2)
     assert shared["listeners"].startswith("http://127.0.0.1:")
     assert shared["B.scheduled.rebalance.max.delay.ms"] == "3000"
@@ -271,8 +273,8 @@ def test_only_a_broker_is_removed(two: SimpleNamespace) -> None:
 
 def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
     """Those of an owner that has ended are removed; ours and others' are not."""
-    gone = 2**22 + 1  # beyond the largest pid
-    for name in (f"mirrortest-lab-{gone}-x", f"mirrortest-lab-{os.getpid()}-x", "else"):
+    ended_pid = 2**22 + 1  # beyond the largest pid
+    for name in (f"mirrortest-lab-{ended_pid}-x", f"mirrortest-lab-{os.getpid()}-x", "else"):
         (tmp_path / name).mkdir()
     sweep(tmp_path, "mirrortest-lab-")
     assert {path.name for path in tmp_path.iterdir()} == {

@@ -35,7 +35,7 @@ def until(condition: Callable[..., Any], seconds: float = 30.0) -> None:
         time.sleep(0.01)
 
 
-def gone(pid: int) -> bool:
+def ended(pid: int) -> bool:
     """Whether a process has ended (or is a zombie)."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -50,7 +50,7 @@ def part(tmp_path: Path) -> Iterator[Part]:
     made.kill()
 
 
-def stands(part: Part, state: PartState) -> None:
+def assert_state(part: Part, state: PartState) -> None:
     assert part.state is state
 
 
@@ -61,14 +61,14 @@ def pid_of(part: Part) -> int:
 
 def test_a_part_runs_and_is_killed(part: Part) -> None:
     """After a kill on purpose it is down, not dead, and its process has ended."""
-    stands(part, PartState.DOWN)
+    assert_state(part, PartState.DOWN)
     part.start()
     pid = pid_of(part)
-    stands(part, PartState.RUNNING)
+    assert_state(part, PartState.RUNNING)
     part.kill()
-    stands(part, PartState.DOWN)
+    assert_state(part, PartState.DOWN)
     assert part.pid is None
-    assert gone(pid)
+    assert ended(pid)
     part.check()
 
 
@@ -84,7 +84,7 @@ def test_a_part_that_is_being_started_has_not_died(part: Part) -> None:
     with patch.object(part.program, "start", watched):
         part.start()
     assert seen == [PartState.DOWN]
-    stands(part, PartState.RUNNING)
+    assert_state(part, PartState.RUNNING)
 
 
 def test_a_part_is_frozen_and_goes_on(part: Part) -> None:
@@ -92,12 +92,12 @@ def test_a_part_is_frozen_and_goes_on(part: Part) -> None:
     part.start()
     for _ in range(20):
         part.stop()
-        stands(part, PartState.STOPPED)
+        assert_state(part, PartState.STOPPED)
         assert psutil.Process(part.pid).status() == psutil.STATUS_STOPPED
         part.stop()  # a second time is allowed
         part.cont()
         until(lambda: psutil.Process(part.pid).status() != psutil.STATUS_STOPPED)
-        stands(part, PartState.RUNNING)
+        assert_state(part, PartState.RUNNING)
 
 
 def test_a_part_that_ends_instead_of_stopping_is_told(tmp_path: Path) -> None:
@@ -201,9 +201,9 @@ def test_what_a_program_started_ends_with_it(tmp_path: Path, number: Signals) ->
     part.start()
     until(part.tail)
     child = int(part.tail())
-    assert not gone(child)
+    assert not ended(child)
     (part.kill if number is signal.SIGKILL else part.terminate)()
-    until(lambda: gone(child))
+    until(lambda: ended(child))
 
 
 def _owner(tmp_path: Path, before_waiting: str = "") -> subprocess.Popen[bytes]:
@@ -237,7 +237,7 @@ def test_the_part_ends_with_its_owner(tmp_path: Path, number: Signals) -> None:
     pids = _pids(owner)
     owner.send_signal(number)
     owner.wait()
-    until(lambda: all(map(gone, pids)))
+    until(lambda: all(map(ended, pids)))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a pidfd")
@@ -249,7 +249,7 @@ def test_a_fork_of_the_owner_does_not_keep_the_part_alive(tmp_path: Path) -> Non
     children = [c for c in psutil.Process(owner.pid).children() if c.pid not in pids]
     owner.kill()
     owner.wait()
-    until(lambda: all(map(gone, pids)))
+    until(lambda: all(map(ended, pids)))
     for child in children:
         child.kill()
 
@@ -275,5 +275,5 @@ def test_the_part_ends_with_its_guard(part: Part) -> None:
     assert isinstance(part.program, GuardedProcess)
     assert part.program._guard is not None
     part.program._guard.kill()
-    until(lambda: gone(pid))
+    until(lambda: ended(pid))
     until(lambda: part.state is PartState.DEAD)

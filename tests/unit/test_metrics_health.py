@@ -77,7 +77,7 @@ async def test_an_outage_that_is_sat_out_is_progress(monkeypatch: pytest.MonkeyP
     answers: Iterator[UnreachableError | str] = iter(
         [UnreachableError("away"), UnreachableError("away"), "here"]
     )
-    told = []
+    attempts = []
 
     async def ask() -> str:
         answer = next(answers)
@@ -85,9 +85,9 @@ async def test_an_outage_that_is_sat_out_is_progress(monkeypatch: pytest.MonkeyP
             raise answer
         return answer
 
-    away = Outage("destination", on_attempt=lambda: told.append(True))
+    away = Outage("destination", on_attempt=lambda: attempts.append(True))
     assert await away.until_answered(ask) == "here"
-    assert len(told) == 3
+    assert len(attempts) == 3
 
 
 @pytest.fixture

@@ -83,12 +83,12 @@ def test_what_changes_is_served_soon() -> None:
         until(lambda: "mirrortest_clock_steps_total 3.0" in ask(server.port)[1])
         assert [ask(server.port, path)[0] for path in ("/startup", "/ready")] == [200, 200]
         began = f"{psutil.Process().create_time():.0f}"
-        (told,) = [
+        (sample,) = [
             line
             for line in ask(server.port)[1].splitlines()
             if line.startswith("process_start_time_seconds")
         ]
-        assert f"{float(told.split()[1]):.0f}" == began
+        assert f"{float(sample.split()[1]):.0f}" == began
 
 
 def test_the_status_is_served_as_json() -> None:
@@ -126,14 +126,14 @@ def test_a_server_that_cannot_be_started_again_is_tried_until_it_can(
             raise refusals.pop()
         return popen(*words, **options)
 
-    with structlog.testing.capture_logs() as told, serving(Metrics()) as server:
+    with structlog.testing.capture_logs() as logged, serving(Metrics()) as server:
         first = server._process.pid
         with monkeypatch.context() as patched:
             patched.setattr(subprocess, "Popen", start)
             os.kill(first, signal.SIGKILL)
             until(lambda: server._process.pid != first)
         assert ask(server.port)[0] == 200
-    assert [each["event"].partition(":")[0] for each in told] == [
+    assert [each["event"].partition(":")[0] for each in logged] == [
         "the metrics server was killed",
         *["the metrics server cannot be started, trying again"] * 2,
     ]
@@ -150,9 +150,9 @@ def test_metrics_that_could_not_be_sent_once_are_sent_later() -> None:
         sent.append(snapshot)
         stopped.set()
 
-    with structlog.testing.capture_logs() as told:
+    with structlog.testing.capture_logs() as logged:
         SnapshotSender(Metrics(), Health(90)).run(send, stopped)
-    assert len(sent) == len(told) == 1
+    assert len(sent) == len(logged) == 1
 
 
 def test_metrics_that_could_not_be_collected_once_are_served_later() -> None:
@@ -165,9 +165,9 @@ def test_metrics_that_could_not_be_collected_once_are_served_later() -> None:
         return 5.0
 
     metrics.gauge(names.CLOCK_ERROR).read_by(bound)
-    with structlog.testing.capture_logs() as told, serving(metrics) as server:
+    with structlog.testing.capture_logs() as logged, serving(metrics) as server:
         assert f"{names.CLOCK_ERROR.name} 5.0" in ask(server.port)[1]
-    assert [each["event"] for each in told] == ["the metrics could not be collected"]
+    assert [each["event"] for each in logged] == ["the metrics could not be collected"]
 
 
 @pytest.mark.parametrize("stopped", [False, True])
@@ -242,12 +242,12 @@ def test_each_form_that_is_asked_for_is_what_was_told_last() -> None:
         for value in (1, 2, 3):
             rows.add()
             pages.take(Snapshot(list(metrics.collect()), Probes()))
-            plain = ask(endpoint.port)[1]
+            text = ask(endpoint.port)[1]
             open_metrics = ask(endpoint.port, accept="application/openmetrics-text")[1]
-            assert f"mirrortest_log_rows_total {value}.0\n" in plain
+            assert f"mirrortest_log_rows_total {value}.0\n" in text
             assert f"mirrortest_log_rows_total {value}.0\n" in open_metrics
             assert open_metrics.endswith("# EOF\n")
-            assert not plain.endswith("# EOF\n")
+            assert not text.endswith("# EOF\n")
         for each in range(20):
             assert "log_rows_total 3.0" in ask(endpoint.port, f"/metrics?new={each}")[1]
         assert 0 < len(pages._pages) <= 4

@@ -55,7 +55,7 @@ def with_cluster(command: Sequence[str]) -> int:
             code = _run(command, environment)
             if code:
                 sys.stderr.write(
-                    f"with-cluster: {command[0]} failed; its cluster:\n{node.told()}\n"
+                    f"with-cluster: {command[0]} failed; its cluster:\n{node.last_lines()}\n"
                 )
             return code
         finally:
@@ -107,7 +107,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> int:
     return code if code >= 0 else 128 - code
 
 
-def _told_to_end(number: int, _: FrameType | None) -> NoReturn:
+def _on_signal(number: int, _: FrameType | None) -> NoReturn:
     signal.signal(number, signal.SIG_IGN)  # once is enough
     sys.exit(128 + number)
 
@@ -120,7 +120,7 @@ def main() -> int:
         )
         return 1
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _told_to_end)
+        signal.signal(number, _on_signal)
     try:
         return with_cluster(sys.argv[1:])
     except (ToolMissingError, LabError, OSError) as error:

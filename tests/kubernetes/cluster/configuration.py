@@ -64,7 +64,7 @@ def write_containerd(folder: Path, plugins: Path, pods: str) -> None:
 
 def write_kubelet(folder: Path, cgroup: str, names: str) -> None:
     """Configure the kubelet: its pods are in a cgroup, and their name server is `names`."""
-    whole = {
+    settings = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "authentication": {
@@ -89,7 +89,7 @@ def write_kubelet(folder: Path, cgroup: str, names: str) -> None:
         "imageGCHighThresholdPercent": 100,
         "nodeStatusUpdateFrequency": "5s",
     }
-    (folder / "kubelet.json").write_text(json.dumps(whole))
+    (folder / "kubelet.json").write_text(json.dumps(settings))
 
 
 def write_names(folder: Path, address: str) -> None:

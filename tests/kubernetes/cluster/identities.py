@@ -45,7 +45,7 @@ class Identities:
     def client(self, file: str, server: str, user: str, group: str = "") -> Path:
         """A kubeconfig that needs no other file."""
         certificate, key = self.certified(file, user, group=group)
-        whole = {
+        kubeconfig = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
@@ -70,7 +70,7 @@ class Identities:
             "current-context": "it",
         }
         path = self._folder / f"{file}.kubeconfig"
-        path.write_text(json.dumps(whole))
+        path.write_text(json.dumps(kubeconfig))
         path.chmod(0o600)
         return path
 

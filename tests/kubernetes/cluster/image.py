@@ -36,10 +36,10 @@ def write_image(archive: Path, name: str, program: Path) -> None:
 
 
 def _tar(files: dict[str, bytes], mode: int) -> bytes:
-    whole = io.BytesIO()
-    with tarfile.open(fileobj=whole, mode="w") as made:
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as made:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(content), mode
             made.addfile(member, io.BytesIO(content))
-    return whole.getvalue()
+    return archive.getvalue()

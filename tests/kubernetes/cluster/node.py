@@ -86,9 +86,9 @@ class Node:
             "names", str(self._programs.servers / "dns"), "-conf", f"{INSIDE}/names.conf"
         )
         kubelet.wait_until(self._is_ready, WITHIN, lambda: "was not ready")
-        names.wait_until(self._knows_names, WITHIN, lambda: "was not ready")
+        names.wait_until(self._serves_names, WITHIN, lambda: "was not ready")
 
-    def told(self) -> str:
+    def last_lines(self) -> str:
         """The last lines of every part's log, to explain a failure."""
         return "\n".join(f"{part.name} ({part.state}):\n{part.tail()}" for part in self._parts)
 
@@ -190,7 +190,7 @@ class Node:
         account = self._kubectl("get", "serviceaccount", "default", "--output=name")
         return bool(account) and self._kubectl("get", "node", "node", "--output", _READY) == "True"
 
-    def _knows_names(self) -> bool:
+    def _serves_names(self) -> bool:
         url = f"http://{self._enclosure.node}:{configuration.NAMES_PORT}/ready"
         try:
             with urllib.request.urlopen(url, timeout=5) as answer:

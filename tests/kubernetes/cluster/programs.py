@@ -69,6 +69,6 @@ def _stamped() -> str:
     pinned = re.search(r"k8s\.io/kubernetes (v(\d+)\.(\d+)\.\d+)", (SOURCES / "go.mod").read_text())
     assert pinned is not None
     version, major, minor = pinned.groups()
-    told = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    variables = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     at = "k8s.io/component-base/version"
-    return " ".join(["-s -w", *(f"-X {at}.{name}={value}" for name, value in told.items())])
+    return " ".join(["-s -w", *(f"-X {at}.{name}={value}" for name, value in variables.items())])

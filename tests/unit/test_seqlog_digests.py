@@ -85,16 +85,16 @@ def test_no_flipped_bit_is_silent(written: Path) -> None:
 def test_no_flipped_bit_of_a_session_is_silent(written: Path) -> None:
     """A session.json with any one bit flipped is refused; the error names it."""
     path = next(written.glob("run=flipsintervals/role=consumer/c0-2*/session.json"))
-    whole = path.read_bytes()
-    for bit in range(8 * len(whole)):
-        flipped = bytearray(whole)
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        flipped = bytearray(content)
         flipped[bit // 8] ^= 1 << bit % 8
         with pytest.raises(SequenceLogError, match=r"^c0: (the file changed after|not a session)"):
             Session.decode(bytes(flipped), "c0")
-    path.write_bytes(whole.replace(b'"clean": true', b'"clean": True'))
+    path.write_bytes(content.replace(b'"clean": true', b'"clean": True'))
     with pytest.raises(SequenceLogError, match=r"session\.json: the file changed after it"):
         plan([str(written)], "flipsintervals")
-    path.write_bytes(whole)
+    path.write_bytes(content)
 
 
 def test_no_row_of_a_changed_file_is_believed(directory: SessionDirectory, tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_a_digest_is_that_of_the_files_bytes(directory: SessionDirectory, writte
         noted += [(Path(found.location.path), note) for note in found.session.files]
     assert len(noted) > 6
     for folder, note in noted:
-        told = hashlib.sha256((folder / note.name).read_bytes()).hexdigest()
-        assert note.digest == f"sha256:{told}"
+        computed = hashlib.sha256((folder / note.name).read_bytes()).hexdigest()
+        assert note.digest == f"sha256:{computed}"
 
 
 def test_a_finished_file_that_its_session_does_not_list_is_not_believed(
@@ -187,8 +187,8 @@ def test_logs_without_digests_are_read(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     shutil.copytree(BEFORE, logs)
     (path,) = logs.rglob("role=producer/*/session.json")
-    told = json.loads(path.read_text()) | {"files": []}
-    path.write_text(json.dumps(told))
+    session = json.loads(path.read_text()) | {"files": []}
+    path.write_text(json.dumps(session))
     (found,) = (each for each in find_sessions(logs) if each.session.role == "producer")
     assert [file.unproven for file in found.files] == [True]
     assert found.damage == ()

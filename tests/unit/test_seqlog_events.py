@@ -23,13 +23,13 @@ def test_events_come_back_in_the_order_of_their_times(tmp_path: Path) -> None:
     EventLog(tmp_path, "r1").note("kill", "mirror", time_ns=10)
     with (tmp_path / "run=r1" / "events.jsonl").open("a") as file:
         file.write('\nnonsense\n{"what": "no time"}\n{"time_ns": 15, "what": "cable", "new": 1}\n')
-    told = Events.read(log.place)
-    assert [str(event) for event in told.events] == ["mirror: kill", "cable", "mirror: start"]
-    assert [line.rpartition(": ")[2] for line in told.damage] == [
+    read_back = Events.read(log.place)
+    assert [str(event) for event in read_back.events] == ["mirror: kill", "cable", "mirror: start"]
+    assert [line.rpartition(": ")[2] for line in read_back.damage] == [
         "line 4 is not an event",
         "line 5 is not an event",
     ]
-    assert told.damage[0].startswith(log.place.path)
+    assert read_back.damage[0].startswith(log.place.path)
 
 
 def test_a_noted_event_is_of_now_and_is_no_session(tmp_path: Path) -> None:

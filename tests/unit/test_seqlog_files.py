@@ -114,16 +114,16 @@ def test_a_session_in_several_places_is_read_with_all_that_each_has(
     order: int, tmp_path: Path
 ) -> None:
     """A copy that was made while it was written has as many files, but fewer rows in them."""
-    copied, whole, spool = (tmp_path / name for name in ("copied", "whole", "spool"))
+    copied, complete, spool = (tmp_path / name for name in ("copied", "whole", "spool"))
     directory = make_session(copied)
     make_parquet(directory, 1, 0, 3)
     make_journal(directory, 2, 3, 4)
     notes = [{"name": "000001.parquet", "rows": 3}, {"name": "000003.parquet", "rows": 1}]
-    directory = make_session(whole, files=notes, ended_ns=9)
+    directory = make_session(complete, files=notes, ended_ns=9)
     make_parquet(directory, 1, 0, 3)
     make_journal(directory, 2, 3, 6)
     make_journal(make_session(spool, files=notes[:1]), 4, 7, 9)
-    copies = [each for place in (copied, whole, spool) for each in find_sessions(place)]
+    copies = [each for place in (copied, complete, spool) for each in find_sessions(place)]
     (found,) = distinct(copies[::order])
     assert (found.session.ended_ns, found.location) == (9, copies[1].location)
     damage: list[Damage] = []

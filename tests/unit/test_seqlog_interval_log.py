@@ -125,11 +125,11 @@ async def test_a_killed_process_leaves_whole_rows(tmp_path: Path) -> None:
     assert read_intervals(found, damage)["acked"].to_pylist() == [3, 2, 6]
     assert damage == []
     path = next(tmp_path.rglob("intervals.journal"))
-    whole = path.read_bytes()
-    path.write_bytes(whole[:-7])
+    content = path.read_bytes()
+    path.write_bytes(content[:-7])
     assert read_intervals(found, damage)["acked"].to_pylist() == [3]
     assert [each.rows for each in damage] == [0]
-    path.write_bytes(whole)
+    path.write_bytes(content)
     await log.close()
 
 

@@ -29,7 +29,7 @@ def marked(lo: int, count: int) -> pa.RecordBatch:
 SIZES = (3, 1, 4, 2)
 STARTS = (0, 3, 4, 8)
 FRAMES = [frame(marked(lo, count), lo) for lo, count in zip(STARTS, SIZES, strict=True)]
-WHOLE = b"".join(FRAMES)
+JOURNAL = b"".join(FRAMES)
 ENDS = [sum(map(len, FRAMES[: n + 1])) for n in range(len(FRAMES))]
 
 
@@ -57,16 +57,16 @@ def marks_without(*frames: int) -> list[int]:
 
 def test_a_whole_journal_has_no_damage() -> None:
     """All rows come back in order."""
-    assert read(WHOLE) == (list(range(10)), [])
+    assert read(JOURNAL) == (list(range(10)), [])
     assert read(b"") == ([], [])
 
 
-@given(st.integers(0, len(WHOLE)))
+@given(st.integers(0, len(JOURNAL)))
 def test_cut_anywhere(at: int) -> None:
     """Cut at any byte, all frames before the cut are read, and a torn one is reported."""
-    marks, damage = read(WHOLE[:at])
-    whole = [number for number, end in enumerate(ENDS) if end <= at]
-    assert marks == marks_without(*(set(range(4)) - set(whole)))
+    marks, damage = read(JOURNAL[:at])
+    complete = [number for number, end in enumerate(ENDS) if end <= at]
+    assert marks == marks_without(*(set(range(4)) - set(complete)))
     if at in {0, *ENDS}:
         assert damage == []
     else:
@@ -74,29 +74,29 @@ def test_cut_anywhere(at: int) -> None:
         assert damage[0].harmless
 
 
-@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
+@given(st.integers(0, len(JOURNAL) - 1), st.integers(1, 255))
 def test_any_byte_garbled(at: int, flip: int) -> None:
     """One wrong byte costs only its own frame; unless that is the last, its row count is exact."""
-    data = bytearray(WHOLE)
+    data = bytearray(JOURNAL)
     data[at] ^= flip
     marks, damage = read(bytes(data))
     hurt = frame_of(at)
     assert marks == marks_without(hurt)
-    (told,) = damage
+    (reported,) = damage
     if hurt == len(FRAMES) - 1:
         # Only a greater length makes it look like a frame that was never completely written.
-        longer = ENDS[-2] + 4 <= at < ENDS[-2] + 8 and data[at] > WHOLE[at]
-        assert (told.kind, told.rows) == (DamageKind.TORN_TAIL, 0 if longer else None)
+        longer = ENDS[-2] + 4 <= at < ENDS[-2] + 8 and data[at] > JOURNAL[at]
+        assert (reported.kind, reported.rows) == (DamageKind.TORN_TAIL, 0 if longer else None)
     else:
-        assert (told.kind, told.rows) == (DamageKind.HOLE, SIZES[hurt])
-        assert not told.harmless
+        assert (reported.kind, reported.rows) == (DamageKind.HOLE, SIZES[hurt])
+        assert not reported.harmless
 
 
 @given(st.binary(max_size=400), st.integers(0, 3))
 def test_rubbish_between_frames(rubbish: bytes, place: int) -> None:
     """Foreign bytes hide no frame, and are reported with no row lost."""
     cut = ENDS[place]
-    marks, damage = read(WHOLE[:cut] + rubbish + WHOLE[cut:])
+    marks, damage = read(JOURNAL[:cut] + rubbish + JOURNAL[cut:])
     assert marks == list(range(10))
     # At the end they may be the remains of a frame.
     assert [each.rows or 0 for each in damage] == ([0] if rubbish else [])
@@ -144,7 +144,7 @@ def test_a_valid_frame_of_something_else() -> None:
     payload = b"not arrow"
     crc = crc32c(payload, crc32c(module._GUARDED.pack(len(payload), 0)))
     odd = module._HEADER.pack(module.MAGIC, len(payload), 0, crc) + payload
-    marks, damage = read(odd + WHOLE)
+    marks, damage = read(odd + JOURNAL)
     assert marks == list(range(10))
     assert [each.kind for each in damage] == [DamageKind.UNREADABLE]
 
@@ -164,7 +164,7 @@ def test_rows_of_an_unreadable_frame_are_missed_once(rubbish: bytes) -> None:
 def test_the_next_frame_is_found_across_windows() -> None:
     """Megabytes of rubbish, with the magic across the search window's edge, hide nothing."""
     lead = (1 << 20) - 1
-    marks, damage = read(WHOLE[: ENDS[0]] + bytes(lead) + module.MAGIC * 3 + WHOLE[ENDS[0] :])
+    marks, damage = read(JOURNAL[: ENDS[0]] + bytes(lead) + module.MAGIC * 3 + JOURNAL[ENDS[0] :])
     assert marks == list(range(10))
     assert [each.kind for each in damage] == [DamageKind.HOLE]
 

@@ -97,10 +97,10 @@ _ROW = st.fixed_dictionaries(
 
 @given(st.lists(_ROW, max_size=13), st.integers(1, 5), st.permutations(ROWS.names))
 def test_marked_or_not_the_rows_are_the_same(
-    told: list[dict[str, Any]], group: int, columns: list[str]
+    drawn: list[dict[str, Any]], group: int, columns: list[str]
 ) -> None:
     """Values from the footer are those that decoding gives, and a marked column has one value."""
-    rows = [row(**each) for each in told]
+    rows = [row(**each) for each in drawn]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(parquet, "GROUP_ROWS", group)
         data = written(rows[:2], rows[2:])
@@ -136,7 +136,7 @@ def test_what_stands_in_for_nulls_tells_the_same(
     st.integers(1, 4),
 )
 def test_times_that_are_alike_say_of_every_row_that_has_times_what_matters(
-    told: list[tuple[str, int | None, int | None]], group: int
+    drawn: list[tuple[str, int | None, int | None]], group: int
 ) -> None:
     """The function's results are the same, and null stays null; rows of other kinds do not matter.
 
@@ -144,7 +144,7 @@ def test_times_that_are_alike_say_of_every_row_that_has_times_what_matters(
     """
     rows = [
         row(kind=kind, arrived_last=arrived, intended_first=intended)
-        for kind, arrived, intended in told
+        for kind, arrived, intended in drawn
     ]
     timed = {"seen", "sent", "unread"}
     marked = Marked(alike={"arrived_last": _half, "intended_first": _half})
@@ -153,7 +153,7 @@ def test_times_that_are_alike_say_of_every_row_that_has_times_what_matters(
         found = plainly(read(written(rows), ["kind", *marked.alike], marked))
     assert [_made(each) for each in found if each["kind"] in timed] == [
         (_maybe_half(arrived), _maybe_half(intended))
-        for kind, arrived, intended in told
+        for kind, arrived, intended in drawn
         if kind in timed
     ]
 
@@ -342,12 +342,12 @@ def test_row_groups_are_full_however_the_rows_came() -> None:
 def test_row_groups_hold_so_many_bytes_of_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
     """However the rows came; rows without latencies do not count."""
     monkeypatch.setattr(parquet, "GROUP_BYTES", 10_000)
-    told: dict[str, Any] = {
+    latencies: dict[str, Any] = {
         "latency_bucket": list(range(100)),
         "latency_count": [1] * 100,
         "run": "r",
     }
-    rows = [message(seq, **told, intended_first=0, intended_last=0) for seq in range(50)]
+    rows = [message(seq, **latencies, intended_first=0, intended_last=0) for seq in range(50)]
     rows += [message(seq) for seq in range(50, 200)]
     for size in (1, 7, 25):
         data = written(*(rows[at : at + size] for at in range(0, 200, size)))

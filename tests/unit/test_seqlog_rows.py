@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STREAM = StreamId("orders", "r1", "alpha", 2, 7)
-WHO = {"topic": "orders", "run": "r1", "producer": "alpha", "incarnation": 2, "lane": 7}
+STREAM_COLUMNS = {"topic": "orders", "run": "r1", "producer": "alpha", "incarnation": 2, "lane": 7}
 
 
-def told(row: rows.Row) -> dict[str, Any]:
+def non_null(row: rows.Row) -> dict[str, Any]:
     """The columns of a row that are not null."""
     return {name: value for name, value in row._asdict().items() if value is not None}
 
@@ -32,22 +32,24 @@ def test_a_row_has_the_columns_of_the_schema_in_their_order() -> None:
 
 def test_reserved_vouched_claimed_found_and_end() -> None:
     """Rows about seqs have the stream and the seqs, and what their kind adds."""
-    numbers = WHO | {"seq_lo": 3, "seq_hi": 9}
-    assert told(rows.reserved(STREAM, 3, 9)) == numbers | {"kind": "reserved"}
-    assert told(rows.claimed(STREAM, 3, 9)) == numbers | {"kind": "claimed"}
-    assert told(rows.vouched(STREAM, 3, 9, Outcome.ACKED)) == numbers | {
+    numbers = STREAM_COLUMNS | {"seq_lo": 3, "seq_hi": 9}
+    assert non_null(rows.reserved(STREAM, 3, 9)) == numbers | {"kind": "reserved"}
+    assert non_null(rows.claimed(STREAM, 3, 9)) == numbers | {"kind": "claimed"}
+    assert non_null(rows.vouched(STREAM, 3, 9, Outcome.ACKED)) == numbers | {
         "kind": "vouched",
         "outcome": 1,
     }
-    assert told(rows.vouched(STREAM, 3, 9, None))["outcome"] == rows.RESERVED_ONLY
-    assert told(rows.found(STREAM, 3, 9, Finding.LATE, partition=4, next_offset=50)) == numbers | {
+    assert non_null(rows.vouched(STREAM, 3, 9, None))["outcome"] == rows.RESERVED_ONLY
+    assert non_null(
+        rows.found(STREAM, 3, 9, Finding.LATE, partition=4, next_offset=50)
+    ) == numbers | {
         "kind": "found",
         "findings": int(Finding.LATE),
         "partition": 4,
         "offset_hi": 50,
     }
-    assert told(rows.end(STREAM, 9)) == WHO | {"kind": "end", "seq_hi": 9}
-    assert told(rows.end(STREAM, 0))["seq_hi"] == 0
+    assert non_null(rows.end(STREAM, 9)) == STREAM_COLUMNS | {"kind": "end", "seq_hi": 9}
+    assert non_null(rows.end(STREAM, 0))["seq_hi"] == 0
 
 
 def test_sent_counts_its_offsets_from_the_first() -> None:
@@ -64,7 +66,7 @@ def test_sent_counts_its_offsets_from_the_first() -> None:
         acknowledged=(12, 22),
         latencies=Sparse(1, (5, 6), (2, 3)),
     )
-    assert told(row) == WHO | {
+    assert non_null(row) == STREAM_COLUMNS | {
         "kind": "sent",
         "seq_lo": 3,
         "seq_hi": 9,
@@ -97,7 +99,9 @@ def test_sent_without_an_offset(offset: int | None) -> None:
 def test_seen_takes_the_consumers_row() -> None:
     """A `seen` row has the values of the checker's row; a sent time of 0 becomes null."""
     row = SeenRow(STREAM, 3, 5, 40, 42, int(Finding.MISROUTED), 10, 20, 0, 0, 30, 31)
-    assert told(rows.seen(row, topic="orders", partition=6, topic_identity="x")) == WHO | {
+    assert non_null(
+        rows.seen(row, topic="orders", partition=6, topic_identity="x")
+    ) == STREAM_COLUMNS | {
         "kind": "seen",
         "seq_lo": 3,
         "seq_hi": 5,
@@ -116,7 +120,7 @@ def test_seen_takes_the_consumers_row() -> None:
 def test_seen_without_a_stream_has_no_numbers() -> None:
     """A foreign message's row has the topic, the offsets and the arrival, and no stream."""
     row = SeenRow(None, 0, 0, 40, 43, int(Finding.FOREIGN), 0, 0, 0, 0, 30, 31)
-    assert told(rows.seen(row, topic="orders", partition=6)) == {
+    assert non_null(rows.seen(row, topic="orders", partition=6)) == {
         "kind": "seen",
         "topic": "orders",
         "partition": 6,
@@ -131,12 +135,12 @@ def test_seen_without_a_stream_has_no_numbers() -> None:
 def test_rows_about_offsets() -> None:
     """`read`, `unread` and `tail` rows have only the topic, the partition and the offsets."""
     where = {"topic": "orders", "partition": 2, "offset_lo": 5, "offset_hi": 9}
-    assert told(rows.read("orders", 2, 5, 9)) == where | {"kind": "read"}
-    assert told(rows.unread("orders", 2, 5, 9)) == where | {"kind": "unread"}
-    assert told(rows.tail("orders", 2, 9, judged_to=5)) == where | {"kind": "tail"}
+    assert non_null(rows.read("orders", 2, 5, 9)) == where | {"kind": "read"}
+    assert non_null(rows.unread("orders", 2, 5, 9)) == where | {"kind": "unread"}
+    assert non_null(rows.tail("orders", 2, 9, judged_to=5)) == where | {"kind": "tail"}
     past = rows.tail("orders", 2, 9, judged_to=12)
     assert past == rows.tail("orders", 2, 9)
-    assert told(past) == where | {"kind": "tail", "offset_lo": 9}
+    assert non_null(past) == where | {"kind": "tail", "offset_lo": 9}
 
 
 @pytest.mark.parametrize(

@@ -96,8 +96,8 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     directory.finish(directory.path / "000001.journal", 1)
     directory.release()
     SessionDirectory.create(target, SESSION, tmp_path / "spool").release()
-    (told,) = unsalvaged(plan([target], "r1"))
-    assert "role=producer" in told[1]
+    (incomplete,) = unsalvaged(plan([target], "r1"))
+    assert "role=producer" in incomplete[1]
     both = plan([target, Location.parse(tmp_path / "spool")], "r1")
     assert unsalvaged(both) == []
     assert max(len(found.files) for found in both.sessions) == 2

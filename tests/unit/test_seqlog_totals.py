@@ -14,7 +14,7 @@ from mirrortest.seqlog.schema import ROWS
 from mirrortest.seqlog.totals import NO_MINUTE, Total, totals
 from mirrortest.timing.histogram import BUCKETS
 
-_PLAIN = ("run", "topic", "intended_first", "negative")
+_COLUMNS = ("run", "topic", "intended_first", "negative")
 _MINUTE = 60_000_000_000
 _ROW = st.fixed_dictionaries(
     {
@@ -32,20 +32,20 @@ def _list(latency: dict[int, int] | None, part: Any) -> list[int] | None:
 
 
 @given(st.lists(_ROW, max_size=30), st.booleans(), st.integers(0, 3))
-def test_sums_are_those_of_the_rows(told: list[dict[str, Any]], coded: bool, skipped: int) -> None:
+def test_sums_are_those_of_the_rows(drawn: list[dict[str, Any]], coded: bool, skipped: int) -> None:
     """It sums by run, topic and minute, also dictionary-encoded texts and slices of batches."""
     columns = {
-        **{name: [row[name] for row in told] for name in _PLAIN},
-        "latency_bucket": [_list(row["latency"], dict.keys) for row in told],
-        "latency_count": [_list(row["latency"], dict.values) for row in told],
+        **{name: [row[name] for row in drawn] for name in _COLUMNS},
+        "latency_bucket": [_list(row["latency"], dict.keys) for row in drawn],
+        "latency_count": [_list(row["latency"], dict.values) for row in drawn],
     }
-    names = (*_PLAIN, "latency_bucket", "latency_count")
+    names = (*_COLUMNS, "latency_bucket", "latency_count")
     arrays = [pa.array(columns[name], ROWS.field(name).type) for name in names]
     if coded:
         arrays[:2] = [each.dictionary_encode() for each in arrays[:2]]
     batch = pa.record_batch(arrays, names=list(names)).slice(skipped)
     expected: dict[tuple[Any, ...], tuple[int, Counter[int]]] = {}
-    for row in told[skipped:]:
+    for row in drawn[skipped:]:
         if row["negative"] or row["latency"]:
             at = row["intended_first"]
             key = row["run"], row["topic"], NO_MINUTE if at is None else at // _MINUTE
@@ -78,7 +78,7 @@ def test_lists_that_make_no_sense(
 ) -> None:
     """Buckets without counts, and buckets that no histogram has, are errors."""
     columns = (["r"], ["t"], [0], [0], [buckets], [counts])
-    names = (*_PLAIN, "latency_bucket", "latency_count")
+    names = (*_COLUMNS, "latency_bucket", "latency_count")
     arrays = [
         pa.array(values, ROWS.field(name).type) for name, values in zip(names, columns, strict=True)
     ]
@@ -91,7 +91,7 @@ def test_lengths_that_are_equal_in_total_alone() -> None:
     columns: tuple[list[Any], ...] = (
         ["r"] * 2, ["t"] * 2, [0] * 2, [0] * 2, [[1, 2], [3]], [[1], [4, 5]],
     )  # fmt: skip
-    names = (*_PLAIN, "latency_bucket", "latency_count")
+    names = (*_COLUMNS, "latency_bucket", "latency_count")
     arrays = [
         pa.array(values, ROWS.field(name).type) for name, values in zip(names, columns, strict=True)
     ]

@@ -85,13 +85,13 @@ def test_a_log_that_is_replaced_during_a_standstill_makes_no_mirror_slow() -> No
 
 
 @pytest.mark.parametrize("first", [0, 5])
-@pytest.mark.parametrize("stands", [False, True])
-def test_a_log_that_is_replaced_while_it_is_read_has_latencies(first: int, stands: bool) -> None:
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_log_that_is_replaced_while_it_is_read_has_latencies(first: int, paused: bool) -> None:
     """What the mirror writes a minute late is late, also if the old log was empty."""
 
     async def script(stage: Stage) -> None:
         script = await _begun(stage, 80.0, first)
-        if stands:
+        if paused:
             await asyncio.sleep(5)
             stage.current["c0"].process.pause()
             await asyncio.sleep(10)

@@ -28,7 +28,7 @@ _PLAN = Plan(messages=40, rate=100.0, direct_ledger=True, deadline=5.0)
 _MISSING = ("lost", "compacted", "inconclusive")
 
 
-def _told(plan: Plan, script: Scripted) -> tuple[tuple[int, ...], Summary]:
+def _results(plan: Plan, script: Scripted) -> tuple[tuple[int, ...], Summary]:
     """The exit code and the `_MISSING` counts, equal online and offline; and the summary."""
     stage = played(plan, script)
     reports = stage.outcome.reports
@@ -62,11 +62,11 @@ def test_what_a_mirror_loses_in_a_compacted_copy_is_lost_though_it_writes_transa
         stage.supervise("consume", "c0")
 
     plan = replace(_PLAN, rate=20.0, transactional=transactional, read_committed=True, drop_every=7)
-    assert _told(plan, script)[0] == (99, 5, 0, 0)
+    assert _results(plan, script)[0] == (99, 5, 0, 0)
 
 
 @pytest.mark.parametrize(
-    ("dropped", "told"),
+    ("dropped", "expected"),
     [
         ((), (0, 0, 2, 0)),
         ((10, 20, 30), (99, 3, 2, 0)),  # where offsets have no hole
@@ -74,7 +74,7 @@ def test_what_a_mirror_loses_in_a_compacted_copy_is_lost_though_it_writes_transa
     ],
 )
 def test_a_hole_explains_no_loss_elsewhere(
-    dropped: tuple[int, ...], told: tuple[int, int, int, int]
+    dropped: tuple[int, ...], expected: tuple[int, int, int, int]
 ) -> None:
     """Compaction removed seqs 0 and 1; each hole explains one seq, in its own gap."""
 
@@ -86,12 +86,12 @@ def test_a_hole_explains_no_loss_elsewhere(
         s.write(n for n in range(3, 40) if n not in dropped)
         stage.supervise("consume", "c0")
 
-    assert _told(_PLAN, script)[0] == told
+    assert _results(_PLAN, script)[0] == expected
 
 
-@pytest.mark.parametrize(("dropped", "told"), [((), (0, 0, 10, 0)), ((20,), (99, 1, 10, 0))])
+@pytest.mark.parametrize(("dropped", "expected"), [((), (0, 0, 10, 0)), ((20,), (99, 1, 10, 0))])
 def test_who_takes_over_knows_that_the_copy_was_compacted(
-    dropped: tuple[int, ...], told: tuple[int, int, int, int]
+    dropped: tuple[int, ...], expected: tuple[int, int, int, int]
 ) -> None:
     """The cleanup policy has changed before the takeover, but the killed consumer had seen it."""
 
@@ -109,12 +109,12 @@ def test_who_takes_over_knows_that_the_copy_was_compacted(
         s.write(n for n in range(12, 40) if n not in dropped)
         stage.supervise("consume", "c0")
 
-    assert _told(_PLAN, script)[0] == told
+    assert _results(_PLAN, script)[0] == expected
 
 
-@pytest.mark.parametrize(("dropped", "told"), [((), (3, 0, 0, 10)), ((20,), (99, 1, 0, 10))])
+@pytest.mark.parametrize(("dropped", "expected"), [((), (3, 0, 0, 10)), ((20,), (99, 1, 0, 10))])
 def test_holes_that_nobody_can_explain_are_a_doubt(
-    dropped: tuple[int, ...], told: tuple[int, int, int, int]
+    dropped: tuple[int, ...], expected: tuple[int, int, int, int]
 ) -> None:
     """The copy was compacted, and its policy reset, before any consumer began."""
 
@@ -125,8 +125,8 @@ def test_holes_that_nobody_can_explain_are_a_doubt(
         s.write(n for n in range(12, 40) if n not in dropped)
         stage.supervise("consume", "c0")
 
-    told_now, summary = _told(_PLAN, script)
-    assert told_now == told
+    found, summary = _results(_PLAN, script)
+    assert found == expected
     assert any("or that compaction emptied" in reason for reason in summary.inconclusive)
 
 
@@ -142,7 +142,7 @@ def test_what_was_removed_out_of_order_is_a_doubt() -> None:
         _copied(s, (), upto=s.copy.end)
         stage.supervise("consume", "c0")
 
-    assert _told(_PLAN, script)[0] == (3, 0, 38, 1)
+    assert _results(_PLAN, script)[0] == (3, 0, 38, 1)
 
 
 def test_what_a_tombstone_removed_is_a_doubt_once_that_is_removed_too() -> None:
@@ -166,7 +166,7 @@ def test_what_a_tombstone_removed_is_a_doubt_once_that_is_removed_too() -> None:
         s.copy.log = [batch for batch in left if batch is not None]
         stage.supervise("consume", "c0")
 
-    assert _told(_PLAN, script)[0] == (3, 0, 0, 40)
+    assert _results(_PLAN, script)[0] == (3, 0, 0, 40)
 
 
 @pytest.mark.parametrize("dropped", [0, 1])
@@ -186,6 +186,6 @@ def test_a_source_that_is_compacted_only_once_its_producer_runs(dropped: int) ->
         stage.mirror.running = True
         stage.supervise("consume", "c0")
 
-    (code, lost, compacted, doubtful), _ = _told(replace(_PLAN, rate=10.0), script)
+    (code, lost, compacted, doubtful), _ = _results(replace(_PLAN, rate=10.0), script)
     assert (code, lost, doubtful) == (99 if dropped else 0, dropped, 0)
     assert compacted > 10

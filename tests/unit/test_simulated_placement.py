@@ -161,12 +161,12 @@ def test_a_state_keeps_what_is_misrouted_by_the_present_policy_alone(
 ) -> None:
     """An older version's state names no policy: it counts as judged by the present one."""
     at, stream = TopicPartition("t", 0), StreamId("t", "r1", "p", 1, 0)
-    held = AssignedPartition.fresh(
+    assigned = AssignedPartition.fresh(
         at, 1, source="t", run="r1", policy=named or ExpectPartition.SOURCE, counts=[1]
     )
     found = int(Finding.MISROUTED | Finding.ALTERED_KEY)
-    held.checker.apply(SeenRow(stream, 0, 4, 0, 4, found, 1, 1, 1, 1, 2, 2))
-    state = held.to_state()
+    assigned.checker.apply(SeenRow(stream, 0, 4, 0, 4, found, 1, 1, 1, 1, 2, 2))
+    state = assigned.to_state()
     if named is None:
         del state["policy"]
     saved = SavedState.read(state, at, run="r1", policy=ExpectPartition.SOURCE)

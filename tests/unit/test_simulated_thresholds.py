@@ -36,7 +36,7 @@ def _judged(
     return stage.outcome.reports[-1], reconciled(stage, conditions)
 
 
-def _held_up(behind_ns: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:
+def _delayed(behind_ns: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]], Any]:
     """A script: the mirror delays all messages; the consumer's clock is `behind_ns` behind."""
 
     async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
@@ -56,7 +56,7 @@ def _held_up(behind_ns: int, seconds: float) -> Callable[[Stage, tuple[Any, ...]
 @pytest.mark.parametrize("condition", ["p(99)<2s", "max<2s", "mean<2s", "min<2s"])
 def test_clocks_that_are_an_hour_apart_prove_no_latency(condition: str) -> None:
     """The mirror took 30 s, but by the clocks every message arrived before it was sent."""
-    for result in _judged([condition], _held_up(3600 * 10**9, 30)):
+    for result in _judged([condition], _delayed(3600 * 10**9, 30)):
         assert result.exit_code == 3
         (reason,) = result.inconclusive
         assert reason.startswith(
@@ -68,7 +68,7 @@ def test_clocks_that_are_an_hour_apart_prove_no_latency(condition: str) -> None:
 
 def test_a_slow_mirror_fails_its_condition() -> None:
     """The clocks agree, and the mirror took 30 s."""
-    for result in _judged(["p(99)<2s"], _held_up(0, 30)):
+    for result in _judged(["p(99)<2s"], _delayed(0, 30)):
         assert result.exit_code == 99
         assert not result.inconclusive
 

@@ -140,14 +140,14 @@ def test_the_judge_finds_what_a_verdict_must_not_say(
         verdict.delivered = found
     else:
         verdict.found[Finding[finding.upper()]] = found
-    assert any(problem in told for told in Judge(stage).judge())
+    assert any(problem in reported for reported in Judge(stage).judge())
 
 
 def test_the_judge_finds_a_false_pass() -> None:
     stage = Stage(Plan(drop_every=7), "drops")
     (consumer,) = stage.run().consumers
     consumer.report.__dict__["thresholds"] = ()
-    assert any("passed, though" in told for told in Judge(stage).judge())
+    assert any("passed, though" in reported for reported in Judge(stage).judge())
 
 
 def test_a_fence_is_right_only_where_another_consumer_has_taken_the_partition() -> None:
@@ -171,7 +171,7 @@ def test_a_claim_of_loss_is_judged_though_its_consumer_is_killed_afterwards() ->
     assert claims
     for log in stage.world.logs:
         log.stamped = [(at, row._replace(seq_lo=0)) for at, row in log.stamped]
-    assert any("claimed lost at a time" in told for told in Judge(stage).judge())
+    assert any("claimed lost at a time" in reported for reported in Judge(stage).judge())
 
 
 @pytest.mark.parametrize(

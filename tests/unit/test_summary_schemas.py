@@ -15,13 +15,13 @@ from tests.unit.golden import summaries
 EACH = {"produce": ProduceSummary, "consume": ConsumeSummary}
 
 
-def undescribed(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: str) -> list[str]:
+def undescribed(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str) -> list[str]:
     """The keys of a document that its schema does not have, with their paths."""
     for choice in schema.get("anyOf", ()):
         if (choice.get("type") == "null") == (value is None):
             schema = choice
     if "$ref" in schema:
-        schema = whole["$defs"][schema["$ref"].rsplit("/", 1)[1]]
+        schema = root["$defs"][schema["$ref"].rsplit("/", 1)[1]]
     found = []
     if isinstance(value, dict):
         named = schema.get("properties", {})
@@ -31,10 +31,10 @@ def undescribed(value: Any, schema: dict[str, Any], whole: dict[str, Any], at: s
             if inner is False:
                 found.append(f"{at}.{key}")
             elif isinstance(inner, dict):
-                found += undescribed(each, inner, whole, f"{at}.{key}")
+                found += undescribed(each, inner, root, f"{at}.{key}")
     if isinstance(value, list) and isinstance(items := schema.get("items"), dict):
         for each in value:
-            found += undescribed(each, items, whole, f"{at}[]")
+            found += undescribed(each, items, root, f"{at}[]")
     return found
 
 

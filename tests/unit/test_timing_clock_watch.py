@@ -30,12 +30,12 @@ def test_slewing_and_jitter_are_no_step(readings: list[tuple[int, float]]) -> No
 def test_a_step_is_told_once_with_its_size(size: int, elapsed: int) -> None:
     """A step may have either direction; later readings are compared with the new offset."""
     watch = ClockWatch(WALL, 5)
-    told = watch.observe(WALL + elapsed + size, 5 + elapsed)
+    step = watch.observe(WALL + elapsed + size, 5 + elapsed)
     if abs(size) > STEP_BOUND_NS + elapsed // 2000:
-        assert told == ClockStep(size, WALL + elapsed + size, 5 + elapsed) == watch.last
+        assert step == ClockStep(size, WALL + elapsed + size, 5 + elapsed) == watch.last
         assert (watch.steps, watch.stepped_ns) == (1, abs(size))
     else:
-        assert told is None
+        assert step is None
     assert watch.observe(WALL + elapsed + size + SECOND, 5 + elapsed + SECOND) is None
 
 

@@ -45,8 +45,8 @@ def integral(shape: RateShape, ns: int) -> float:
             within = min(t, lasts)
             return start * within + (end - start) * within**2 / 2 / lasts + end * (t - within)
         case Burst():
-            whole, rest = divmod(ns, shape.every)
-            peaks = whole * shape.lasting + min(rest, shape.lasting)
+            periods, rest = divmod(ns, shape.every)
+            peaks = periods * shape.lasting + min(rest, shape.lasting)
             return float(peaks * shape.peak + (ns - peaks) * shape.base) / SECOND
         case Sine():
             turn = 2 * math.pi * SECOND / shape.period

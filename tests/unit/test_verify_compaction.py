@@ -120,16 +120,18 @@ def test_compaction_explains_what_the_oracle_says(
     seen = {m.stream: set[int]() for here in stood.values() for m in here.values()}
     for message in (m for here in stood.values() for m in here.values()):
         seen[message.stream].add(message.seq)
-    gone: explaining.Gone = {}
+    unseen: explaining.Gone = {}
     for stream, (numbers, due) in acked.items():
         missing = set(numbers - seen.get(stream, set()))
-        gone[stream] = missing, missing & due
+        unseen[stream] = missing, missing & due
     index = index_of(checkers)
-    its = {s: Missing(of(numbers), of(due), homes.get(s, ())) for s, (numbers, due) in gone.items()}
+    its = {
+        s: Missing(of(numbers), of(due), homes.get(s, ())) for s, (numbers, due) in unseen.items()
+    }
     found = _explained(its, index)
     assert {
         s: (ids(each.removed), ids(each.doubtful)) for s, each in found.items()
-    } == explaining.explained(gone, partitions, homes)
+    } == explaining.explained(unseen, partitions, homes)
     for stream in STREAMS:
         bound = removed_from_source(stream, homes.get(stream, ()), index)
         expected = explaining.removed_from_source(stream, partitions, homes.get(stream, ()))

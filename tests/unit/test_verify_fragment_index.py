@@ -13,8 +13,8 @@ from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 STREAMS = [
-    StreamId("t", "r", who, incarnation, lane)
-    for who, incarnation, lane in product("ab", (1, 2), (0, 1))
+    StreamId("t", "r", producer, incarnation, lane)
+    for producer, incarnation, lane in product("ab", (1, 2), (0, 1))
 ]
 SEEN = st.tuples(st.integers(0, 3), st.sampled_from([None, *STREAMS]), st.integers(0, 9))
 """Partition, stream (None: an unread offset), seq."""
@@ -50,7 +50,9 @@ def test_it_tells_what_each_partition_tells(
     index = index_of(checkers)
     for stream in STREAMS:
         each = {number: checker.fragment(stream) for number, checker in checkers.items()}
-        assert index.fragments(stream) == {n: held for n, held in each.items() if held is not None}
+        assert index.fragments(stream) == {
+            n: fragment for n, fragment in each.items() if fragment is not None
+        }
     assert set(index.streams) == {s for checker in checkers.values() for s in checker.fragments}
 
 

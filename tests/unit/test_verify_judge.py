@@ -126,8 +126,8 @@ def test_the_verdict_is_the_oracles(
     read_to_end, complete, any_partition = flags
     played_all = dict(enumerate(played(n, steps) for n, steps in enumerate(per_partition)))
     known = {n: checker.fragment(STREAM) for n, (checker, _) in played_all.items()}
-    fragments = {n: held for n, held in known.items() if held is not None}
-    models = {n: oracle.Fragment(STREAM, *told) for n, (_, told) in played_all.items()}
+    fragments = {n: fragment for n, fragment in known.items() if fragment is not None}
+    models = {n: oracle.Fragment(STREAM, *observed) for n, (_, observed) in played_all.items()}
     verdict = judge_settled(
         STREAM,
         fragments,

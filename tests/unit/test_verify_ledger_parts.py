@@ -63,15 +63,15 @@ def test_parts_united_are_the_lane(
 ) -> None:
     """They may be in any order, repeated, or only the newest record of each key."""
     written, last = life
-    whole = last.closed(0)
+    expected = last.closed(0)
     again = data.draw(st.permutations(written + data.draw(st.lists(st.sampled_from(written)))))
     for records in (written, again, dict(written).items()):
         (lane,) = ledger_of(records).lanes.values()
-        assert (lane.reserved, lane.end) == (whole.reserved, whole.end)
+        assert (lane.reserved, lane.end) == (expected.reserved, expected.end)
         assert (lane.acked, lane.failed, lane.unknown) == (
-            whole.acked,
-            whole.failed,
-            whole.unknown,
+            expected.acked,
+            expected.failed,
+            expected.unknown,
         )
 
 
@@ -83,12 +83,12 @@ def test_what_arrives_once_more_displaces_no_last_word(
     written, last = life
     replayed = written + data.draw(st.lists(st.sampled_from(written), max_size=9))
     (lane,) = ledger_of(dict(replayed).items()).lanes.values()
-    whole = last.closed(0)
+    expected = last.closed(0)
     assert (lane.acked, lane.failed, lane.unknown, lane.end) == (
-        whole.acked,
-        whole.failed,
-        whole.unknown,
-        whole.end,
+        expected.acked,
+        expected.failed,
+        expected.unknown,
+        expected.end,
     )
 
 

@@ -75,5 +75,5 @@ def test_all_that_expired_is_what_expired_of_each_stream() -> None:
     losses.note(STREAM, IntervalSet([(0, 3)]), 0)
     losses.note(STREAM, IntervalSet([(0, 9)]), 60)
     losses.note(other, IntervalSet([(0, 2)]), 60)
-    told = {stream: ids(numbers) for stream, numbers in losses.all_expired(64)}
-    assert told == {STREAM: {0, 1, 2}}
+    expired = {stream: ids(numbers) for stream, numbers in losses.all_expired(64)}
+    assert expired == {STREAM: {0, 1, 2}}

@@ -106,7 +106,7 @@ def test_a_checker_agrees_with_the_oracle(
     steps: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     """Every stream's sets are the oracle's, wherever a restart falls and whatever is re-read."""
-    calls, told, end = script(steps)
+    calls, observed, end = script(steps)
     checker = PartitionChecker("t", 0)
     cut = data.draw(st.integers(0, len(calls)))
     for step in calls[:cut]:
@@ -116,19 +116,19 @@ def test_a_checker_agrees_with_the_oracle(
         call(checker, step)
     assert checker.next_offset == end
     for stream in STREAMS:
-        model = Fragment(stream, *told)
-        held = checker.fragment(stream)
-        if held is None:
+        model = Fragment(stream, *observed)
+        fragment = checker.fragment(stream)
+        if fragment is None:
             assert not model.seqs
             assert not model.doubtful
             continue
-        assert ids(held.seen) == model.seen
-        assert ids(held.duplicated) == model.duplicated
-        assert held.copies == model.copies
-        assert ids(held.reordered) == model.reordered
-        doubtful = set(range(min(held.doubtful_below, HORIZON)))
+        assert ids(fragment.seen) == model.seen
+        assert ids(fragment.duplicated) == model.duplicated
+        assert fragment.copies == model.copies
+        assert ids(fragment.reordered) == model.reordered
+        doubtful = set(range(min(fragment.doubtful_below, HORIZON)))
         assert doubtful - model.seen == model.doubtful - model.seen
-        assert {f: ids(v) for f, v in held.by_finding.items()} == model.by_finding
+        assert {f: ids(v) for f, v in fragment.by_finding.items()} == model.by_finding
     assert restarted(checker).to_state() == checker.to_state()
     assert restarted(checker)._size == checker._size
 
@@ -137,9 +137,9 @@ def test_a_checker_agrees_with_the_oracle(
 def test_rows_may_be_cut_anywhere(steps: list[tuple[Any, ...]], data: st.DataObject) -> None:
     """Rows that are split, and re-read from their middle, are judged like complete ones."""
     calls, _, _ = script(steps)
-    whole, cut = PartitionChecker("t", 0), PartitionChecker("t", 0)
+    uncut, cut = PartitionChecker("t", 0), PartitionChecker("t", 0)
     for step in calls:
-        call(whole, step)
+        call(uncut, step)
         if step[0] == "apply":
             full = step[1]
             at = data.draw(st.integers(0, full.offset_hi - full.offset_lo))
@@ -148,7 +148,7 @@ def test_rows_may_be_cut_anywhere(steps: list[tuple[Any, ...]], data: st.DataObj
             cut.apply(full)
         else:
             call(cut, step)
-    assert cut.to_state() == whole.to_state()
+    assert cut.to_state() == uncut.to_state()
 
 
 def test_a_replay_is_duplicates_and_no_reorder() -> None:
@@ -156,10 +156,10 @@ def test_a_replay_is_duplicates_and_no_reorder() -> None:
     checker = PartitionChecker("t", 0)
     checker.apply(row(STREAMS[0], 0, 0, 100))
     checker.apply(row(STREAMS[0], 50, 100, 100))
-    held = checker.fragments[STREAMS[0]]
-    assert (held.copies, list(held.duplicated.intervals())) == (50, [(50, 100)])
-    assert not held.reordered
-    assert list(held.seen.intervals()) == [(0, 150)]
+    fragment = checker.fragments[STREAMS[0]]
+    assert (fragment.copies, list(fragment.duplicated.intervals())) == (50, [(50, 100)])
+    assert not fragment.reordered
+    assert list(fragment.seen.intervals()) == [(0, 150)]
 
 
 def test_messages_without_a_stream_are_counted_once() -> None:
@@ -182,9 +182,9 @@ def test_times_span_all_rows() -> None:
     checker = PartitionChecker("t", 0)
     for offset, at in enumerate((30, 10, 20)):
         checker.apply(row(STREAMS[0], offset, offset, 1, at=at))
-    held = checker.fragments[STREAMS[0]]
-    assert (held.intended_first, held.intended_last) == (10, 30)
-    assert (held.arrived_first, held.arrived_last, held.last_place) == (10, 30, 2)
+    fragment = checker.fragments[STREAMS[0]]
+    assert (fragment.intended_first, fragment.intended_last) == (10, 30)
+    assert (fragment.arrived_first, fragment.arrived_last, fragment.last_place) == (10, 30, 2)
 
 
 def test_past_the_memory_bound_a_summary_stays() -> None:
@@ -194,9 +194,9 @@ def test_past_the_memory_bound_a_summary_stays() -> None:
     for offset in range(4, 60):
         checker.apply(row(STREAMS[0], 2 * offset, offset, 1, Finding.CORRUPTED))
         assert checker._size <= 20
-    held = checker.fragments[STREAMS[0]]
-    assert held.inconclusive
-    assert held.summary == {"seen": 56, "corrupted": 56}
+    fragment = checker.fragments[STREAMS[0]]
+    assert fragment.inconclusive
+    assert fragment.summary == {"seen": 56, "corrupted": 56}
     assert not checker.fragments[STREAMS[1]].inconclusive
     assert restarted(checker).to_state() == checker.to_state()
     clean = checker.fragment(StreamId("t", "r", "c", 1, 0))
@@ -241,7 +241,7 @@ def test_the_fullness_reaches_the_bound_before_ids_are_given_up() -> None:
     checker = PartitionChecker("t", 0, max_intervals=20)
     levels = []
     for number in range(12):
-        if any(held.inconclusive for held in checker.fragments.values()):
+        if any(fragment.inconclusive for fragment in checker.fragments.values()):
             break
         levels.append(checker.fullness)
         checker.apply(row(STREAMS[0], 2 * number, number, 1))

@@ -100,8 +100,8 @@ def test_a_row_in_no_stream_has_one_lanes_key() -> None:
     """It matters which lane's key another run's message has."""
     messages = messages_of([(-1, 0, 1, 0, 0, int(Finding.OTHER_RUN))] * 5)
     messages = replace(messages, key_lane=np.array([3, 3, 5, -1, -1]))
-    told = [(row.stream, row.offset_lo, row.offset_hi, row.key_lane) for row in rows_of(messages)]
-    assert told == [(None, 1, 3, 3), (None, 3, 4, 5), (None, 4, 6, -1)]
+    found = [(row.stream, row.offset_lo, row.offset_hi, row.key_lane) for row in rows_of(messages)]
+    assert found == [(None, 1, 3, 3), (None, 3, 4, 5), (None, 4, 6, -1)]
 
 
 def test_no_messages_make_no_rows() -> None:

@@ -87,8 +87,8 @@ def test_a_batch_is_the_messages_one_by_one(
         )
         for i, time in enumerate(intended)
     ]
-    told = encoder(first, form)._record_size * len(intended) + HEADER_SIZE
-    assert told - 2 * len(intended) <= batch.size <= told
+    predicted = encoder(first, form)._record_size * len(intended) + HEADER_SIZE
+    assert predicted - 2 * len(intended) <= batch.size <= predicted
 
 
 @given(ids, lanes, forms, st.integers(0, 300), st.sampled_from([0, 30, 100]), st.data())

@@ -110,9 +110,9 @@ def test_lanes_interleaved() -> None:
         for size in (100, 101)
     ]
     records = [record for row in zip(*runs, strict=True) for record in row]
-    said = all_at_once(built(records))
-    assert said == one_by_one(records)
-    assert {findings for *_, findings in said} == {0}
+    decoded = all_at_once(built(records))
+    assert decoded == one_by_one(records)
+    assert {findings for *_, findings in decoded} == {0}
 
 
 def test_forty_producers_of_a_few_messages() -> None:
@@ -133,9 +133,9 @@ def test_swapped_fill_is_found(form: Form) -> None:
     a, b = records[4].value or b"", records[5].value or b""
     records[4] = records[4]._replace(value=a[:cut] + b[cut:])
     records[5] = records[5]._replace(value=b[:cut] + a[cut:])
-    said = all_at_once(built(records))
-    assert said == one_by_one(records)
-    wrong = [seq for _, _, seq, *_, findings in said if findings == Finding.CORRUPTED]
+    decoded = all_at_once(built(records))
+    assert decoded == one_by_one(records)
+    wrong = [seq for _, _, seq, *_, findings in decoded if findings == Finding.CORRUPTED]
     assert wrong == [5004, 5005]
 
 
@@ -175,9 +175,9 @@ def test_very_long_header_sections_of_several_lengths() -> None:
         **{name: getattr(arrays, name) for name in RecordArrays.__slots__ if name != "buffer"},
         buffer=arrays.buffer[:-8].copy(),
     )
-    said = all_at_once(cut)
-    assert said[:-1] == one_by_one(records)[:-1]
-    assert said[-1][-1] == Finding.FOREIGN
+    decoded = all_at_once(cut)
+    assert decoded[:-1] == one_by_one(records)[:-1]
+    assert decoded[-1][-1] == Finding.FOREIGN
 
 
 def test_small_batches_together() -> None:

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 BATCH = 1 << 20
 NS = 1_700_000_000_123_456_789
-WHO = ProducerId("producer-0", "run7", 3)
+PRODUCER = ProducerId("producer-0", "run7", 3)
 CODECS = [name for name in CODEC_IDS if name != "none"]
 SIZES = [100, 1000, 10_000]
-HEADER = len(WHO.encode()) + 34 + 32
+HEADER = len(PRODUCER.encode()) + 34 + 32
 
 
 def encoder(form: Form, size: int, compressibility: int = 0) -> LaneEncoder:
-    return LaneEncoder("orders", WHO, 11, 2, 5, form, size, compressibility)
+    return LaneEncoder("orders", PRODUCER, 11, 2, 5, form, size, compressibility)
 
 
 def compressed(codec: str, form: Form, size: int, count: int, compressibility: int = 0) -> int:
@@ -78,8 +78,8 @@ def test_of_a_compressible_payload_so_much_is_saved(codec: str, form: Form, size
 def test_larger_shares_are_saved_as_well(codec: str, percent: int) -> None:
     """Within 0.02; snappy, which copies at most 64 bytes at once, may miss a thirtieth of it."""
     count = encoder(Form.BODY, 1000).most_within(BATCH)
-    plain = compressed(codec, Form.BODY, 1000, count)
-    saved = plain - compressed(codec, Form.BODY, 1000, count, percent)
+    without_zeros = compressed(codec, Form.BODY, 1000, count)
+    saved = without_zeros - compressed(codec, Form.BODY, 1000, count, percent)
     off = max(0.02, percent / 100 / 30) if codec == "snappy" else 0.02
     assert abs(saved / (count * payload(Form.BODY, 1000)) - percent / 100) <= off
 
@@ -96,7 +96,11 @@ def test_the_ancestor_reads_each_of_40000(size: int, compressibility: int) -> No
         records = decode_records(batch.buffer)
         for index in range(len(records)):
             raw_id, raw_seq, raw_time, filled = (records.value(index) or b"").split(b";")
-            assert (raw_id, int(raw_seq), int(raw_time)) == (WHO.encode(), seq + index, NS + index)
+            assert (raw_id, int(raw_seq), int(raw_time)) == (
+                PRODUCER.encode(),
+                seq + index,
+                NS + index,
+            )
             assert len(filled) == size - HEADER + 32
 
 

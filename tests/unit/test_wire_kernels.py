@@ -178,9 +178,9 @@ def test_parts_are_found_where_they_begin(raw: bytes, cuts: list[tuple[int, int]
     begins = [lo for lo, hi in cuts if lo < min(hi, len(raw))]
     assert kernels.places(raw, parts).tolist() == begins
     assert kernels.places(raw, [memoryview(b"")]).tolist() == [0]
-    for whole in (memoryview(raw)[1:], memoryview(b"")):
+    for memory in (memoryview(raw)[1:], memoryview(b"")):
         with pytest.raises(IndexError):
-            kernels.places(whole, [memoryview(raw)[:1]])
+            kernels.places(memory, [memoryview(raw)[:1]])
 
 
 NUMBERS = st.lists(

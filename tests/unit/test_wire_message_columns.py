@@ -185,8 +185,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def named(number: int, count: int, size: int = 100) -> list[Record]:
     """Messages of one of many producers."""
-    who = PA._replace(name=f"p{number}")
-    return [encode(m, Form.BODY) for m in lane_messages(count, producer_id=who, size=size)]
+    producer = PA._replace(name=f"p{number}")
+    return [encode(m, Form.BODY) for m in lane_messages(count, producer_id=producer, size=size)]
 
 
 @pytest.mark.parametrize("strangers", [20, 200])

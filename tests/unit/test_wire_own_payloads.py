@@ -51,17 +51,17 @@ def mixed(state: int, word: int) -> int:
 def xxh64(data: bytes) -> int:
     """XXH64 by its definition, with seed 0."""
     state = P5
-    whole = len(data) // 32 * 32
-    if whole:
+    striped = len(data) // 32 * 32
+    if striped:
         lanes = [(P1 + P2) & MASK, P2, 0, -P1 & MASK]
-        for at in range(0, whole, 8):
+        for at in range(0, striped, 8):
             lane = at // 8 % 4
             lanes[lane] = mixed(lanes[lane], int.from_bytes(data[at : at + 8], "little"))
         state = sum(map(turned, lanes, (1, 7, 12, 18))) & MASK
         for lane in lanes:
             state = ((state ^ mixed(0, lane)) * P1 + P4) & MASK
     state = (state + len(data)) & MASK
-    rest = data[whole:]
+    rest = data[striped:]
     while len(rest) >= 8:
         word, rest = int.from_bytes(rest[:8], "little"), rest[8:]
         state = (turned(state ^ mixed(0, word), 27) * P1 + P4) & MASK
@@ -184,9 +184,9 @@ def test_a_batch_is_the_messages_one_by_one(values: list[bytes], chosen: list[in
     assert kafka.validate_crc()
     want = [encode(message, Form.HEADERS) for message in sent]
     assert [(r.key, r.value, tuple(r.headers), r.timestamp) for r in kafka] == want
-    said = all_at_once(decode_records(batch.buffer))
-    assert said == one_by_one(want)
-    assert {findings for *_, findings in said} == {0}
+    decoded = all_at_once(decode_records(batch.buffer))
+    assert decoded == one_by_one(want)
+    assert {findings for *_, findings in decoded} == {0}
 
 
 @given(st.binary(min_size=1, max_size=100), st.data())

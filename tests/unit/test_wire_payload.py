@@ -125,7 +125,7 @@ def test_a_share_of_the_fill_is_zeros(
     generator: Generator, phase: int, seq: int, size: int, percent: int
 ) -> None:
     """The zeros are 1 % more than requested, at the end; what precedes them is unchanged."""
-    whole, shared = (fill(generator, each, phase, seq, size, size) for each in (0, percent))
+    without_zeros, shared = (fill(generator, each, phase, seq, size, size) for each in (0, percent))
     run = zeros(size, percent)
     assert abs(run - min(size, size * percent * 1.01 / 100)) <= 0.5
-    assert shared == whole[: size - run] + bytes(run)
+    assert shared == without_zeros[: size - run] + bytes(run)

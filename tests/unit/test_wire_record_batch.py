@@ -164,8 +164,8 @@ def test_sealing_again_changes_only_the_state() -> None:
 
 def test_compression() -> None:
     """Only the records are compressed; if that saves nothing, the batch stays as it is."""
-    plain = sealed(500)
-    small = compress_records(plain, 1, gzip.compress)
+    uncompressed = sealed(500)
+    small = compress_records(uncompressed, 1, gzip.compress)
     seal(small, 77, 3, 1000)
     batch = MemoryRecords(bytes(small)).next_batch()
     assert batch.validate_crc()
@@ -173,11 +173,11 @@ def test_compression() -> None:
     assert aiokafka_read(batch) == expected(500)
     with pytest.raises(MalformedBatchError, match="compressed"):
         decode_records(small)
-    whole = decompressed(small, gzip.decompress(bytes(small[HEADER_SIZE:])))
-    assert read(decode_records(whole)) == expected(500)
-    whole[CRC_AT:CRC_FROM] = plain[CRC_AT:CRC_FROM]
-    assert whole == plain
-    assert compress_records(plain, 1, lambda records: records) is plain
+    restored = decompressed(small, gzip.decompress(bytes(small[HEADER_SIZE:])))
+    assert read(decode_records(restored)) == expected(500)
+    restored[CRC_AT:CRC_FROM] = uncompressed[CRC_AT:CRC_FROM]
+    assert restored == uncompressed
+    assert compress_records(uncompressed, 1, lambda records: records) is uncompressed
 
 
 def test_log_append_time() -> None:
@@ -222,8 +222,8 @@ def test_large_batches_of_one_memory_are_read_where_they_lie() -> None:
     ]
     memory = b"before" + batches[0] + b"between" + batches[1] + b"after"
     lo, hi = 6, 6 + len(batches[0])
-    whole = memoryview(memory)
-    views = [whole[lo:hi], whole[hi + 7 : hi + 7 + len(batches[1])]]
+    full_view = memoryview(memory)
+    views = [full_view[lo:hi], full_view[hi + 7 : hi + 7 + len(batches[1])]]
     together = decode_batches(views)
     assert np.shares_memory(together.buffer, np.frombuffer(memory, np.uint8))
     apart = decode_batches([bytes(batch) for batch in batches])

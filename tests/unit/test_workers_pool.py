@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.workers.worker_pool import Worker
-    from tests.unit.worker_jobs import AllTold
+    from tests.unit.worker_jobs import AllReported
 
 
 def crew(
     job: Callable[..., Any],
     shares: list[int | str],
-    on_progress: Callable[..., Any] | AllTold = lambda _: None,
+    on_progress: Callable[..., Any] | AllReported = lambda _: None,
 ) -> WorkerPool:
     return WorkerPool(job, shares, prepare=worker_jobs.quiet, on_progress=on_progress)
 
@@ -65,9 +65,9 @@ def answer(url: str) -> tuple[int, str]:
 
 async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
     """Each process has its own share; one endpoint serves all; signals do not end them."""
-    stop, told = asyncio.Event(), worker_jobs.AllTold(2)
-    async with crew(worker_jobs.until_told, [1, 2], told) as hands:
-        await told.wait()
+    stop, reported = asyncio.Event(), worker_jobs.AllReported(2)
+    async with crew(worker_jobs.until_stopped, [1, 2], reported) as hands:
+        await reported.wait()
         assert [worker.progress for worker in hands.workers] == [
             (worker.pid, worker.number) for worker in hands.workers
         ]
@@ -112,18 +112,18 @@ async def test_a_crew_that_cannot_be_completed_leaves_nobody_behind(
         started.append(process.pid)
 
     monkeypatch.setattr(SpawnProcess, "start", only_one)
-    told = worker_jobs.AllTold(2)
+    reported = worker_jobs.AllReported(2)
     with pytest.raises(WorkerError, match=r"worker 2 cannot be started: .*unavailable"):
-        async with crew(worker_jobs.until_told, [1, 2], told):
+        async with crew(worker_jobs.until_stopped, [1, 2], reported):
             raise AssertionError("it has a worker too few")
     assert not psutil.pid_exists(started[0])
 
 
 async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """One worker that is not ready makes all not ready; one that is stopped, all not alive."""
-    told = worker_jobs.AllTold(2)
-    async with crew(worker_jobs.until_told, [1, 3], told) as hands:
-        await told.wait()
+    reported = worker_jobs.AllReported(2)
+    async with crew(worker_jobs.until_stopped, [1, 3], reported) as hands:
+        await reported.wait()
         metrics = PoolMetrics(hands, lambda: None)
         monkeypatch.setattr(snapshot, "_FRESH_SECONDS", 60)
         await asyncio.to_thread(until, lambda: metrics.alive and metrics.started)
@@ -138,7 +138,7 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize(
-    ("share", "error", "told"),
+    ("share", "error", "reported"),
     [
         ("refuse", ClusterError, "the brokers refuse"),
         ("die", WorkerError, "worker 1 died: ended by SIGKILL"),
@@ -147,13 +147,13 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 async def test_one_that_fails_is_told_and_ends_all(
-    share: str, error: type[ClusterError | WorkerError], told: str
+    share: str, error: type[ClusterError | WorkerError], reported: str
 ) -> None:
     """The others drain and report; the error says what happened to the first."""
     async with crew(worker_jobs.first_falls, [share, ""]) as hands:
         first, second = await hands.ended(asyncio.Event())
         assert isinstance(first, error)
-        assert told in str(first)
+        assert reported in str(first)
         assert second.share == 0
         assert not list(PoolMetrics(hands, lambda: None).collect())
 
@@ -181,5 +181,5 @@ def test_a_command_that_is_killed_takes_its_workers_along(tmp_path: Path) -> Non
     finally:
         command.kill()
         command.wait()
-    gone, alive = psutil.wait_procs(workers, timeout=60)
-    assert (len(gone), alive) == (2, [])
+    ended, alive = psutil.wait_procs(workers, timeout=60)
+    assert (len(ended), alive) == (2, [])

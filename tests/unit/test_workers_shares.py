@@ -95,9 +95,9 @@ def test_each_partition_of_a_shard_is_one_workers(
     of: int, index: int, workers: int, partition: int
 ) -> None:
     """The workers' shards split the user's shard, and contain nothing else."""
-    whole = Shard(index % of + 1, of)
-    parts = [consumers.shard_of(whole, at, workers) for at in range(workers)]
-    assert sum(partition in part for part in parts) == (partition in whole)
+    shard = Shard(index % of + 1, of)
+    parts = [consumers.shard_of(shard, at, workers) for at in range(workers)]
+    assert sum(partition in part for part in parts) == (partition in shard)
 
 
 def test_consumers_share_a_group_or_the_partitions() -> None:
@@ -111,7 +111,7 @@ def test_consumers_share_a_group_or_the_partitions() -> None:
     }
 
 
-def told(
+def produced(
     name: str, acked: int, latency: int, *, error: ClusterError | None = None
 ) -> ProduceReport:
     """A producer's report."""
@@ -128,15 +128,19 @@ def told(
 
 def test_producers_reports_become_one() -> None:
     """Counts add up, latencies are merged, and the first error is the report's."""
-    whole = producers.merged(PRODUCE, [told("p.1", 2, 1000), told("p.2", 4, 5000)])
-    assert whole.overall.outcomes[Outcome.ACKED] == 6
-    assert (whole.overall.first_ns, whole.overall.last_ns) == (2, 40)
-    assert whole.overall.from_intended.histogram.mean == pytest.approx(3666, rel=0.01)
-    assert (whole.name, whole.log, whole.session) == ("p", "/logs/r", "sp.1,sp.2")
-    assert (whole.reasons, whole.behind_ns, whole.notes) == ({"timeout": 2}, {"t": 4}, ["the same"])
-    assert whole.exit_code == 0
-    broken = told("p.2", 1, 1, error=ClusterError("away"))
-    assert str(producers.merged(PRODUCE, [told("p.1", 1, 1), broken]).error) == "away"
+    merged = producers.merged(PRODUCE, [produced("p.1", 2, 1000), produced("p.2", 4, 5000)])
+    assert merged.overall.outcomes[Outcome.ACKED] == 6
+    assert (merged.overall.first_ns, merged.overall.last_ns) == (2, 40)
+    assert merged.overall.from_intended.histogram.mean == pytest.approx(3666, rel=0.01)
+    assert (merged.name, merged.log, merged.session) == ("p", "/logs/r", "sp.1,sp.2")
+    assert (merged.reasons, merged.behind_ns, merged.notes) == (
+        {"timeout": 2},
+        {"t": 4},
+        ["the same"],
+    )
+    assert merged.exit_code == 0
+    broken = produced("p.2", 1, 1, error=ClusterError("away"))
+    assert str(producers.merged(PRODUCE, [produced("p.1", 1, 1), broken]).error) == "away"
 
 
 def read(
@@ -165,12 +169,12 @@ def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
     options = replace(CONSUME, thresholds=thresholds(["max<1s"]))
     first = read("c.1", [], ["t-0"], conditions=[])
     second = read("c.2", [2 * 10**9] * 3, ["t-1"], conditions=[])
-    whole = consumers.merged(options, [first, second])
-    assert (whole.name, whole.reading.messages, whole.partitions) == ("c", 3, ["t-0", "t-1"])
-    failed = [str(result.threshold) for result in whole.thresholds if not result.passed]
+    merged = consumers.merged(options, [first, second])
+    assert (merged.name, merged.reading.messages, merged.partitions) == ("c", 3, ["t-0", "t-1"])
+    failed = [str(result.threshold) for result in merged.thresholds if not result.passed]
     assert failed == ["max<1s"]
-    assert whole.inconclusive[0] == "a doubt"
-    assert whole.exit_code == 99
+    assert merged.inconclusive[0] == "a doubt"
+    assert merged.exit_code == 99
 
 
 def test_what_any_worker_found_in_what_it_read_fails_the_command() -> None:
@@ -179,10 +183,10 @@ def test_what_any_worker_found_in_what_it_read_fails_the_command() -> None:
     second = read(
         "c.2", [], ["t-1"], conditions=[], counts={"misrouted": 2, "delivered": 5, "in_flight": 5}
     )
-    whole = consumers.merged(CONSUME, [first, second])
-    assert whole.exit_code == 99
-    assert whole.counts["misrouted"] == 2
-    assert (whole.counts["delivered"], whole.counts.get("in_flight", 0)) == (10, 0)
+    merged = consumers.merged(CONSUME, [first, second])
+    assert merged.exit_code == 99
+    assert merged.counts["misrouted"] == 2
+    assert (merged.counts["delivered"], merged.counts.get("in_flight", 0)) == (10, 0)
 
 
 def test_what_another_worker_found_decides_no_more_than_alone() -> None:
@@ -201,8 +205,8 @@ def test_what_any_worker_alone_doubts_is_doubted_once() -> None:
     passed = replace(read("c.1", [], [], conditions=[]), inconclusive=[])
     unsaved = replace(passed, inconclusive=["5 in flight", "not saved"], own_doubts=["not saved"])
     options = replace(CONSUME, thresholds=())
-    whole = consumers.merged(options, [passed, unsaved, unsaved])
-    assert (whole.inconclusive, whole.exit_code) == (["not saved"], 3)
+    merged = consumers.merged(options, [passed, unsaved, unsaved])
+    assert (merged.inconclusive, merged.exit_code) == (["not saved"], 3)
     assert consumers.merged(options, [unsaved, unsaved]).inconclusive == unsaved.inconclusive
 
 
@@ -214,10 +218,10 @@ def test_what_a_worker_read_is_read_by_the_command() -> None:
     second = read(
         "c.2", [], ["t-1"], conditions=[], rests_on={"t-0": Basis(0, 7), "t-1": Basis(5, 4)}
     )
-    whole = consumers.merged(CONSUME, [first, second])
-    assert whole.rests_on == {"t-0": Basis(7, 0), "t-1": Basis(5, 4)}
-    assert whole.basis == Basis(12, 4)
-    assert whole.backlog == {"t": 10}
+    merged = consumers.merged(CONSUME, [first, second])
+    assert merged.rests_on == {"t-0": Basis(7, 0), "t-1": Basis(5, 4)}
+    assert merged.basis == Basis(12, 4)
+    assert merged.backlog == {"t": 10}
 
 
 @pytest.mark.parametrize(
@@ -291,8 +295,8 @@ def test_a_family_stands_once_with_all_workers_samples() -> None:
         made.add_metric(["t"], value)
         return made
 
-    told = [(1, [family("a", 1)]), (2, []), (3, [family("a", 2), family("b", 3)])]
-    found = {made.name: made.samples for made in merged_families(told)}
+    by_worker = [(1, [family("a", 1)]), (2, []), (3, [family("a", 2), family("b", 3)])]
+    found = {made.name: made.samples for made in merged_families(by_worker)}
     assert [(s.labels, s.value) for s in found["a"]] == [
         ({"topic": "t", "worker": "1"}, 1),
         ({"topic": "t", "worker": "3"}, 2),

@@ -31,7 +31,7 @@ class Unreadable:
         return int, ("no number",)
 
 
-class AllTold:
+class AllReported:
     """Receives the workers' progress; `wait` returns once each of them has sent some."""
 
     def __init__(self, workers: int) -> None:
@@ -47,7 +47,7 @@ class AllTold:
         await asyncio.wait_for(self._complete.wait(), 60)
 
 
-async def until_told(
+async def until_stopped(
     share: int,
     *,
     stop: asyncio.Event,
@@ -64,7 +64,7 @@ async def until_told(
     return SimpleNamespace(pid=os.getpid(), share=share, error=None)
 
 
-async def first_falls(share: str, **told: Any) -> SimpleNamespace:
+async def first_falls(share: str, **arguments: Any) -> SimpleNamespace:
     """Fail as the share says; with another share, wait to be stopped."""
     if share == "refuse":
         raise ClusterError("the brokers refuse")
@@ -75,14 +75,14 @@ async def first_falls(share: str, **told: Any) -> SimpleNamespace:
     if share == "leave":
         os._exit(7)
     if share == "mumble":
-        told["on_progress"](Unreadable())
-    return await until_told(0, **told)
+        arguments["on_progress"](Unreadable())
+    return await until_stopped(0, **arguments)
 
 
-async def _tell_pids(file: Path) -> None:
-    told = AllTold(2)
-    async with WorkerPool(until_told, [1, 2], prepare=quiet, on_progress=told) as crew:
-        await told.wait()
+async def _write_pids(file: Path) -> None:
+    reported = AllReported(2)
+    async with WorkerPool(until_stopped, [1, 2], prepare=quiet, on_progress=reported) as crew:
+        await reported.wait()
         part = file.with_suffix(".part")
         part.write_text(" ".join(str(worker.pid) for worker in crew.workers))
         part.rename(file)
@@ -90,4 +90,4 @@ async def _tell_pids(file: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_tell_pids(Path(sys.argv[1])))
+    asyncio.run(_write_pids(Path(sys.argv[1])))

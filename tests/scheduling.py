@@ -69,8 +69,8 @@ def put_in_order(items: list[pytest.Item]) -> None:
     """
     named = [_TESTS / file for file in LONGEST]
     named += [_TESTS.parent / file for file in (*TOGETHER, *OWN_CLUSTERS)]
-    gone = [str(file) for file in named if not file.exists()]
-    assert not gone, f"named here, and not there: {gone}"
+    missing = [str(file) for file in named if not file.exists()]
+    assert not missing, f"named here, and not there: {missing}"
 
     def place(item: pytest.Item) -> tuple[bool, bool, int]:
         file = item.path.relative_to(_TESTS).as_posix()

@@ -35,8 +35,8 @@ def whole_java() -> str | None:
         program = str(Path(home) / "bin" / "java")
         if java_version(program) < OLDEST:
             continue
-        told = subprocess.run([program, "--list-modules"], capture_output=True, check=True)
-        if VECTOR in told.stdout.decode():
+        modules = subprocess.run([program, "--list-modules"], capture_output=True, check=True)
+        if VECTOR in modules.stdout.decode():
             return home
     return None
 

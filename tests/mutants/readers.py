@@ -87,7 +87,7 @@ def read_state_records(rng: Random) -> bool:
         store._apply(*record)
     _use(store)
     of_hurt = key == good[changed][0] and json.loads(key)[5:7] == [*HURT]
-    if of_hurt and store.state(WHOLE) != _whole(seed):
+    if of_hurt and store.state(WHOLE) != _undamaged_state(seed):
         raise AssertionError("the other partition's state is another one")
     return not store.damaged
 
@@ -114,14 +114,14 @@ def read_state(rng: Random) -> bool:
     if found is None:
         raise AssertionError("a whole state is not there")
     try:
-        held = AssignedPartition.restored(at, 2, found, **records.about())
+        assigned = AssignedPartition.restored(at, 2, found, **records.about())
     except RecordError as error:
-        held = AssignedPartition.unreadable(at, 2, found, str(error), **records.about())
-        json.dumps(held.to_state()).encode()
+        assigned = AssignedPartition.unreadable(at, 2, found, str(error), **records.about())
+        json.dumps(assigned.to_state()).encode()
         return False
-    if held.checker.topic != held.source:
+    if assigned.checker.topic != assigned.source:
         return False  # a copy of another topic: its consumer judges it again
-    _begin_incarnation(held)
+    _begin_incarnation(assigned)
     return True
 
 
@@ -204,16 +204,16 @@ def _use(store: StateStore) -> None:
 
 
 @functools.cache
-def _whole(seed: int) -> dict[str, Any] | None:
+def _undamaged_state(seed: int) -> dict[str, Any] | None:
     store = _store()
     for record in _state_records(seed):
         store._apply(*record)
     return store.state(WHOLE)
 
 
-def _begin_incarnation(held: AssignedPartition) -> None:
+def _begin_incarnation(assigned: AssignedPartition) -> None:
     """Judge and save, as the next consumer does."""
-    checker = held.checker
+    checker = assigned.checker
     for seq in (0, 30):
         at = checker.next_offset
         row = SeenRow(records.streams()[0], seq, seq + 3, at, at + 3, 0, 1, 2, 1, 2, 3, 4)
@@ -223,7 +223,7 @@ def _begin_incarnation(held: AssignedPartition) -> None:
         _check_stream(stream)
         acked = IntervalSet([(0, 80)])
         lane = LaneRecord(stream, 80, acked, end=80)
-        claimed = held.claimed.get(stream)
+        claimed = assigned.claimed.get(stream)
         verdicts.append(judge(stream, {0: fragment}, lane, claimed=claimed, ledger_complete=True))
         found = verdicts[-1]
         _check_numbers(found.having(Finding.LOST), found.having(Finding.LATE), fragment.seen)
@@ -234,9 +234,9 @@ def _begin_incarnation(held: AssignedPartition) -> None:
         if sum(numbers.count for numbers in counted) != acked.count:
             raise AssertionError("an acknowledged number has no verdict, or two")
     RunVerdict.of(verdicts, [checker])
-    if held.start_offset < 0 or held.start_offset > checker.next_offset:
+    if assigned.start_offset < 0 or assigned.start_offset > checker.next_offset:
         raise AssertionError("reading goes on where nothing was read")
-    json.dumps(held.to_state()).encode()
+    json.dumps(assigned.to_state()).encode()
 
 
 def _check_stream(stream: StreamId) -> None:

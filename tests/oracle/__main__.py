@@ -94,9 +94,9 @@ def _offline(seed: str, numbers: range) -> int:
                 examples = f"examples {seed}/{start} to {seed}/{stop - 1}"
                 _OUT.print(f"{examples} fail ({type(error).__name__}); {again}")
                 return 99
-            for (job, at), told in found.items():
+            for (job, at), difference in found.items():
                 policy = jobs[job].policy
-                _OUT.print(f"example {seed}/{mine[policy][at]} under {policy.value}:\n{told}")
+                _OUT.print(f"example {seed}/{mine[policy][at]} under {policy.value}:\n{difference}")
             if found:
                 return 99
             _progress(stop - numbers.start, len(numbers), began)

@@ -60,35 +60,35 @@ def concerned(
 
 
 def explained(
-    gone: Gone, partitions: Mapping[int, Partition], homes: Mapping[StreamId, Collection[int]]
+    missing: Gone, partitions: Mapping[int, Partition], homes: Mapping[StreamId, Collection[int]]
 ) -> dict[StreamId, tuple[set[int], set[int]]]:
     """The missing seqs that destination compaction removed, and those that may be in holes."""
-    found: dict[StreamId, tuple[set[int], set[int]]] = {s: (set(), set()) for s in gone}
+    found: dict[StreamId, tuple[set[int], set[int]]] = {s: (set(), set()) for s in missing}
     for number, each in partitions.items():
         if not each.holes:
             continue
-        mine = [s for s in gone if number in concerned(s, partitions, homes.get(s, ()))]
+        mine = [s for s in missing if number in concerned(s, partitions, homes.get(s, ()))]
         holes = {
             (stream, seq): choice
             for stream in mine
-            for seq, choice in _holes_between(stream, gone[stream], each).items()
+            for seq, choice in _holes_between(stream, missing[stream], each).items()
         }
         competing = in_competition(holes)
         for stream, seq in holes:
             if (stream, seq) not in competing:
                 found[stream][0].add(seq)
-            elif seq in gone[stream][1]:
+            elif seq in missing[stream][1]:
                 found[stream][1].add(seq)
         used = Counter(
             stream.lane
             for stream, seq in holes.keys() - competing
-            if seq in gone[stream][1]
+            if seq in missing[stream][1]
             and {n for n, p in partitions.items() if p.of_stream(stream)} | {*homes.get(stream, ())}
             == {number}
         )
         for stream in mine:
             if used[stream.lane] < len(each.holes):
-                found[stream][1].update(gone[stream][1])
+                found[stream][1].update(missing[stream][1])
     return found
 
 
@@ -121,7 +121,7 @@ def in_competition(holes: Mapping[Of, range]) -> set[Of]:
 
 
 def _holes_between(
-    stream: StreamId, gone: tuple[set[int], set[int]], partition: Partition
+    stream: StreamId, missing: tuple[set[int], set[int]], partition: Partition
 ) -> dict[int, range]:
     """Missing seqs with holes between their neighbours -> which holes, by their order."""
     places = partition.of_stream(stream)
@@ -134,10 +134,10 @@ def _holes_between(
         and of.incarnation < stream.incarnation
     ]
     found: dict[int, range] = {}
-    for seq in gone[0]:
+    for seq in missing[0]:
         lower = max((n for n in places if n < seq), default=None)
         higher = min((n for n in places if n > seq), default=None)
-        if higher is None and seq not in gone[1]:
+        if higher is None and seq not in missing[1]:
             continue
         begin = max(earlier, default=0) if lower is None else places[lower]
         end = max(of_lane, default=0) if higher is None else places[higher]

@@ -31,11 +31,6 @@ class Facts:
     claimed: set[tuple[StreamId, int]]
     looked_at: bool
 
-    @property
-    def whole(self) -> bool:
-        """Whether the logs cover all partitions to their ends."""
-        return not self.unread and not any(each.blind for some in self.passed for each in some)
-
 
 def covered(
     logged: Sequence[tuple[Any, ...]],
@@ -48,16 +43,16 @@ def covered(
     Adds to `unread` the finding of all missing messages that follows from this partition.
     """
     here = [(kind, lo, hi) for kind, at, lo, hi, *_ in logged if at == partition]
-    told: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+    proofs_at: dict[int, list[tuple[int, bool]]] = defaultdict(list)
     for kind, at, lo, hi, *proof in logged:
         if kind == "unread" and at == partition:
             for n in range(lo, hi):
-                told[n].append((proof[0], proof[1]))
+                proofs_at[n].append((proof[0], proof[1]))
 
     def offsets(wanted: str) -> set[int]:
         return {n for kind, lo, hi in here if kind == wanted for n in range(lo, hi)}
 
-    seen, read, gone = offsets("seen"), offsets("read"), offsets("unread")
+    seen, read, unread_offsets = offsets("seen"), offsets("read"), offsets("unread")
     ends: dict[int, int] = {}
     for kind, lo, hi in here:
         if kind in {"read", "unread"} and incarnation_of(lo) == incarnation_of(hi):
@@ -69,7 +64,7 @@ def covered(
         For the rest of a former incarnation, the proofs of consumers that read on in the next one
         count; if none did, the latest proof counts.
         """
-        proofs = told.get(n, [(ALWAYS, False)])
+        proofs = proofs_at.get(n, [(ALWAYS, False)])
         if n < ends.get(incarnation_of(n), 0):
             return min(at for at, _ in proofs)
         went_on = [at for at, on in proofs if on]
@@ -80,7 +75,7 @@ def covered(
     newest = max((incarnation_of(hi) for kind, _, hi in here if kind != "seen"), default=0)
     begin = newest * INCARNATION
     tails = [hi for hi in tails if hi >= begin]
-    reached = max([begin - 1, *read, *gone]) + 1
+    reached = max([begin - 1, *read, *unread_offsets]) + 1
     never = not newest and reached == begin and max(tails, default=1) > begin
     if never:
         unread.add(Finding.INCONCLUSIVE)

@@ -207,16 +207,16 @@ def judge(
     compacted if the topic was `compacted`, else as inconclusive; others may be in `doubted_holes`.
     """
     at: dict[int, list[int]] = defaultdict(list)
-    for partition, held in fragments.items():
-        for seq in held.seqs:
+    for partition, fragment in fragments.items():
+        for seq in fragment.seqs:
             at[seq].append(partition)
     seen = set(at)
     out: dict[str, set[int]] = defaultdict(set)
     doubtful = doubted(fragments, homes)
     in_holes = NOTHING if unread else doubted_holes
-    for held in fragments.values():
-        out["reordered"] |= held.reordered
-        for finding, seqs in held.by_finding.items():
+    for fragment in fragments.values():
+        out["reordered"] |= fragment.reordered
+        for finding, seqs in fragment.by_finding.items():
             out[finding.label] |= seqs
     out["duplicated"] = {seq for seq, places in at.items() if len(places) > 1}
     if any_partition and seen:
@@ -260,9 +260,9 @@ def doubted(fragments: Mapping[int, Fragment], homes: Collection[int]) -> set[in
     """
     return {
         seq
-        for partition, held in fragments.items()
-        if held.seqs or partition in homes or not homes
-        for seq in held.doubtful
+        for partition, fragment in fragments.items()
+        if fragment.seqs or partition in homes or not homes
+        for seq in fragment.doubtful
     }
 
 

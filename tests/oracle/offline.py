@@ -64,8 +64,8 @@ def sent_rows(sent: Sent) -> list[Row]:
             continue
         if outcome is not None:
             last = START + seq * STEP
-            told = NEVER_DUE if seq in sent.recent else last
-            acknowledged = (told, told) if outcome is Outcome.ACKED else None
+            acked_ns = NEVER_DUE if seq in sent.recent else last
+            acknowledged = (acked_ns, acked_ns) if outcome is Outcome.ACKED else None
             written.append(
                 rows.sent(
                     stream,
@@ -187,7 +187,7 @@ def differences(spark: Any, place: Path, jobs: Sequence[Job]) -> dict[tuple[int,
     reconciliation runs in this process, and there is no outer join.
     """
     engine: Engine = InProcess() if spark is None else Spark(spark)
-    told: dict[str, list[str]] = {}
+    lines_by_topic: dict[str, list[str]] = {}
     histories: dict[str, History] = {}
     references: list[Reference] = []
     right: Answer = {}
@@ -198,8 +198,8 @@ def differences(spark: Any, place: Path, jobs: Sequence[Job]) -> dict[tuple[int,
         write(logdir, [online for _, online in played], detail=job.detail)
         summary, found, counts = reconciled(engine, logdir)
         findings, outcomes = expected({k: v for answer in answers for k, v in answer.items()})
-        _compare(told, "reconciliation", found, findings)
-        _compare(told, "reconciliation", counts, outcomes)
+        _compare(lines_by_topic, "reconciliation", found, findings)
+        _compare(lines_by_topic, "reconciliation", counts, outcomes)
         named = [
             line
             for (reference, _), answer in zip(played, answers, strict=True)
@@ -208,13 +208,13 @@ def differences(spark: Any, place: Path, jobs: Sequence[Job]) -> dict[tuple[int,
         assert summary.online is not None
         for line in {*summary.online.disagreements} ^ {*named}:
             topic = line.partition(":")[0].partition("-")[0]
-            told.setdefault(topic, []).append(f"online and offline: {line}")
+            lines_by_topic.setdefault(topic, []).append(f"online and offline: {line}")
         references += [reference for reference, _ in played]
         right |= findings
     if spark is not None:
-        _compare(told, "outer join", judged(spark, references), right)
+        _compare(lines_by_topic, "outer join", judged(spark, references), right)
     different: dict[tuple[int, int], str] = {}
-    for topic, lines in sorted(told.items()):
+    for topic, lines in sorted(lines_by_topic.items()):
         part, number = map(int, topic[1:].split("x"))
         different[part, number] = "\n".join([str(histories[topic]), *sorted(lines)])
     return different
@@ -230,7 +230,7 @@ def _played(
 
 
 def _compare(
-    told: dict[str, list[str]],
+    lines_by_topic: dict[str, list[str]],
     judge: str,
     answer: Mapping[tuple[StreamId, str], object],
     right: Mapping[tuple[StreamId, str], object],
@@ -238,7 +238,7 @@ def _compare(
     for key in {**answer, **right}:
         if answer.get(key) != right.get(key):
             line = f"{judge}: {key}: {answer.get(key)}, expected: {right.get(key)}"
-            told.setdefault(key[0].topic, []).append(line)
+            lines_by_topic.setdefault(key[0].topic, []).append(line)
 
 
 def apart(reference: Reference, answer: Answer) -> list[str]:
@@ -251,8 +251,8 @@ def apart(reference: Reference, answer: Answer) -> list[str]:
     unsure = {
         (o, seq) for (o, name), ids in answer.items() if name == "inconclusive" for seq in ids
     }
-    online = reference.told_lost - lost - late - unsure
-    offline = lost - reference.told_lost - reference.undecided
+    online = reference.logged_lost - lost - late - unsure
+    offline = lost - reference.logged_lost - reference.undecided
     if not (online or offline):
         return []
     where = reference.truth.topic

@@ -126,7 +126,7 @@ class _Session:
         self.context = ConsumerContext(
             options=options,
             admin=cast("Admin", None),
-            reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
+            reader=cast("Reader", SimpleNamespace(ends=self.scripted_ends)),
             topics=topics,
             ledger=follower,
             store=plays,
@@ -167,7 +167,7 @@ class _Session:
     async def buffer_arrived(self) -> None:
         """The script decides what arrives."""
 
-    async def told_ends(self, _: object) -> dict[tuple[str, int], End]:
+    async def scripted_ends(self, _: object) -> dict[tuple[str, int], End]:
         return {at: End(end, end) for at, end in self.ends.items()}
 
     @property
@@ -201,12 +201,12 @@ class Online:
 
     def checker(self, consumer: int, partition: int) -> PartitionChecker:
         """A consumer's checker."""
-        return self._held(consumer, partition).checker
+        return self._assigned(consumer, partition).checker
 
     def place(self, consumer: int, partition: int) -> int:
         """The next place that it judges."""
-        held = self._held(consumer, partition)
-        return held.identity * INCARNATION + held.checker.next_offset
+        assigned = self._assigned(consumer, partition)
+        return assigned.identity * INCARNATION + assigned.checker.next_offset
 
     def close(self) -> list[list[Row]]:
         """End all sessions in order; returns the rows of every log of the play."""
@@ -221,27 +221,27 @@ class Online:
         if isinstance(event, Take):
             self._take(session, event)
         elif isinstance(event, Read):
-            self._read(session, self._held(event.consumer, event.partition), event)
+            self._read(session, self._assigned(event.consumer, event.partition), event)
         elif isinstance(event, Unread):
-            held = self._held(event.consumer, event.partition)
-            assert incarnation_of(event.lo) == held.identity
+            assigned = self._assigned(event.consumer, event.partition)
+            assert incarnation_of(event.lo) == assigned.identity
             lo, hi = offset_of(event.lo), offset_of(event.hi)
-            session.log_rows.unread(held, lo, hi, found_ns(event.minute))
-            held.checker.unread(lo, hi, found_ns(event.minute))
+            session.log_rows.unread(assigned, lo, hi, found_ns(event.minute))
+            assigned.checker.unread(lo, hi, found_ns(event.minute))
         elif isinstance(event, Renew):
-            held = self._held(event.consumer, event.partition)
-            session.log_rows.left(held, found_ns(event.minute))
-            held.start_over(found_ns(event.minute))
-            held.read_from = held.checker.next_offset
+            assigned = self._assigned(event.consumer, event.partition)
+            session.log_rows.left(assigned, found_ns(event.minute))
+            assigned.start_over(found_ns(event.minute))
+            assigned.read_from = assigned.checker.next_offset
         elif isinstance(event, Save):
-            held = self._held(event.consumer, event.partition)
-            session.log_rows.read(held)
+            assigned = self._assigned(event.consumer, event.partition)
+            session.log_rows.read(assigned)
             if event.parting and not event.zombie:
-                session.log_rows.found(held)
+                session.log_rows.found(assigned)
             session.log.sync()
-            state = self._states[event.number] = json.dumps(held.to_state())
+            state = self._states[event.number] = json.dumps(assigned.to_state())
             if not event.zombie:
-                self.store[held.at] = (event.number, state)
+                self.store[assigned.at] = (event.number, state)
             _now(session.shared.write())
         elif isinstance(event, Drop):
             del session.partitions[TopicPartition(self.truth.topic, event.partition)]
@@ -291,7 +291,7 @@ class Online:
         views = _now(session.rounds._views.of([session.truth.topic], session.rounds._pause))
         return final_verdicts(session.context, views, complete=closed)
 
-    def _held(self, consumer: int, partition: int) -> AssignedPartition:
+    def _assigned(self, consumer: int, partition: int) -> AssignedPartition:
         return self.session(consumer).partitions[TopicPartition(self.truth.topic, partition)]
 
     def _take(self, session: _Session, event: Take) -> None:
@@ -304,36 +304,36 @@ class Online:
             "counts": [truth.partitions],
         }
         if event.state is None:
-            held = AssignedPartition.fresh(at, 1, **about)
+            assigned = AssignedPartition.fresh(at, 1, **about)
         else:
             state = json.loads(self._states[event.state])
-            held = AssignedPartition.restored(at, 1, state, **about)
-            session.judge.losses.merge(held.claimed)
-        held.read_from = held.checker.next_offset
-        session.partitions[at] = held
+            assigned = AssignedPartition.restored(at, 1, state, **about)
+            session.judge.losses.merge(assigned.claimed)
+        assigned.read_from = assigned.checker.next_offset
+        session.partitions[at] = assigned
 
-    def _read(self, session: _Session, held: AssignedPartition, event: Read) -> None:
+    def _read(self, session: _Session, assigned: AssignedPartition, event: Read) -> None:
         stood = self.truth.stood[event.partition]
-        assert incarnation_of(event.lo) == held.identity
+        assert incarnation_of(event.lo) == assigned.identity
         messages = [(offset_of(at), stood[at]) for at in range(event.lo, event.hi) if at in stood]
-        fresh = [(at, m) for at, m in messages if at >= held.checker.next_offset]
-        rows = judged = rows_of(arrays(self.truth, held.at.partition, messages))
+        fresh = [(at, m) for at, m in messages if at >= assigned.checker.next_offset]
+        rows = judged = rows_of(arrays(self.truth, assigned.at.partition, messages))
         if len(fresh) < len(messages):
-            rows = rows_of(arrays(self.truth, held.at.partition, fresh))
+            rows = rows_of(arrays(self.truth, assigned.at.partition, fresh))
         markers = self.truth.markers(event.partition)
-        held.checker.expect_markers(
+        assigned.checker.expect_markers(
             (offset_of(at), offset_of(at) + 1)
             for at in sorted(markers)
             if event.lo <= at < event.hi
         )
         for row in judged:
-            held.checker.apply(row)
+            assigned.checker.apply(row)
         starts = np.array([row.offset_lo for row in rows], np.int64)
         ours = np.array([at for at, m in fresh if m.stream is not None], np.int64)
         index = np.searchsorted(starts, ours, side="right") - 1
         latency = np.full(len(ours), STEP, np.int64)
-        session.log_rows.seen(held, JudgedBatch(rows, latency, latency, index, 0, 0))
-        held.checker.advance(offset_of(event.hi))
+        session.log_rows.seen(assigned, JudgedBatch(rows, latency, latency, index, 0, 0))
+        assigned.checker.advance(offset_of(event.hi))
 
 
 def arrays(truth: Truth, partition: int, messages: list[tuple[int, Message]]) -> Messages:

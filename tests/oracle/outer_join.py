@@ -297,9 +297,9 @@ def _compiled(spark: Any) -> Iterator[None]:
 def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> None:
     """Add a history's messages to the tables."""
     truth, facts = reference.truth, reference.facts
-    whole = int(sum(facts.unread))
-    told = (truth.topic, whole, truth.compact, truth.source_compact, truth.many())
-    tables["topics"].append(told)
+    unread_findings = int(sum(facts.unread))
+    topic_row = (truth.topic, unread_findings, truth.compact, truth.source_compact, truth.many())
+    tables["topics"].append(topic_row)
     for sent in truth.sent:
         lane, homes = sent.lane, sorted(truth.homes(sent.stream))
         due = lane.acked - sent.recent if facts.looked_at else frozenset()

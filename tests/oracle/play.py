@@ -50,7 +50,7 @@ def _saved(
     history: History, number: int, event: Save, reference: Reference, online: Online
 ) -> None:
     """At a state's next offset the checker equals the model of the offsets below it."""
-    expected = reference.held(event.consumer, event.partition)
+    expected = reference.content(event.consumer, event.partition)
     checker = online.checker(event.consumer, event.partition)
     place = online.place(event.consumer, event.partition)
     same(history, number, "next offset", place, expected.next_offset)
@@ -58,33 +58,33 @@ def _saved(
     same(history, number, "streamless", counted, expected.streamless)
     assert checker.fragments.keys() <= expected.streams.keys()
     for stream, model in expected.streams.items():
-        same(history, number, str(stream), _told(checker.fragment(stream)), _model(model))
+        same(history, number, str(stream), _actual(checker.fragment(stream)), _model(model))
     copied = PartitionChecker.from_state(checker.to_state())
     same(history, number, "state", copied.to_state(), checker.to_state())
     same(history, number, "size", copied._size, checker._size)
 
 
-def _told(held: Fragment | None) -> dict[str, Any]:
-    if held is None:
-        held = Fragment()
+def _actual(content: Fragment | None) -> dict[str, Any]:
+    if content is None:
+        content = Fragment()
     return {
-        "seen": ids(held.seen),
-        "duplicated": ids(held.duplicated),
-        "reordered": ids(held.reordered),
-        "copies": held.copies,
-        "findings": {finding: ids(numbers) for finding, numbers in held.by_finding.items()},
-        "doubtful": set(range(min(held.doubtful_below, HORIZON))) - ids(held.seen),
+        "seen": ids(content.seen),
+        "duplicated": ids(content.duplicated),
+        "reordered": ids(content.reordered),
+        "copies": content.copies,
+        "findings": {finding: ids(numbers) for finding, numbers in content.by_finding.items()},
+        "doubtful": set(range(min(content.doubtful_below, HORIZON))) - ids(content.seen),
     }
 
 
-def _model(held: Expected) -> dict[str, Any]:
+def _model(content: Expected) -> dict[str, Any]:
     return {
-        "seen": held.seen,
-        "duplicated": held.duplicated,
-        "reordered": held.reordered,
-        "copies": held.copies,
-        "findings": dict(held.by_finding),
-        "doubtful": held.doubtful - held.seen,
+        "seen": content.seen,
+        "duplicated": content.duplicated,
+        "reordered": content.reordered,
+        "copies": content.copies,
+        "findings": dict(content.by_finding),
+        "doubtful": content.doubtful - content.seen,
     }
 
 
@@ -92,11 +92,11 @@ def _round(
     history: History, number: int, event: Round, reference: Reference, online: Online
 ) -> None:
     news, complete = reference.judge(event)
-    told: dict[object, set[int]] = {}
+    expected_claims: dict[object, set[int]] = {}
     for stream, seq in news:
-        told.setdefault(stream, set()).add(seq)
+        expected_claims.setdefault(stream, set()).add(seq)
     claimed, judged = online.judge(event)
-    same(history, number, "claimed", claimed, told)
+    same(history, number, "claimed", claimed, expected_claims)
     same(history, number, "complete", judged, complete)
     if event.final:
         expected = reference.verdict(event, closed=complete)

@@ -77,7 +77,7 @@ class _State:
 class _Consumer:
     """One session of a consumer."""
 
-    holds: dict[int, _State] = field(default_factory=dict)
+    assigned: dict[int, _State] = field(default_factory=dict)
     begun: bool = False
     noted: dict[Id, int] = field(default_factory=dict)
     claimed: set[Id] = field(default_factory=set)
@@ -101,10 +101,10 @@ class Reference:
     def __init__(self, history: History) -> None:
         self.truth = history.truth
         self.stood = [
-            {at: self._shown(message, place) for at, message in held.items()}
-            for place, held in enumerate(self.truth.stood)
+            {at: self._shown(message, place) for at, message in messages.items()}
+            for place, messages in enumerate(self.truth.stood)
         ]
-        self.told_lost: set[Id] = set()
+        self.logged_lost: set[Id] = set()
         """What any consumer claimed lost, or judged lost at the end, so that its log has it."""
         self.undecided: set[Id] = set()
         """What the last consumer with a verdict could not decide."""
@@ -121,7 +121,7 @@ class Reference:
         """The shared state that was last written: claims, ages of awaited ids, lowest ends."""
         self._ledgers: dict[int, tuple[dict[StreamId, Lane], bool]] = {}
         self._known: list[StreamId] = sorted(
-            {m.stream for held in self.stood for m in held.values() if m.stream}
+            {m.stream for messages in self.stood for m in messages.values() if m.stream}
             | {s.stream for s in self.truth.sent}
         )
 
@@ -149,11 +149,11 @@ class Reference:
         me = self.consumer(event.consumer)
         if isinstance(event, Take):
             state = _State() if event.state is None else self._states[event.state].copy()
-            me.holds[event.partition] = state
+            me.assigned[event.partition] = state
             me.claimed |= state.claimed
             me.read_from[event.partition] = state.next_offset
         elif isinstance(event, Read):
-            state = me.holds[event.partition]
+            state = me.assigned[event.partition]
             me.written.append(("seen", event.partition, state.next_offset, event.hi))
             state.passed.append(Passed(state.next_offset, event.hi))
         elif isinstance(event, Unread):
@@ -161,7 +161,7 @@ class Reference:
             me.read_from[event.partition] = event.hi
             self._pass_blind(me, event.partition, event.lo, event.hi, event.minute)
         elif isinstance(event, Renew):
-            state = me.holds[event.partition]
+            state = me.assigned[event.partition]
             lo = state.next_offset
             hi = (incarnation_of(lo) + 1) * INCARNATION
             self._log_read(me, event.partition)
@@ -170,7 +170,7 @@ class Reference:
         elif isinstance(event, Save):
             self._log_read(me, event.partition)
             me.durable = len(me.written)
-            self._states[event.number] = me.holds[event.partition].copy()
+            self._states[event.number] = me.assigned[event.partition].copy()
             if not event.zombie:
                 self._newest[event.partition] = event.number
             self._take_over(me)
@@ -178,14 +178,14 @@ class Reference:
                 ages = {an_id: self._now - at for an_id, at in me.noted.items()}
                 self._shared = (set(me.claimed), ages, me.lowest)
         elif isinstance(event, Drop):
-            del me.holds[event.partition]
+            del me.assigned[event.partition]
         elif isinstance(event, Die):
             self._close(event.consumer, kept=event.kept)
 
     @staticmethod
     def _pass_blind(me: _Consumer, partition: int, lo: int, hi: int, minute: int) -> None:
         me.written.append(("unread", partition, lo, hi, minute))
-        me.holds[partition].passed.append(Passed(lo, hi, blind=True, minute=minute))
+        me.assigned[partition].passed.append(Passed(lo, hi, blind=True, minute=minute))
 
     def _take_over(self, me: _Consumer) -> None:
         """Take the shared claims in each case, the ages of awaited ids only once at the start."""
@@ -198,7 +198,7 @@ class Reference:
             me.noted = {an_id: self._now - age for an_id, age in ages.items()}
 
     def _log_read(self, me: _Consumer, partition: int) -> None:
-        start, end = me.read_from[partition], me.holds[partition].next_offset
+        start, end = me.read_from[partition], me.assigned[partition].next_offset
         if start < end:
             me.written.append(("read", partition, start, end))
         me.read_from[partition] = end
@@ -215,9 +215,9 @@ class Reference:
             for row in log
         ]
 
-    def held(self, consumer: int, partition: int) -> Held:
+    def content(self, consumer: int, partition: int) -> Held:
         """The expected content of a consumer's checker of a partition."""
-        state = self.consumer(consumer).holds[partition]
+        state = self.consumer(consumer).assigned[partition]
         return Held(
             {s: Fragment(s, self.stood[partition], state.passed) for s in self._known},
             streamless(self.stood[partition], state.passed),
@@ -228,7 +228,7 @@ class Reference:
 
     def view(self, event: Round) -> dict[int, _State]:
         """Each partition's state: the consumer's own, else the newest one that was saved."""
-        mine = self.consumer(event.consumer).holds
+        mine = self.consumer(event.consumer).assigned
         states = {at: self._states[number] for at, number in self._newest.items()}
         return {**states, **mine}
 
@@ -237,18 +237,20 @@ class Reference:
         me, self._now = self.consumer(event.consumer), event.now
         self._take_over(me)
         for partition, number in self._newest.items():
-            if partition not in me.holds and number not in me.decoded:
+            if partition not in me.assigned and number not in me.decoded:
                 me.decoded.add(number)
                 me.claimed |= self._states[number].claimed
-        lanes, whole = self._lanes(event)
+        lanes, all_ended = self._lanes(event)
         for stream, lane in lanes.items():
             for seq in lane.acked:
                 me.noted.setdefault((stream, seq), event.now)
         view = self.view(event)
         fragments = self._fragments(view)
-        told = all(offset_of(s.next_offset) <= event.ends.get(at, -1) for at, s in view.items())
+        ends_current = all(
+            offset_of(s.next_offset) <= event.ends.get(at, -1) for at, s in view.items()
+        )
         homes = self._homes(event)
-        gone = self._explained(self._gone(event, fragments), self._seen(view), homes)
+        by_compaction = self._explained(self._missing(event, fragments), self._seen(view), homes)
         doubts = {s: doubted(fragments[s], homes.get(s, ())) for s in fragments}
 
         def missing(ids: Iterable[Id]) -> set[Id]:
@@ -256,9 +258,9 @@ class Reference:
                 (stream, seq)
                 for stream, seq in ids
                 if (stream, seq) not in me.claimed
-                and all(seq not in held.seqs for held in fragments[stream].values())
+                and all(seq not in fragment.seqs for fragment in fragments[stream].values())
                 and seq not in doubts[stream]
-                and all(seq not in numbers for numbers in gone.get(stream, ()))
+                and all(seq not in numbers for numbers in by_compaction.get(stream, ()))
             }
 
         def read(ends: Mapping[int, int]) -> bool:
@@ -271,7 +273,7 @@ class Reference:
             me.hearing = None
         expired = {an_id for an_id, at in me.noted.items() if at + DEADLINE <= event.now}
         overdue = missing(expired)
-        if told and me.hearing is None and overdue:
+        if ends_current and me.hearing is None and overdue:
             me.hearing = (event.ends, overdue)
         news: set[Id] = set()
         if me.hearing and read(me.hearing[0]):
@@ -280,8 +282,8 @@ class Reference:
         if news:
             me.claimed |= news
             me.written += [("claimed", *an_id, 0) for an_id in sorted(news)]
-            if me.holds:
-                me.holds[min(me.holds)].claimed = set(me.claimed)
+            if me.assigned:
+                me.assigned[min(me.assigned)].claimed = set(me.claimed)
         strangers = {
             s for s in self._known if s not in lanes and any(f.seqs for f in fragments[s].values())
         }
@@ -289,7 +291,7 @@ class Reference:
         waiting = any(event.now - since < DEADLINE for since in me.unvouched.values())
         every = {(stream, seq) for stream, lane in lanes.items() for seq in lane.acked}
         ends, complete = event.ends, False
-        if not (whole and told and not waiting and not missing(every)):
+        if not (all_ended and ends_current and not waiting and not missing(every)):
             me.closing = None
         else:
             before = ends if me.closing is None or read(ends) else me.closing
@@ -301,7 +303,7 @@ class Reference:
             if me.lowest[0] == mark:
                 lowest = me.lowest[1]
                 closing = {
-                    n: end if n in me.holds else min(end, lowest.get(n, end))
+                    n: end if n in me.assigned else min(end, lowest.get(n, end))
                     for n, end in closing.items()
                 }
             complete = read(closing)
@@ -324,7 +326,7 @@ class Reference:
         claimed = {(claim.producer, claim.incarnation) for claim in claims}
         view = self.view(event)
         fragments, homes = self._fragments(view), self._homes(event)
-        gone = self._explained(self._gone(event, fragments), self._seen(view), homes)
+        by_compaction = self._explained(self._missing(event, fragments), self._seen(view), homes)
         answer = {
             (stream, name): numbers
             for stream in self._known
@@ -335,15 +337,15 @@ class Reference:
                 nobody_else=closed and stream[2:4] in claimed,
                 homes=homes.get(stream, ()),
                 any_partition=self.truth.many(told=bool(homes)),
-                removed=gone.get(stream, (set(), set()))[0],
-                doubted_holes=gone.get(stream, (set(), set()))[1],
+                removed=by_compaction.get(stream, (set(), set()))[0],
+                doubted_holes=by_compaction.get(stream, (set(), set()))[1],
                 compacted=self.truth.compact or self.truth.source_compact,
             ).items()
         }
         for (stream, name), numbers in answer.items():
             if name == "lost":
-                self.told_lost |= {(stream, seq) for seq in numbers}
-        if lanes or any(at in event.ends for at in me.holds):
+                self.logged_lost |= {(stream, seq) for seq in numbers}
+        if lanes or any(at in event.ends for at in me.assigned):
             self.undecided = {
                 (stream, seq)
                 for (stream, name), numbers in answer.items()
@@ -366,27 +368,27 @@ class Reference:
 
     def _explained(
         self,
-        gone: Gone,
+        missing: Gone,
         partitions: Mapping[int, Partition],
         homes: Mapping[StreamId, Collection[int]],
     ) -> dict[StreamId, tuple[set[int], set[int]]]:
         """The missing seqs that compaction removed, and those that may be in its holes."""
-        found = explained(gone, partitions, homes)
+        found = explained(missing, partitions, homes)
         for stream, (removed, _) in found.items() if self.truth.source_compact else ():
             bound = removed_from_source(stream, partitions, homes.get(stream, ()))
-            removed |= {seq for seq in gone[stream][0] if seq < bound}
+            removed |= {seq for seq in missing[stream][0] if seq < bound}
         return found
 
-    def _gone(self, event: Round, fragments: Mapping[StreamId, Mapping[int, Fragment]]) -> Gone:
+    def _missing(self, event: Round, fragments: Mapping[StreamId, Mapping[int, Fragment]]) -> Gone:
         """The missing seqs of a round, and those of them that are overdue, claimed or in doubt."""
         me, (lanes, _), homes = (
             self.consumer(event.consumer),
             self._lanes(event),
             self._homes(event),
         )
-        gone: Gone = {}
+        missing: Gone = {}
         for stream, lane in lanes.items():
-            seen = {seq for held in fragments[stream].values() for seq in held.seqs}
+            seen = {seq for fragment in fragments[stream].values() for seq in fragment.seqs}
             numbers = {seq for seq in lane.acked if seq not in seen}
             doubts = doubted(fragments[stream], homes.get(stream, ()))
             due = {
@@ -396,8 +398,8 @@ class Reference:
                 or (stream, seq) in me.claimed
                 or me.noted.get((stream, seq), event.now) + DEADLINE <= event.now
             }
-            gone[stream] = numbers, due
-        return gone
+            missing[stream] = numbers, due
+        return missing
 
     def _lanes(self, event: Round) -> tuple[dict[StreamId, Lane], bool]:
         if event.ledger not in self._ledgers:
@@ -417,12 +419,12 @@ class Reference:
             self._close(consumer, kept=True)
         unread: set[Finding] = set()
         facts = self.facts = Facts(
-            [covered(self.logged, at, held, unread) for at, held in enumerate(self.stood)],
+            [covered(self.logged, at, messages, unread) for at, messages in enumerate(self.stood)],
             unread,
             {(of, seq) for kind, of, seq, *_ in self.logged if kind == "claimed"},
             any(kind == "tail" for kind, *_ in self.logged),
         )
-        self.told_lost |= facts.claimed
+        self.logged_lost |= facts.claimed
         fragments = {
             stream: {
                 at: Fragment(stream, self.stood[at], passed, known_before=True)
@@ -454,14 +456,14 @@ class Reference:
                 compacted=self.truth.compact or self.truth.source_compact,
             )
 
-        gone: Gone = {}
+        missing: Gone = {}
         for stream in sent:
-            told = verdict(stream, set(), set())
-            due = told.get("lost", set()) | told.get("inconclusive", set())
-            gone[stream] = due | told.get("in_flight", set()), due
-        removed = self._explained(gone, partitions, homes)
+            by_finding = verdict(stream, set(), set())
+            due = by_finding.get("lost", set()) | by_finding.get("inconclusive", set())
+            missing[stream] = due | by_finding.get("in_flight", set()), due
+        removed = self._explained(missing, partitions, homes)
         answer: Answer = {}
         for stream in self._known:
-            told = verdict(stream, *removed.get(stream, (set(), set())))
-            answer.update({(stream, name): numbers for name, numbers in told.items()})
+            by_finding = verdict(stream, *removed.get(stream, (set(), set())))
+            answer.update({(stream, name): numbers for name, numbers in by_finding.items()})
         return answer

@@ -117,11 +117,11 @@ class History:
         counts += " from a compacted source" if truth.source_compact else ""
         lines = [f"{truth.policy.value}, partitions {truth.source_partitions} -> {counts}"]
         for sent in truth.sent:
-            told = " ".join(
+            outcomes = " ".join(
                 f"{n}{'?' if o is None else o.name[0]}" for n, o in sent.outcomes.items()
             )
             lines.append(
-                f"sent {sent.stream[2:]} partition {sent.source_partition}: {told} reserved "
+                f"sent {sent.stream[2:]} partition {sent.source_partition}: {outcomes} reserved "
                 f"{sent.reserved}{' ended' if sent.ended else ''}"
                 + (f" recent {sorted(sent.recent)}" if sent.recent else "")
             )

@@ -189,12 +189,12 @@ def _producer(tape: Tape, truth: Truth, name: str) -> None:
             loser = claim._replace(session="loser")
             records += [loser, loser._replace(withdrawn=True)]
         made = [_lane(tape, truth, StreamId(truth.topic, RUN, name, incarnation, n)) for n in lanes]
-        told = [_ledger_of(tape, sent) for sent in made]
+        by_lane = [_ledger_of(tape, sent) for sent in made]
         truth.sent += made
         # A lane without a record is known from the registration that closes it.
-        records += [record for line in told if not tape.one_in(16) for record in line]
+        records += [record for line in by_lane if not tape.one_in(16) for record in line]
         marks = tuple(
-            (line[-1].stream.lane, line[-1].reserved) for line in told if not tape.one_in(12)
+            (line[-1].stream.lane, line[-1].reserved) for line in by_lane if not tape.one_in(12)
         )
     for _ in range(tape.below(4)):
         # A mirror repeats and reorders. Registrations keep their order: the first one wins.
@@ -275,12 +275,12 @@ def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], b
         over = stream.incarnation < newest.get(stream.producer, 0)
         if stream in outcomes or over:
             end = ends.get(stream, reserved.get(stream, 0) if over else None)
-            lanes[stream] = _lane_told(outcomes.get(stream, {}), end)._replace(
+            lanes[stream] = _recorded_lane(outcomes.get(stream, {}), end)._replace(
                 by_successor=stream not in ends
             )
     mine = {_stream(claim, lane) for claim in claims for lane in claim.lanes}
-    whole = all(s in lanes and lanes[s].end is not None for s in mine | set(lanes))
-    return lanes, bool(claims) and whole
+    all_ended = all(s in lanes and lanes[s].end is not None for s in mine | set(lanes))
+    return lanes, bool(claims) and all_ended
 
 
 def claims_of(records: Collection[Told | Claimed]) -> list[Claimed]:
@@ -289,7 +289,7 @@ def claims_of(records: Collection[Told | Claimed]) -> list[Claimed]:
     return [r for r in records if isinstance(r, Claimed) and r[:4] not in withdrawn]
 
 
-def _lane_told(outcomes: Mapping[int, Outcome], end: int | None) -> Lane:
+def _recorded_lane(outcomes: Mapping[int, Outcome], end: int | None) -> Lane:
     by = _by_outcome(outcomes)
     silent = {seq for seq in range(end or 0) if seq not in outcomes}
     return Lane(by[Outcome.ACKED], by[Outcome.FAILED], by[Outcome.UNKNOWN] | silent, end)
@@ -333,17 +333,17 @@ def _mirror(tape: Tape, truth: Truth) -> None:
         copies[place] += [Message(sent.stream, seq) for seq in stretch]
     for _ in range(tape.below(8)):
         _wrong(tape, truth, copies)
-    for held in copies if truth.compact else ():
+    for messages in copies if truth.compact else ():
         for _ in range(tape.below(4)):
             # A message of another run, which may have the same key.
             other = Message(None, 0, frozenset({Finding.OTHER_RUN}), tape.below(2))
-            held.insert(tape.below(len(held) + 1), other)
-        for at, message in enumerate(held):
+            messages.insert(tape.below(len(messages) + 1), other)
+        for at, message in enumerate(messages):
             keyed = message is not None and message.lane >= 0 and tape.below(2)
-            if message and keyed and any(m and m.lane == message.lane for m in held[at + 1 :]):
-                held[at] = None
-    for held in copies:
-        parts = _incarnations(tape, held)
+            if message and keyed and any(m and m.lane == message.lane for m in messages[at + 1 :]):
+                messages[at] = None
+    for messages in copies:
+        parts = _incarnations(tape, messages)
         truth.stood.append(
             {
                 n * INCARNATION + at: message
@@ -355,12 +355,12 @@ def _mirror(tape: Tape, truth: Truth) -> None:
         truth.ends.append([n * INCARNATION + len(part) for n, part in enumerate(parts)])
 
 
-def _incarnations(tape: Tape, held: list[Message | None]) -> list[list[Message | None]]:
+def _incarnations(tape: Tape, messages: list[Message | None]) -> list[list[Message | None]]:
     """A partition's messages by incarnation of its topic, which is sometimes recreated.
 
     The mirror continues at its position, at its last committed position, or at the beginning.
     """
-    parts = [held]
+    parts = [messages]
     while len(parts) < 3 and tape.one_in(4):
         last = parts.pop()
         at = tape.below(len(last) + 1)
@@ -376,26 +376,28 @@ def _place(truth: Truth, sent: Sent, count: int) -> int:
 
 def _wrong(tape: Tape, truth: Truth, copies: list[list[Message | None]]) -> None:
     """Apply one fault of a mirror to its copies."""
-    held = tape.pick(copies)
+    messages = tape.pick(copies)
     other = tape.pick(copies)
-    lo = tape.below(len(held) + 1)
-    hi = min(len(held), lo + 1 + tape.below(5))
+    lo = tape.below(len(messages) + 1)
+    hi = min(len(messages), lo + 1 + tape.below(5))
     to = tape.below(len(other) + 1)
     what = tape.pick(("gap", "drop", "repeat", "move", "mark", "junk", "phantom", "scatter"))
-    some = held[lo:hi]
+    some = messages[lo:hi]
     if what == "gap":
-        held[lo:lo] = [None]
+        messages[lo:lo] = [None]
     elif what == "drop":
-        del held[lo:hi]
+        del messages[lo:hi]
     elif what == "repeat":
         other[to:to] = some
     elif what == "move":
-        del held[lo:hi]
+        del messages[lo:hi]
         to = min(to, len(other))
         other[to:to] = some
     elif what == "mark":
         shown = tape.pick(_SHOWN)
-        held[lo:hi] = [m and (m if m.stream is None else m._replace(findings=shown)) for m in some]
+        messages[lo:hi] = [
+            m and (m if m.stream is None else m._replace(findings=shown)) for m in some
+        ]
     elif what == "junk":
         junk = Message(None, 0, tape.pick(_JUNK), tape.below(3) - 1)
         other[to:to] = [junk] * (1 + tape.below(3))
@@ -403,7 +405,7 @@ def _wrong(tape: Tape, truth: Truth, copies: list[list[Message | None]]) -> None
         other[to:to] = [Message(_nobody(tape, truth), tape.below(20))]
     else:
         for at in range(lo, hi):
-            other.insert(min(to, len(other)), held[at])
+            other.insert(min(to, len(other)), messages[at])
             to += 1 + tape.below(3)
 
 

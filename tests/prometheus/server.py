@@ -104,8 +104,8 @@ class Prometheus:
             with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=60) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
-            told = json.load(error)
-            raise AssertionError(f"{told.get('error')}: {parameters.get('query')}") from None
+            body = json.load(error)
+            raise AssertionError(f"{body.get('error')}: {parameters.get('query')}") from None
 
     def now(self, query: str) -> list[dict[str, Any]]:
         """The result of an instant query."""

@@ -143,7 +143,7 @@ def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module", params=["vector(1) == 0", "vector(1)"], ids=["never", "always"])
-def told_of_wrong(
+def wrong_rule_output(
     promtool: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> dict[str, str]:
     """Promtool's output by alert, with this expression as the alert's rule, others unchanged.
@@ -167,15 +167,15 @@ def told_of_wrong(
     done = run(promtool, "test", "rules", *files.values())
     assert done.returncode != 0
     sections = done.stdout.split("Unit Testing:")[1:]
-    said = {section.split(maxsplit=1)[0]: section for section in sections}
-    return {name: said[str(file)] for name, file in files.items()}
+    by_file = {section.split(maxsplit=1)[0]: section for section in sections}
+    return {name: by_file[str(file)] for name, file in files.items()}
 
 
 @pytest.mark.parametrize("name", [alert.name for alert in alerts()])
-def test_a_wrong_rule_fails_its_tests(told_of_wrong: dict[str, str], name: str) -> None:
+def test_a_wrong_rule_fails_its_tests(wrong_rule_output: dict[str, str], name: str) -> None:
     """The committed tests of an alert fail if it never fires, and if it always fires."""
-    assert "FAILED" in told_of_wrong[name]
-    assert f'alertname="{name}"' in told_of_wrong[name]
+    assert "FAILED" in wrong_rule_output[name]
+    assert f'alertname="{name}"' in wrong_rule_output[name]
 
 
 @pytest.mark.parametrize("name", sorted(DASHBOARDS))

@@ -115,9 +115,9 @@ class Stage:
             return control.is_up(control.socket_path(self.name))
 
         until(is_up, seconds=150, what="the lab is up")
-        told = json.loads(self.call("lab", "status", "--name", self.name, "--json"))
-        self.source = told["source"]["bootstrap_servers"]
-        self.destination = told["destination"]["bootstrap_servers"]
+        status = json.loads(self.call("lab", "status", "--name", self.name, "--json"))
+        self.source = status["source"]["bootstrap_servers"]
+        self.destination = status["destination"]["bootstrap_servers"]
         self.call("lab", "create-topic", "orders", "--partitions", "3", "--name", self.name)
         # The mirror pauses when it starts on a new topic, so none is created during the run.
         ledger = {"cleanup.policy": "compact"}

@@ -127,11 +127,11 @@ def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str])
             tapes = {number: tape_of(options.seed, number) for number in some}
             stages = play_together(tapes, kinds)
             with tempfile.TemporaryDirectory() as folder:
-                told = offline_problems(spark, Path(folder), stages)
-            for number, problems in sorted(told.items()):
+                by_history = offline_problems(spark, Path(folder), stages)
+            for number, problems in sorted(by_history.items()):
                 _OUT.print(f"history {options.seed}/{number}: {' | '.join(problems)[:600]}")
-            judged, failed = judged + len(stages), failed + len(told)
-            if told and not options.keep_going:
+            judged, failed = judged + len(stages), failed + len(by_history)
+            if by_history and not options.keep_going:
                 break
             _PROGRESS.print(f"{some.stop - numbers.start:,} of {len(numbers):,}")
     _OUT.print(f"{judged:,} histories reconciled, {failed:,} with problems")

@@ -93,13 +93,13 @@ def placed(
     next_offset: int,
 ) -> Batch:
     """A batch with the offset and leader epoch that the broker sets; the CRC covers neither."""
-    whole = bytearray(raw)
-    _, length, _ = _PREFIX.unpack_from(whole)
-    _PREFIX.pack_into(whole, 0, base, length, epoch)
-    (attributes,) = _ATTRIBUTES.unpack_from(whole, ATTRIBUTES_AT)
-    producer, _, sequence = _PRODUCER.unpack_from(whole, PRODUCER_AT)
+    batch_bytes = bytearray(raw)
+    _, length, _ = _PREFIX.unpack_from(batch_bytes)
+    _PREFIX.pack_into(batch_bytes, 0, base, length, epoch)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch_bytes, ATTRIBUTES_AT)
+    producer, _, sequence = _PRODUCER.unpack_from(batch_bytes, PRODUCER_AT)
     return Batch(
-        bytes(whole),
+        bytes(batch_bytes),
         base,
         next_offset,
         epoch,
@@ -114,14 +114,14 @@ def placed(
 
 def stamped(raw: bytes | bytearray | memoryview, at_ms: int) -> bytearray:
     """A batch with the broker's timestamp for all records (LogAppendTime)."""
-    whole = bytearray(raw)
-    (attributes,) = _ATTRIBUTES.unpack_from(whole, ATTRIBUTES_AT)
-    _ATTRIBUTES.pack_into(whole, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
-    _MAX_TIMESTAMP.pack_into(whole, _MAX_TIMESTAMP_AT, at_ms)
-    producer, epoch, sequence = _PRODUCER.unpack_from(whole, PRODUCER_AT)
+    batch_bytes = bytearray(raw)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch_bytes, ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(batch_bytes, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    _MAX_TIMESTAMP.pack_into(batch_bytes, _MAX_TIMESTAMP_AT, at_ms)
+    producer, epoch, sequence = _PRODUCER.unpack_from(batch_bytes, PRODUCER_AT)
     transactional = bool(attributes & TRANSACTIONAL)
-    record_batch.seal(whole, producer, epoch, sequence, transactional=transactional)
-    return whole
+    record_batch.seal(batch_bytes, producer, epoch, sequence, transactional=transactional)
+    return batch_bytes
 
 
 def rows_of_raw(raw: bytes | bytearray | memoryview) -> list[Row]:

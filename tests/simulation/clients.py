@@ -200,7 +200,7 @@ class SimulatedConsumer(_Client):
         if topic_id is not None:
             topic = self.cluster.all_topics[int(topic_id) - 1]
             self._ids[topic.name] = topic_id
-            topic.told.setdefault(self.process, self.world.now_ns)
+            topic.learned_ns.setdefault(self.process, self.world.now_ns)
 
     # -- fetching ---------------------------------------------------------------------------------
 

@@ -250,7 +250,7 @@ class Partition:
         self.epoch += 1
         self.ends = [(epoch, at) for epoch, at in self.ends if at < self.end or epoch == 0]
         self.ends.append((self.epoch, self.end))
-        self._open = {who: at for who, at in self._open.items() if at < self.end}
+        self._open = {producer: at for producer, at in self._open.items() if at < self.end}
         self._aborted = [entry for entry in self._aborted if entry[2] < self.end]
         if self.frozen_at is not None:
             self.frozen_at = min(self.frozen_at, self.end)
@@ -331,7 +331,7 @@ class Topic:
     """Before this time brokers answer that they do not know the topic."""
     deleted_ns: int | None = None
     created_ns: int = 0
-    told: dict[Process, int] = field(default_factory=dict)
+    learned_ns: dict[Process, int] = field(default_factory=dict)
     """When each process first learned its id, in virtual ns."""
 
     @property

@@ -105,12 +105,14 @@ class Coordinator:
     def expire(self) -> None:
         """Remove members that were silent for their session timeout."""
         now = self._world.now_ns
-        gone = [m.name for m in self.members.values() if now - m.heard_ns > m.session_seconds * 1e9]
-        for name in gone:
+        expired = [
+            m.name for m in self.members.values() if now - m.heard_ns > m.session_seconds * 1e9
+        ]
+        for name in expired:
             self._world.note("member expired", name)
             self._world.happened["member expired"] += 1
             del self.members[name]
-        if gone and self.members:
+        if expired and self.members:
             self.rebalance()
 
     def _share_out(self) -> None:
@@ -212,8 +214,8 @@ class Membership:
     async def _live(self) -> None:
         client = self._client
         while True:
-            held = list(client.positions)
-            await self._listener.on_partitions_revoked(held)
+            revoked = list(client.positions)
+            await self._listener.on_partitions_revoked(revoked)
             client.positions = {}
             assigned = await self._joined()
             client.positions = dict.fromkeys(assigned)

@@ -82,7 +82,7 @@ class Judge:
         self.acked = dict(self._acknowledged(orderly))
         """message -> when a producer that ended with a report logged its acknowledgement"""
         failed = {s.name for s in orderly if s.report.error is not None}
-        ended, gone = first_ended(stage), forgotten(stage)
+        ended, marks_deleted = first_ended(stage), forgotten(stage)
         self.recorded = [
             message
             for message, acked_ns in self.acked.items()
@@ -90,8 +90,8 @@ class Judge:
             and sender.name not in failed
             and sender.incarnation <= ended.get(sender.name, sender.incarnation)
             and not (
-                sender.incarnation < gone.get(sender.name, (0, 0))[0]
-                and acked_ns > gone[sender.name][1]
+                sender.incarnation < marks_deleted.get(sender.name, (0, 0))[0]
+                and acked_ns > marks_deleted[sender.name][1]
             )
         ]
         """The acknowledged messages that a pass must cover. Left out are those of a producer whose
@@ -157,10 +157,10 @@ class Judge:
             return False
         began = min(s.started_ns for s in self.outcome.sessions if s.application == "consume")
         for copy in self._stood(message, acked_ns + int(self.plan.deadline * 1e9) - _SLACK_NS):
-            gone, by = copy.record.removed_ns, copy.record.removed_by
-            if gone is None:
+            removed_ns, by = copy.record.removed_ns, copy.record.removed_by
+            if removed_ns is None:
                 return True
-            if began < gone and by != "truncation" and self._known(copy, claimed_by):
+            if began < removed_ns and by != "truncation" and self._known(copy, claimed_by):
                 return True
         return False
 
@@ -175,17 +175,19 @@ class Judge:
         topic = self.stage.read_cluster.all_topics[copy.place[0] - 1]
         if topic.deleted_ns is None:
             return True
-        if claimed_by is not None and topic.told.get(claimed_by, NEVER_NS) < topic.deleted_ns:
+        if claimed_by is not None and topic.learned_ns.get(claimed_by, NEVER_NS) < topic.deleted_ns:
             return True
-        told = [topic.told.get(session.process, NEVER_NS) for session in self.outcome.consumers]
+        learned = [
+            topic.learned_ns.get(session.process, NEVER_NS) for session in self.outcome.consumers
+        ]
         claimed_ns = self._claimed_ns.get(copy.record.message, NEVER_NS)
         saved = [
             state.at_ns
             for state in self._saved.get((topic.name, copy.partition), ())
             if state.there_ns <= claimed_ns
         ]
-        since = min(topic.told.values(), default=NEVER_NS)
-        known_ns = min([max(told, default=NEVER_NS), *(ns for ns in saved if ns > since)])
+        since = min(topic.learned_ns.values(), default=NEVER_NS)
+        known_ns = min([max(learned, default=NEVER_NS), *(ns for ns in saved if ns > since)])
         return known_ns < topic.deleted_ns
 
     # -- what must hold always --------------------------------------------------------------------

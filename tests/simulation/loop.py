@@ -90,7 +90,7 @@ class Process:
         self.running = True
         self.main: asyncio.Task[Any] | None = None
         self.on_kill: Callable[[], None] = lambda: None
-        self._held: list[asyncio.Handle] = []
+        self._deferred: list[asyncio.Handle] = []
 
     def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run the process's main coroutine."""
@@ -108,25 +108,25 @@ class Process:
         """SIGCONT: callbacks that became ready meanwhile run now, in order."""
         if self.alive and not self.running:
             self.running = True
-            held, self._held = self._held, []
-            self.world.loop.take_up(held)
+            deferred, self._deferred = self._deferred, []
+            self.world.loop.take_up(deferred)
 
     def kill(self) -> None:
         """SIGKILL: none of its callbacks ever runs again."""
         if self.alive:
             self.alive = self.running = False
-            self._held.clear()
+            self._deferred.clear()
             self.on_kill()
 
     @property
     def waits(self) -> bool:
         """Whether one of its callbacks became ready while it was paused."""
-        return bool(self._held)
+        return bool(self._deferred)
 
-    def hold(self, handle: asyncio.Handle) -> None:
+    def defer(self, handle: asyncio.Handle) -> None:
         """Keep a callback until the process resumes."""
         if self.alive:
-            self._held.append(handle)
+            self._deferred.append(handle)
 
 
 class SimulationLoop(asyncio.BaseEventLoop):
@@ -254,7 +254,7 @@ class SimulationLoop(asyncio.BaseEventLoop):
             context = handle._context
             process = context.get(PROCESS)
             if process is not None and not process.running:
-                process.hold(handle)
+                process.defer(handle)
                 continue
             try:
                 context.run(handle._callback, *handle._args)

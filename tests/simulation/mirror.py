@@ -67,7 +67,7 @@ class Mirror:
         self.dropped: set[MessageId] = set()
         self._producer = 0
         self._paused_until_ns = 0
-        self._hold_back = (0.0, 0)
+        self._delay_next = (0.0, 0)
         self._origins: dict[Any, Any] = {}
         """message -> its row: (timestamp in ms, key, value, headers)"""
 
@@ -90,9 +90,9 @@ class Mirror:
         """Copy nothing for this time."""
         self._paused_until_ns = self._world.now_ns + int(seconds * 1e9)
 
-    def hold_back(self, seconds: float, count: int) -> None:
+    def delay_next(self, seconds: float, count: int) -> None:
         """Write the next `count` messages `seconds` later than others."""
-        self._hold_back = (seconds, count)
+        self._delay_next = (seconds, count)
 
     def cut_back(self, topic: Topic, end: int) -> None:
         """Continue where the log of the only partition diverges from what it has read."""
@@ -110,14 +110,14 @@ class Mirror:
     def send_again(self, topic: Topic, number: int, records: list[Record]) -> None:
         """Write these records, which it wrote before and the copy lost, or which it held back."""
         world = self._world
-        for gone in records:
-            origin = self._origins.get(gone.message)
-            place = self._place(topic, number, gone.key)
+        for record in records:
+            origin = self._origins.get(record.message)
+            place = self._place(topic, number, record.key)
             if origin is None or place.leaderless or place.deleted:
                 continue
             raw = encoded([origin])
-            place.append(raw, [Record(0, gone.key, gone.message)], world.now_ns)
-            world.note("sent again", place.number, place.end - 1, gone.message)
+            place.append(raw, [Record(0, record.key, record.message)], world.now_ns)
+            world.note("sent again", place.number, place.end - 1, record.message)
         for name in self._topics.values():
             world.news("destination", name)
 
@@ -178,7 +178,7 @@ class Mirror:
         """Copy a batch's records from an offset on; False if that cannot be done now."""
         world = self._world
         kept = [r for r in batch.records if r.offset >= begin and self._copies(r)]
-        kept = self._without_held(batch, kept, number, target)
+        kept = self._without_delayed(batch, kept, number, target)
         if batch.control or (batch.records and batch.records[0].aborted) or not kept:
             return True
         place = self._place(target, number, kept[0].key)
@@ -214,19 +214,19 @@ class Mirror:
         world.news("destination", target.name)
         return True
 
-    def _without_held(
+    def _without_delayed(
         self, batch: Batch, kept: list[Record], number: int, target: Topic
     ) -> list[Record]:
-        seconds, count = self._hold_back
-        held = [r for r in kept if r.message is not None][:count]
-        if not held:
+        seconds, count = self._delay_next
+        delayed = [r for r in kept if r.message is not None][:count]
+        if not delayed:
             return kept
-        self._hold_back = (0.0, 0)
+        self._delay_next = (0.0, 0)
         rows = {row[0]: row[1:] for row in rows_of(batch)}
-        self._origins |= {r.message: rows[r.offset] for r in held}
-        self._world.later(seconds, self.send_again, target, number, held)
+        self._origins |= {r.message: rows[r.offset] for r in delayed}
+        self._world.later(seconds, self.send_again, target, number, delayed)
         self._world.count("held_back took effect")
-        return [r for r in kept if r not in held]
+        return [r for r in kept if r not in delayed]
 
     def _place(self, topic: Topic, number: int, key: bytes | None) -> Partition:
         """Where a record of a source partition is written; a copy may have fewer partitions."""

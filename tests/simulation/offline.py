@@ -66,8 +66,8 @@ def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> di
         number, message = _message(row)
         for seq in range(row["seq_lo"], row["seq_hi"]):
             found[number][row["finding"]].add(message._replace(seq=seq))
-    told = {number: Judge(stage).offline(found[number]) for number, stage in stages.items()}
-    return {number: problems for number, problems in told.items() if problems}
+    by_history = {number: Judge(stage).offline(found[number]) for number, stage in stages.items()}
+    return {number: problems for number, problems in by_history.items() if problems}
 
 
 def reconciled(

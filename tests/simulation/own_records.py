@@ -109,7 +109,7 @@ def ledger_lacks(stage: Stage) -> bool:
         for session in stage.outcome.sessions
         if session.application == "produce" and session.report is not None
     }
-    gone: dict[bytes, int] = {}
+    removed_at_ns: dict[bytes, int] = {}
     """Key -> when its last record was removed"""
     for cluster in {id(each): each for each in (read, world.source)}.values():
         for topic, record in _ledger_records(cluster):
@@ -117,13 +117,13 @@ def ledger_lacks(stage: Stage) -> bool:
             if key and key not in there and json.loads(key)[1] == RUN:
                 at_ns = record.removed_ns if record.removed_by == "truncation" else None
                 at_ns = topic.deleted_ns if at_ns is None else at_ns
-                gone[key] = max(gone.get(key, 0), at_ns or 0)
+                removed_at_ns[key] = max(removed_at_ns.get(key, 0), at_ns or 0)
     source = {r.key for _, r in _ledger_records(world.source) if r.removed_ns is None}
     slow = any(strike.kind == "log_slow" for strike in stage.plan.strikes)
     unseen_ns = _UNSEEN_NS + slow * _SEALS_NS
     return any(
         key in source or ended.get(json.loads(key)[2], NEVER_NS) <= at_ns + unseen_ns
-        for key, at_ns in gone.items()
+        for key, at_ns in removed_at_ns.items()
     )
 
 

@@ -275,7 +275,7 @@ async def recreated_before_its_partitions_are_assigned(stage: Stage) -> None:
     stage.world.net.refused.add(("c0", "metadata"))
     stage.world.destination.create(_TOPIC, stage.plan.partitions, now_ns=stage.world.now_ns)
     script.write(range(10))
-    await script.until(lambda: stage.world.destination.topics[_TOPIC].told)
+    await script.until(lambda: stage.world.destination.topics[_TOPIC].learned_ns)
     script.recreate()
     stage.world.net.refused.clear()
 

@@ -116,10 +116,10 @@ class SimulatedLog:
         try:
             await asyncio.shield(done)
         finally:
-            whole = clean and self._broken is None
+            complete = clean and self._broken is None
             ended = max(VIRTUAL_TIME.time_ns(), self.session.started_ns)
             self.session = self.session.model_copy(
-                update={"ended_ns": ended, "looked_ns": looked_ns, "clean": whole}
+                update={"ended_ns": ended, "looked_ns": looked_ns, "clean": complete}
             )
 
     def _check(self) -> None:

@@ -68,9 +68,9 @@ class TopicFaults(Striking):
             return False
         if strike.much & 8:
             self._foreign(partition, end - partition.end)
-        gone = [r for r in before if r.removed_by == "truncation" and r.message is not None]
+        removed = [r for r in before if r.removed_by == "truncation" and r.message is not None]
         again = self._stage.mirror.send_again
-        self._world.later(0.1 + strike.lasts / 4, again, topic, partition.number, gone)
+        self._world.later(0.1 + strike.lasts / 4, again, topic, partition.number, removed)
         return True
 
     def _foreign(self, partition: Partition, count: int) -> None:
@@ -251,7 +251,7 @@ class TopicFaults(Striking):
 
     def held_back(self, strike: Strike) -> bool:
         """The mirror holds back one or two messages, and writes them after later ones."""
-        self._stage.mirror.hold_back(0.3 + 0.2 * (strike.much % 4), 1 + strike.which % 2)
+        self._stage.mirror.delay_next(0.3 + 0.2 * (strike.much % 4), 1 + strike.which % 2)
         return False  # counted by the mirror
 
     def retention_unseen(self, strike: Strike) -> bool:
@@ -338,13 +338,15 @@ class TopicFaults(Striking):
         partition = self._partition(strike)
         if partition is None or partition.leaderless:
             return False
-        who = 900_000 + self._world.faults["open_transaction"]
+        producer = 900_000 + self._world.faults["open_transaction"]
         stamp = self._world.now_ns // 1_000_000
-        raw = encoded([(stamp, b"other", b"somebody else's", ())], producer=who, transactional=True)
+        raw = encoded(
+            [(stamp, b"other", b"somebody else's", ())], producer=producer, transactional=True
+        )
         partition.append(raw, [Record(0, b"other", None)], self._world.now_ns)
         end = partition.end
 
         def finish() -> None:
-            partition.finish(who, commit=bool(strike.much & 1), now_ns=self._world.now_ns)
+            partition.finish(producer, commit=bool(strike.much & 1), now_ns=self._world.now_ns)
 
         return self._heal(strike, finish, lambda: partition.end > end)

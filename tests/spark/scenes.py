@@ -34,15 +34,15 @@ def scene(lay: Callable[[], History]) -> Callable[[], History]:
 
 def joined(parts: Iterable[History]) -> History:
     """Merge histories: their first consumers become one consumer, and so on."""
-    whole = History({})
+    merged = History({})
     for part in parts:
-        assert not whole.topics.keys() & part.topics.keys()
-        whole.topics |= part.topics
-        whole.compacted += part.compacted
-        whole.producer += part.producer
-        _add(whole.consumers, part.consumers)
-        _add(whole.observers, part.observers)
-    return whole
+        assert not merged.topics.keys() & part.topics.keys()
+        merged.topics |= part.topics
+        merged.compacted += part.compacted
+        merged.producer += part.producer
+        _add(merged.consumers, part.consumers)
+        _add(merged.observers, part.observers)
+    return merged
 
 
 def together() -> History:
@@ -88,8 +88,8 @@ class Result:
 
     def attribution(self, topic: str) -> dict[tuple[str, str | None], int]:
         """(verdict, attribution) -> messages."""
-        told: dict[tuple[str, str | None], int] = {}
+        counts: dict[tuple[str, str | None], int] = {}
         for row in self.rows("undelivered", topic):
             key = row["verdict"], row["attribution"]
-            told[key] = told.get(key, 0) + row["seq_hi"] - row["seq_lo"]
-        return told
+            counts[key] = counts.get(key, 0) + row["seq_hi"] - row["seq_lo"]
+        return counts

@@ -82,11 +82,11 @@ def sent(
 
     The source's offsets are the seqs plus `offset`; None: no broker returned any.
     """
-    told = intended(hi - 1) + SECOND // 100 if at is None else at
+    acked_ns = intended(hi - 1) + SECOND // 100 if at is None else at
     return rows.sent(
         of, lo, hi, partition=partition, outcome=outcome,
         offset_lo=None if offset is None else lo + offset,
-        intended=(intended(lo), intended(hi - 1)), acknowledged=(told, told),
+        intended=(intended(lo), intended(hi - 1)), acknowledged=(acked_ns, acked_ns),
         latencies=Sparse(0, (1000,), (hi - lo,)),
     )  # fmt: skip
 
@@ -192,5 +192,5 @@ def found(
     identity: int = 0,
 ) -> Row:
     """A row of what a consumer's checker had found below offset `at` of this incarnation."""
-    told = {"partition": partition, "next_offset": at}
-    return rows.found(of, lo, hi, finding, **told, topic_identity=str(identity))
+    place = {"partition": partition, "next_offset": at}
+    return rows.found(of, lo, hi, finding, **place, topic_identity=str(identity))

@@ -38,11 +38,11 @@ def judged(spark: SparkSession, logdir: Path, look_up: Destination | None = None
     return Result(logdir, reconcile(spark, asked, thresholds(()), look_up=played(look_up)))
 
 
-def attributed(told: Result) -> dict[tuple[int, int], tuple[str, str | None]]:
+def attributed(result: Result) -> dict[tuple[int, int], tuple[str, str | None]]:
     """(lane, seq) -> (verdict, attribution) of topic t, one message at a time."""
     return {
         (row["lane"], seq): (row["verdict"], row["attribution"])
-        for row in told.rows("undelivered", "t")
+        for row in result.rows("undelivered", "t")
         for seq in range(row["seq_lo"], row["seq_hi"])
     }
 
@@ -50,15 +50,15 @@ def attributed(told: Result) -> dict[tuple[int, int], tuple[str, str | None]]:
 class Destination:
     """The content of a topic's copy: by partition, the (stream, seq) at each offset."""
 
-    def __init__(self, topic: str, held: Sequence[list[tuple[StreamId, int]]]) -> None:
+    def __init__(self, topic: str, content: Sequence[list[tuple[StreamId, int]]]) -> None:
         self.topic = topic
-        self.held = held
+        self.content = content
 
     def read(self, observed: ReadOffsets) -> LookedUp:
         """Look up offsets that no consumer read."""
         looked = LookedUp()
-        for at in never_read(observed, {self.topic: len(self.held)}):
-            records = self.held[at.partition]
+        for at in never_read(observed, {self.topic: len(self.content)}):
+            records = self.content[at.partition]
             for offset in range(at.lo, min(at.hi, len(records))):
                 of, seq = records[offset]
                 looked.found.setdefault(of, IntervalSet()).add(seq, seq + 1)
@@ -89,7 +89,7 @@ def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], S
         known_offset, watched_from = rng.randint(count // 2, count), 6 * partition
         # The source loses the tail: the observer cannot read it, and claims some of it lost.
         end = count - rng.randint(3, 8)
-        held = destination.held[partition]
+        copied = destination.content[partition]
         for offset, (of, seq) in enumerate(acked):
             where = offset - seq if offset < known_offset else None
             history.producer.append(sent(of, seq, seq + 1, partition=partition, offset=where))
@@ -102,7 +102,7 @@ def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], S
                 history.observers[0].append(seen(of, seq, seq + 1, offset, partition=partition))
             mirrored = in_source and rng.random() < 0.85
             if mirrored:
-                held.append((of, seq))
+                copied.append((of, seq))
             facts[of.lane, seq] = SimpleNamespace(
                 looked_for=watched_from <= offset < min(end, known_offset),
                 claimed=claimed,
@@ -117,10 +117,10 @@ def everything(seed: int) -> tuple[History, Destination, dict[tuple[int, int], S
             history.observers[0].append(rows.unread("t", partition, 0, watched_from))
         history.observers[0].append(rows.read("t", partition, watched_from, end))
         history.observers[0].append(rows.tail("t", partition, end))
-        stop = len(held) - rng.randint(3, 10)
+        stop = len(copied) - rng.randint(3, 10)
         # Partition 1 gets messages after its logged end, which no consumer reads.
-        history.reads(stop, partition=partition, tail=stop if partition else len(held))
-        for offset, (its, seq) in enumerate(held[:stop]):
+        history.reads(stop, partition=partition, tail=stop if partition else len(copied))
+        for offset, (its, seq) in enumerate(copied[:stop]):
             history.consumers[0].append(seen(its, seq, seq + 1, offset, partition=partition))
             facts[its.lane, seq].consumed = True
         for of, seq in acked:
@@ -144,7 +144,7 @@ def by_definition(fact: SimpleNamespace, verdict: str, *, looked: bool) -> Attri
     return Attribution.NOT_MIRRORED if fact.observed else Attribution.ACKNOWLEDGED
 
 
-def beside_an_observer() -> History:
+def observed_further() -> History:
     """A topic and a compacted one, of both of which an observer read more than the consumer.
 
     A third one is recreated in the source: later offsets are not those that were observed.
@@ -190,9 +190,9 @@ def test_each_missing_id_is_attributed_as_by_its_definitions(
     there.
     """
     history, destination, facts = everything(3)
-    joined([history, beside_an_observer()]).write(tmp_path)
+    joined([history, observed_further()]).write(tmp_path)
     without = judged(spark, tmp_path)
-    plain = attributed(without)
+    without_look_up = attributed(without)
     counts = {
         (name, topic): without.count(name, topic)
         for name in ("acked", "delivered", "lost", "duplicated", "foreign", "seen")
@@ -218,11 +218,11 @@ def test_each_missing_id_is_attributed_as_by_its_definitions(
     assert any("--bootstrap-server" in note for note in without.summary.notes)
     assert not any("--bootstrap-server" in note for note in looked.summary.notes)
     missing = {at for at, fact in facts.items() if not fact.consumed}
-    assert set(plain) == set(full) == missing
-    for told, with_look_up in ((plain, False), (full, True)):
-        assert told == {
+    assert set(without_look_up) == set(full) == missing
+    for attributions, with_look_up in ((without_look_up, False), (full, True)):
+        assert attributions == {
             at: (verdict, by_definition(facts[at], verdict, looked=with_look_up))
-            for at, (verdict, _) in told.items()
+            for at, (verdict, _) in attributions.items()
         }
     assert {verdict for verdict, _ in full.values()} == {"lost", "in_flight"}
     counted = looked.attribution("t")

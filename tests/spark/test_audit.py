@@ -40,11 +40,11 @@ def audited_minutes() -> tuple[History, dict[int, Histogram]]:
         )
         histogram = Histogram()
         histogram.add([latency])
-        told = histogram.sparse()
-        latencies[seq // 600].merge(Histogram.of(told))
+        sparse = histogram.sparse()
+        latencies[seq // 600].merge(Histogram.of(sparse))
         history.consumers[0].append(
             seen(of, seq, seq + 1, offset)._replace(
-                negative=told.negative, latency_bucket=told.buckets, latency_count=told.counts
+                negative=sparse.negative, latency_bucket=sparse.buckets, latency_count=sparse.counts
             )
         )
         offset += 1

@@ -50,7 +50,7 @@ class Reader:
         kept = cast("SequenceLog", SimpleNamespace(append=log.extend))
         options = cast("ConsumeOptions", SimpleNamespace(run=RUN))
         self.book = ConsumerLog(kept, options, topics)
-        self.held = AssignedPartition.fresh(
+        self.assigned = AssignedPartition.fresh(
             TopicPartition("t", 0),
             1,
             source="t",
@@ -58,9 +58,9 @@ class Reader:
             policy=ExpectPartition.SOURCE,
             counts=[1],
         )
-        self.held.read_from = 0
-        self.held.begin_backlog(end)
-        self.book.backlog(self.held)
+        self.assigned.read_from = 0
+        self.assigned.begin_backlog(end)
+        self.book.backlog(self.assigned)
 
     def read(self, *batches: tuple[int, int, int]) -> None:
         """Read batches of messages: (first seq, count, arrival time)."""
@@ -68,13 +68,13 @@ class Reader:
         for seq, count, arrived in batches:
             buffer = encoder.encode(seq, np.full(count, START), START).buffer
             buffer[:8] = seq.to_bytes(8, "big")
-            self.book.seen(self.held, self.held.take(decode_records(buffer), arrived))
+            self.book.seen(self.assigned, self.assigned.take(decode_records(buffer), arrived))
 
     def end(self) -> None:
         """Log how far it read, what it found, and that the partition ends there."""
-        self.book.read(self.held)
-        self.book.found(self.held)
-        self.book.tail(self.held.reached, self.held.checker.next_offset)
+        self.book.read(self.assigned)
+        self.book.found(self.assigned)
+        self.book.tail(self.assigned.reached, self.assigned.checker.next_offset)
 
 
 def judged(spark: SparkSession, history: History, logdir: Path) -> Summary:

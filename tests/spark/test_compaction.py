@@ -115,15 +115,15 @@ def test_gaps_below_a_later_message_of_the_key_are_explained(together: Result) -
     topic that is not compacted all missing messages are lost.
     """
     history, expected = compacted()
-    told: dict[str, set[tuple[StreamId, int]]] = defaultdict(set)
+    by_verdict: dict[str, set[tuple[StreamId, int]]] = defaultdict(set)
     for topic in history.topics:
         for row in together.rows("undelivered", topic):
             of = StreamId(topic, RUN, row["producer"], row["incarnation"], row["lane"])
-            told[row["verdict"]] |= {(of, seq) for seq in range(row["seq_lo"], row["seq_hi"])}
+            by_verdict[row["verdict"]] |= {(of, seq) for seq in range(row["seq_lo"], row["seq_hi"])}
         differing = [line for line in together.disagreements(topic) if ": lost:" in line]
         assert len(differing) == (topic == "kept")
         assert all(f"{CLAIMED:,} messages only online, 0" in d for d in differing)
-    assert dict(told) == dict(expected)
+    assert dict(by_verdict) == dict(expected)
     assert len(expected["compacted"]) > 5
     assert any(of.topic == "kept" for of, _ in expected["lost"])
     for name, ids in expected.items():

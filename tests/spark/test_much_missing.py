@@ -37,8 +37,10 @@ def _table(place: Path, name: str) -> pa.Table:
     """A result table in an order that does not depend on which process wrote it."""
     table = pq.read_table(place / f"{name}.parquet")
     columns = sorted(table.schema.names)
-    plain = [name for name in columns if not str(table.schema.field(name).type).startswith("list")]
-    return table.select(columns).sort_by([(name, "ascending") for name in plain]).combine_chunks()
+    scalars = [
+        name for name in columns if not str(table.schema.field(name).type).startswith("list")
+    ]
+    return table.select(columns).sort_by([(name, "ascending") for name in scalars]).combine_chunks()
 
 
 @pytest.fixture
@@ -50,8 +52,10 @@ def packed_holes(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, int]]:
     def watched(engine: Spark, tasks: Any, read: Any) -> Any:
         bundles = scan(engine, tasks, read)
         rows = pa.concat_tables(table for _, table in bundles.tables(SCANNED))
-        held = rows.filter(pc.field("holes") > 0).group_by("kind").aggregate([("holes", "sum")])
-        found.append({row["kind"]: row["holes_sum"] for row in held.to_pylist()})
+        with_holes = (
+            rows.filter(pc.field("holes") > 0).group_by("kind").aggregate([("holes", "sum")])
+        )
+        found.append({row["kind"]: row["holes_sum"] for row in with_holes.to_pylist()})
         return bundles
 
     monkeypatch.setattr(Spark, "scan", watched)
@@ -80,8 +84,10 @@ def test_much_that_is_missing_is_judged_as_little_is(
     def judged(name: str, packing: Packing) -> tuple[dict[str, Any], Path]:
         monkeypatch.setattr(holes, "PACKING", packing)
         place = tmp_path / name
-        told = reconcile(spark, plan([str(tmp_path)], "s"), thresholds(()), Location.parse(place))
-        return told.model_dump(exclude={"tables"}), place
+        summary = reconcile(
+            spark, plan([str(tmp_path)], "s"), thresholds(()), Location.parse(place)
+        )
+        return summary.model_dump(exclude={"tables"}), place
 
     usual, rows = judged("rows", holes.NO_PACKING)
     monkeypatch.setattr(missing, "MOST_ROWS", FEW)

@@ -37,9 +37,11 @@ def test_what_compaction_could_explain_is_not_lost_where_the_policy_is_hidden(
         history.reads(10, topic=topic)
     history.write(tmp_path)
     summary = reconcile(spark, plan([str(tmp_path)], None), thresholds(()))
-    told = {(each.topic, each.verdict): (each.seq_lo, each.seq_hi) for each in summary.undelivered}
-    assert told["hidden", "inconclusive"] == (2, 5)
-    assert told["hidden", "lost"] == (10, 12)
+    ranges = {
+        (each.topic, each.verdict): (each.seq_lo, each.seq_hi) for each in summary.undelivered
+    }
+    assert ranges["hidden", "inconclusive"] == (2, 5)
+    assert ranges["hidden", "lost"] == (10, 12)
     assert summary.counts["inconclusive"] == 3
     assert summary.counts["lost"] == 2 + 5
     assert summary.counts["compacted"] == 0

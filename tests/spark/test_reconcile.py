@@ -41,8 +41,8 @@ def test_a_clean_run_passes(spark: SparkSession, tmp_path: Path) -> None:
     ]
     history.consumers[0] += [seen(stream(), 0, 600, 0), seen(stream(), 600, 1000, 600)]
     history.reads(1000)
-    told = judged(spark, history, tmp_path)
-    summary = told.summary
+    result = judged(spark, history, tmp_path)
+    summary = result.summary
     assert (summary.verdict, summary.inconclusive) == ("passed", [])
     assert summary.counts["delivered"] == summary.counts["acked"] == 1000
     assert summary.latency_seconds["t"].count == 1000
@@ -51,8 +51,8 @@ def test_a_clean_run_passes(spark: SparkSession, tmp_path: Path) -> None:
     stored = json.loads((tmp_path / f"run={RUN}" / "result" / "summary.json").read_text())
     assert stored["version"] == 1
     assert stored["exit_code"] == 0
-    assert sum(row["delivered"] for row in told.rows("by_minute")) == 1000
-    assert len(told.rows("by_minute")) == 2
+    assert sum(row["delivered"] for row in result.rows("by_minute")) == 1000
+    assert len(result.rows("by_minute")) == 2
 
 
 def test_a_consumer_of_a_mistaken_name_leaves_no_doubt(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ def test_latencies_are_the_copys_and_not_those_of_acknowledgements(
         history.consumers[0].append(seen(stream(), lo, lo + 5, lo))
     history.producer.append(rows.end(stream(), 1000))
     history.reads(1000)
-    told = judged(spark, history, tmp_path)
-    found = told.summary.latency_seconds["t"]
-    assert (found.count, told.summary.counts["seen"]) == (1000, 1000)
-    (bucket,) = {n for row in told.rows("latency") for n in row["latency_bucket"]}
+    result = judged(spark, history, tmp_path)
+    found = result.summary.latency_seconds["t"]
+    assert (found.count, result.summary.counts["seen"]) == (1000, 1000)
+    (bucket,) = {n for row in result.rows("latency") for n in row["latency_bucket"]}
     assert bucket == 2000
-    assert sum(row["latencies"] for row in told.rows("by_minute")) == 1000
+    assert sum(row["latencies"] for row in result.rows("by_minute")) == 1000
 
 
 @pytest.mark.parametrize("names", [("all",), ("t",), ("t", "u")])
@@ -295,14 +295,14 @@ def test_what_was_not_read_or_not_logged_is_never_lost_nor_passed(
         found(of, 3, 5, Finding.DUPLICATED, 112),
     ]
     history.reads(112)
-    told = judged(spark, history, tmp_path)
-    summary = told.summary
+    result = judged(spark, history, tmp_path)
+    summary = result.summary
     assert (summary.verdict, summary.counts["lost"], summary.counts["phantom"]) == (
         "inconclusive", 0, 0,
     )  # fmt: skip
     reasons = "\n".join(summary.inconclusive)
     for topic, (finding, reason) in CASES.items():
-        assert told.count(finding, topic) == (100 if topic == "absent" else 10)
+        assert result.count(finding, topic) == (100 if topic == "absent" else 10)
         assert reason in reasons
     assert "the log of producer ghost.1 is missing" in reasons
     assert "7 messages were read whose producers' logs are missing" in reasons
@@ -344,10 +344,10 @@ def test_a_flipped_bit_turns_no_failed_run_into_one_that_passed(
     file = _slow(tmp_path)
     limits = thresholds(["p(99)<1.5s"])
     assert reconcile(spark, plan([str(tmp_path)], RUN), limits).exit_code == 99
-    whole = file.read_bytes()
-    at = whole.index(b"[3912]") + 2
-    assert chr(whole[at] ^ 1) == "8"
-    file.write_bytes(whole[:at] + b"8" + whole[at + 1 :])
+    original = file.read_bytes()
+    at = original.index(b"[3912]") + 2
+    assert chr(original[at] ^ 1) == "8"
+    file.write_bytes(original[:at] + b"8" + original[at + 1 :])
     summary = reconcile(spark, plan([str(tmp_path)], RUN), limits)
     assert summary.exit_code not in {0, 99}
     (reason,) = (reason for reason in summary.inconclusive if "log damaged" in reason)

@@ -84,19 +84,19 @@ def test_a_consumer_that_ends_before_the_deadline_is_not_contradicted(together: 
 
 @scene
 def _given_up() -> History:
-    plain, given_up = stream(topic="given"), stream(1, topic="given")
+    kept, given_up = stream(topic="given"), stream(1, topic="given")
     history = History({"given": 1})
-    for each in (plain, given_up):
+    for each in (kept, given_up):
         history.sends(each, 10)
     log = history.consumers[-1]
     log += [
-        seen(plain, 0, 10, 0),
+        seen(kept, 0, 10, 0),
         seen(given_up, 0, 8, 10),
         seen(given_up, 3, 5, 18),
-        seen(plain, 3, 4, 20),
+        seen(kept, 3, 4, 20),
     ]
     history.reads(21, topic="given")
-    held = AssignedPartition.fresh(
+    assigned = AssignedPartition.fresh(
         TopicPartition("given", 0),
         1,
         source="given",
@@ -104,11 +104,11 @@ def _given_up() -> History:
         policy=ExpectPartition.SOURCE,
         counts=[1],
     )
-    held.checker.next_offset = 21
-    held.checker.fragments[given_up] = Fragment()
-    held.checker.fragments[given_up].collapse()
+    assigned.checker.next_offset = 21
+    assigned.checker.fragments[given_up] = Fragment()
+    assigned.checker.fragments[given_up].collapse()
     book = log_rows(log)
-    book.found(held)
+    book.found(assigned)
     book.verdict(
         given_up, StreamVerdict(given_up, found={Finding.INCONCLUSIVE: IntervalSet([(0, 10)])})
     )
@@ -138,8 +138,12 @@ def _made_again() -> History:
     second += [seen(of, 12, 13, 20, identity=1)]
     second += [rows.read("remade", 0, 0, 21, topic_identity="1")]
     second += [rows.tail("remade", 0, 21, topic_identity="1")]
-    told = ((5, 8, Finding.DUPLICATED), (9, 10, Finding.DUPLICATED), (12, 13, Finding.DUPLICATED))
-    for lo, hi, finding in (*told, (8, 9, Finding.REORDERED)):
+    duplicates = (
+        (5, 8, Finding.DUPLICATED),
+        (9, 10, Finding.DUPLICATED),
+        (12, 13, Finding.DUPLICATED),
+    )
+    for lo, hi, finding in (*duplicates, (8, 9, Finding.REORDERED)):
         second.append(found(of, lo, hi, finding, 21, identity=1))
     log_rows(second).verdict(of, StreamVerdict(of, found={Finding.LOST: IntervalSet([(20, 25)])}))
     return history

@@ -42,8 +42,8 @@ def test_random_histories_are_judged_as_by_their_definitions(
     """
     monkeypatch.setattr(missing, "MOST_ROWS", 0)
     monkeypatch.setattr(source, "_SMALL", 0)
-    told = differences(spark, tmp_path, [job(2000, ExpectPartition.SOURCE, Detail.INTERVALS)])
-    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
+    different = differences(spark, tmp_path, [job(2000, ExpectPartition.SOURCE, Detail.INTERVALS)])
+    assert not different, f"{len(different)} differ\n{next(iter(different.values()))}"
     parts = list(tmp_path.rglob("findings.parquet/part-*.parquet"))
     assert len(parts) > 1
     assert sum(pq.read_metadata(part).num_rows for part in parts) > 0
@@ -51,5 +51,5 @@ def test_random_histories_are_judged_as_by_their_definitions(
 
 def test_what_is_little_is_judged_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """Forty histories in one part, with a row for each message and policy `any`."""
-    told = differences(spark, tmp_path, [job(40, ExpectPartition.ANY, Detail.MESSAGES)])
-    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
+    different = differences(spark, tmp_path, [job(40, ExpectPartition.ANY, Detail.MESSAGES)])
+    assert not different, f"{len(different)} differ\n{next(iter(different.values()))}"

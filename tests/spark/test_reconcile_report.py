@@ -57,9 +57,9 @@ def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -
     result = read_result(place)
     assert result.summary == summary
     assert result.absent == ()
-    told = page(result)
-    assert told["first"].text.startswith("10 messages were lost in topic t, among those meant to")
-    assert "the last event before: “mirror: kill” at 2023-03-28 10:40:49 UTC" in told["first"].text
+    shown = page(result)
+    assert shown["first"].text.startswith("10 messages were lost in topic t, among those meant to")
+    assert "the last event before: “mirror: kill” at 2023-03-28 10:40:49 UTC" in shown["first"].text
     timeline = best_timeline(result)
     assert timeline is not None
     assert timeline.latencies is not None
@@ -72,9 +72,9 @@ def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -
     assert latency is not None
     minutes = latency.to_pylist()
     assert [sum(row["latency_count"]) for row in minutes] == [590, 500]
-    assert sum(len(curve["curve"]) for curve in told["charts"]["latency"]["topics"]) > 0
-    assert [row.name for row in told["latency_rows"]] == ["all topics"]
-    assert [(each.kind, each.seq_lo, each.seq_hi) for each in told["ids"].ranges] == [
+    assert sum(len(curve["curve"]) for curve in shown["charts"]["latency"]["topics"]) > 0
+    assert [row.name for row in shown["latency_rows"]] == ["all topics"]
+    assert [(each.kind, each.seq_lo, each.seq_hi) for each in shown["ids"].ranges] == [
         ("lost", 500, 510),
         ("duplicated", 900, 1000),
     ]

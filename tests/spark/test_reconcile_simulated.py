@@ -35,5 +35,5 @@ def test_nothing_false_is_found_in_the_logs_of_simulated_histories(
         scripts = [play_scenario(name)[0] for name in sorted(SCENARIOS)]
     tapes = {number: tape_of("spark", number) for number in range(_HISTORIES)}
     played = play_together(tapes, KINDS) | dict(enumerate(scripts, _HISTORIES))
-    told = offline_problems(spark, tmp_path, played)
-    assert told == {}
+    problems = offline_problems(spark, tmp_path, played)
+    assert problems == {}

@@ -27,13 +27,13 @@ _KILLED = """pid = spark._jvm.java.lang.ProcessHandle.current().pid()
 
 
 @pytest.mark.parametrize(
-    ("work", "told"),
+    ("work", "message"),
     [
         (_TOO_MUCH, "ran out of memory with a heap of 512m: raise --driver-memory"),
         (_KILLED, "Java process ended unexpectedly with code -9"),
     ],
 )
-def test_why_the_work_ended(work: str, told: str) -> None:
+def test_why_the_work_ended(work: str, message: str) -> None:
     """The error names the cause: too small a heap, or a killed Java process."""
     done = subprocess.run(
         [sys.executable, "-c", _WORK.format(work=work)],
@@ -43,4 +43,4 @@ def test_why_the_work_ended(work: str, told: str) -> None:
         check=False,
     )
     (line,) = [each for each in done.stdout.splitlines() if each.startswith("told:")] or [""]
-    assert told in line, done.stderr[-3000:]
+    assert message in line, done.stderr[-3000:]

@@ -56,11 +56,13 @@ def _unpack(package: str, place: Path) -> None:
             done = _downloaded(package, folder)
         files = list(Path(folder).glob("*.deb"))
         if done.returncode != 0 or not files:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise ToolMissingError(f"apt-get download {package}: {said[-1] if said else 'nothing'}")
-        whole = Path(folder) / "unpacked"
-        subprocess.run(["dpkg-deb", "-x", str(files[0]), str(whole)], check=True)
-        whole.rename(place)
+            output = (done.stderr or done.stdout).strip().splitlines()
+            raise ToolMissingError(
+                f"apt-get download {package}: {output[-1] if output else 'nothing'}"
+            )
+        content = Path(folder) / "unpacked"
+        subprocess.run(["dpkg-deb", "-x", str(files[0]), str(content)], check=True)
+        content.rename(place)
 
 
 def _downloaded(package: str, folder: str) -> subprocess.CompletedProcess[str]:

@@ -12,11 +12,11 @@ CONTAINERS = Path(__file__).parents[2] / ".ci" / "containers"
 
 
 @pytest.mark.parametrize(
-    ("lacks", "said"),
+    ("lacks", "reason"),
     [({"id": "echo 1000"}, "root"), ({"id": "echo 0", "unshare": "exit 1"}, "namespaces")],
 )
 def test_what_cannot_be_is_left_out_in_a_line(
-    tmp_path: Path, lacks: dict[str, str], said: str
+    tmp_path: Path, lacks: dict[str, str], reason: str
 ) -> None:
     """It prints one line and succeeds without root, and for root without namespaces."""
     for name, answer in lacks.items():
@@ -34,4 +34,4 @@ def test_what_cannot_be_is_left_out_in_a_line(
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert line.startswith("left out: ")
-    assert said in line
+    assert reason in line

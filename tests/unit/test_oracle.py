@@ -59,17 +59,17 @@ def test_the_online_judgement_is_the_references(tape: bytes) -> None:
 
 def test_the_histories_hold_what_they_are_meant_to() -> None:
     """Every finding and outcome, every kind of event, and zombies: none is too rare."""
-    told: Counter[object] = Counter()
+    counts: Counter[object] = Counter()
     for number in range(300):
         history = seeded(number)
         reference, _ = play(history)
-        told.update({type(event) for event in history.events})
-        told.update({"zombie" for e in history.events if isinstance(e, Save) and e.zombie})
-        told.update({name for _, name in reference.offline()})
+        counts.update({type(event) for event in history.events})
+        counts.update({"zombie" for e in history.events if isinstance(e, Save) and e.zombie})
+        counts.update({name for _, name in reference.offline()})
     findings = {f.label for f in Finding} - {"foreign", "other_run"}
     for name in (*findings, "acked", "delivered", "unknown", "zombie",
                  Die, Read, Renew, Round, Save, Take, Unread):  # fmt: skip
-        assert told[name] >= 3, (name, told)
+        assert counts[name] >= 3, (name, counts)
 
 
 def test_a_difference_is_found_and_made_plain(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +92,10 @@ def test_a_difference_is_found_and_made_plain(monkeypatch: pytest.MonkeyPatch) -
 
     tapes = (random.Random(f"test/{number}").randbytes(LENGTH // 3) for number in range(300))
     tape = next(filter(fails, tapes))
-    plain = shrunk(tape, fails)
-    assert fails(plain)
-    assert len(plain) - plain.count(0) < (len(tape) - tape.count(0)) / 4
-    assert len(str(make_history(Tape(plain)))) < len(str(make_history(Tape(tape))))
+    simpler = shrunk(tape, fails)
+    assert fails(simpler)
+    assert len(simpler) - simpler.count(0) < (len(tape) - tape.count(0)) / 4
+    assert len(str(make_history(Tape(simpler)))) < len(str(make_history(Tape(tape))))
 
 
 @settings(max_examples=200)
@@ -116,7 +116,7 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
         passed[partition] = [Passed(0, truth.ends[partition][-1])]
     for sent in truth.sent:
         lane, stream = sent.lane, sent.stream
-        held = {
+        fragments = {
             n: fragment
             for n, checker in checkers.items()
             if (fragment := checker.fragment(stream)) is not None
@@ -124,7 +124,7 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
         claimed = frozenset(n for n in lane.acked if n % 3 == 0)
         verdict = judge_settled(
             stream,
-            held,
+            fragments,
             record(stream, lane),
             claimed=intervals(claimed),
             expired=intervals(lane.acked),
@@ -137,7 +137,7 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
             due=lane.acked,
             any_partition=int(truth.policy is ExpectPartition.ANY),
         )
-        assert verdict.bounded == any(fragment.inconclusive for fragment in held.values())
+        assert verdict.bounded == any(fragment.inconclusive for fragment in fragments.values())
         for finding in OF_STREAM:
             if finding in {Finding.INCONCLUSIVE, Finding.MISROUTED}:
                 continue  # INCONCLUSIVE is the remainder; MISROUTED comes from routing, not judging
@@ -164,8 +164,8 @@ def test_doubt_is_only_where_a_stream_was_seen_or_belongs() -> None:
     assert not doubted(blind, homes={0})
     assert 7 in doubted(blind, homes={1})
     assert 7 in doubted(blind, homes=())
-    told = judge({**blind, 0: Expected(stream, {}, [])}, Lane(acked=frozenset({7})), homes={0})
-    assert told["in_flight"] == {7}
+    judged = judge({**blind, 0: Expected(stream, {}, [])}, Lane(acked=frozenset({7})), homes={0})
+    assert judged["in_flight"] == {7}
 
 
 @pytest.mark.parametrize("size", [0, 1, 10])

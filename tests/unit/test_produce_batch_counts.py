@@ -95,6 +95,6 @@ def test_a_batch_that_is_taken_on_fits_in_each_lane_and_incarnation() -> None:
     assert accepted
     for lane, partition in zip(plan.lanes, plan.partitions, strict=True):
         for incarnation in (1, 12, 12_345):
-            who = ProducerId("p", "r", incarnation)
-            encoder = LaneEncoder("t", who, lane, partition, 300, options.form, 100)
+            producer = ProducerId("p", "r", incarnation)
+            encoder = LaneEncoder("t", producer, lane, partition, 300, options.form, 100)
             assert encoder.most_within(50_000) >= accepted

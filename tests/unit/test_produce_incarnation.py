@@ -109,8 +109,8 @@ async def test_a_lane_with_many_holes_is_vouched_for_in_parts(
     assert len(keys) > len(lanes)
     for lane in lanes:
         assert len(lane.record().acked) > 5
-        told = world.topic.ledger().lanes[lane.stream]
-        assert (told.acked, told.unknown, told.end) == (
+        entry = world.topic.ledger().lanes[lane.stream]
+        assert (entry.acked, entry.unknown, entry.end) == (
             lane.record().acked,
             lane.record().unknown,
             lane.end,
@@ -126,14 +126,14 @@ async def test_a_producer_that_pauses_gives_a_sign_of_life(
     writer = incarnation.ledger_writer
     before = world.topic.ledger().lanes
     await writer.round()
-    stand = len(world.topic.records)
+    count = len(world.topic.records)
     await writer.round()
-    assert len(world.topic.records) == stand
+    assert len(world.topic.records) == count
     began = writer.written_ns
     monkeypatch.setattr(world.clock, "now", lambda: began + ledger_writer.SIGN_OF_LIFE_NS)
     for _ in range(2):
         await writer.round()
-        assert len(world.topic.records) == stand + 1
+        assert len(world.topic.records) == count + 1
     assert world.topic.records[-1][0] == lane_key(lanes[0].stream)
     assert world.topic.ledger().lanes == before
 
@@ -360,14 +360,14 @@ async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
     running = asyncio.create_task(incarnation.run(stop))
     await until(lambda: sender.held)
     assert incarnation.steps > before
-    held = incarnation.steps
+    steps = incarnation.steps
     await asyncio.sleep(0)
     assert not incarnation.idle(world.clock.now())
     for future in sender.held:
         future.set_result(Sent(Outcome.ACKED, 10))
     sender.holding = False
     await running
-    assert incarnation.steps > held
+    assert incarnation.steps > steps
     assert incarnation.idle(world.clock.now())
 
 

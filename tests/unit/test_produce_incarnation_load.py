@@ -100,16 +100,16 @@ async def test_lanes_that_wait_for_the_same_tick_share_a_timer(
 ) -> None:
     """An ack does not wake a lane that waits for its tick: each wakes once per batch."""
     loop, timers, visits = asyncio.get_running_loop(), Counter[str](), 0
-    plain_timer, plain_visit = type(loop).call_later, Incarnation._visit
+    usual_timer, usual_visit = type(loop).call_later, Incarnation._visit
 
     def timer(self: Any, delay: float, callback: Any, *args: Any, **more: Any) -> Any:
         timers[getattr(callback, "__name__", "")] += 1
-        return plain_timer(self, delay, callback, *args, **more)
+        return usual_timer(self, delay, callback, *args, **more)
 
     def visit(self: Incarnation, recorded: Any) -> None:
         nonlocal visits
         visits += 1
-        plain_visit(self, recorded)
+        usual_visit(self, recorded)
 
     monkeypatch.setattr(type(loop), "call_later", timer)
     monkeypatch.setattr(Incarnation, "_visit", visit)

@@ -199,12 +199,12 @@ async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
     await world.view.write((registration_key(lost), registration_value(lost)))
     table = dict(world.topic.records)
     await world.view.refresh(0)
-    stand = len(world.topic.records)
+    start = len(world.topic.records)
     rounds = 100
     for number in range(1, rounds + 1):
         await world.view.refresh(number * REFRESH_NS // rounds)
-        assert len(world.topic.records) - stand <= -(-number * len(table) // rounds)
-    again = dict(world.topic.records[stand:])
+        assert len(world.topic.records) - start <= -(-number * len(table) // rounds)
+    again = dict(world.topic.records[start:])
     del table[registration_key(lost)]
     assert again == table
 
@@ -252,8 +252,8 @@ async def test_a_write_that_is_given_up_says_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If a producer ends during a write to the ledger, no traceback reaches the terminal."""
-    begun, told = asyncio.Event(), list[dict[str, object]]()
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    begun, errors = asyncio.Event(), list[dict[str, object]]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
 
     async def write(*_: bytes | None) -> int:
         begun.set()
@@ -269,7 +269,7 @@ async def test_a_write_that_is_given_up_says_nothing(
     del writing
     await asyncio.sleep(0)
     gc.collect()
-    assert told == []
+    assert errors == []
 
 
 async def test_a_slow_write_looks_for_the_topic(

@@ -217,7 +217,7 @@ async def test_messages_can_go_to_one_partition_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (["--bootstrap-server", "h:1"], "--topics"),
         (["--topics", "t"], "--bootstrap-server"),
@@ -238,7 +238,7 @@ async def test_messages_can_go_to_one_partition_only() -> None:
 )
 def test_usage_errors_exit_2(
     arguments: list[str],
-    told: str,
+    shown: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -248,11 +248,11 @@ def test_usage_errors_exit_2(
     monkeypatch.setattr(sys, "argv", ["mirrortest", "produce", *arguments])
     with pytest.raises(SystemExit) as ended:
         main.run()
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert ended.value.code == 2
-    assert told in said.err
-    assert "Traceback" not in said.err
-    assert said.out == ""
+    assert shown in printed.err
+    assert "Traceback" not in printed.err
+    assert printed.out == ""
 
 
 def test_the_process_itself_ends_with_2() -> None:
@@ -272,10 +272,10 @@ def test_the_process_itself_ends_with_2() -> None:
 def test_what_was_asked_for_is_told_without_secrets() -> None:
     """Reports show a run's set-up: each option that is set, but no password."""
     client = ClientConfig(bootstrap_servers=("h:1",), sasl_password="hush")
-    told = options(throughput=2000.0, num_records=5000, client=client).settings
-    assert (told["throughput"], told["records"], told["acks"]) == ("2000/s", "5,000", "all")
-    assert "duration" not in told
-    assert "hush" not in str(told)
+    shown = options(throughput=2000.0, num_records=5000, client=client).settings
+    assert (shown["throughput"], shown["records"], shown["acks"]) == ("2000/s", "5,000", "all")
+    assert "duration" not in shown
+    assert "hush" not in str(shown)
 
 
 @pytest.mark.parametrize(("text", "percent"), [("0", 0), ("0.3", 30), ("1", 100), ("0.07", 7)])

@@ -282,8 +282,8 @@ async def test_an_incarnation_is_above_those_that_the_logs_tell_though_the_ledge
 
     Logs that are unreadable, or of other producers or runs, do not count.
     """
-    told = [("r", "p", 6, "a"), ("r", "p", 2, "b"), ("r", "p", None, "c"), ("r", "q", 9, "d")]
-    for run, name, incarnation, number in [*told, ("r", "p-q", 9, "e"), ("other", "p", 9, "f")]:
+    logged = [("r", "p", 6, "a"), ("r", "p", 2, "b"), ("r", "p", None, "c"), ("r", "q", 9, "d")]
+    for run, name, incarnation, number in [*logged, ("r", "p-q", 9, "e"), ("other", "p", 9, "f")]:
         session = Session(
             run=run,
             role=Role.PRODUCER,

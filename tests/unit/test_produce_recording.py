@@ -142,14 +142,14 @@ def test_numbers_of_a_report() -> None:
     book = Book()
     second = 1_000_000_000
     book.batch(0, [0, second], 0, sent=2 * second, ended=4 * second)
-    told = book.numbers.overall.to_json()
-    assert told["records"] == told["acked"] == 2
-    assert told["seconds"] == 4
-    assert told["records_per_second"] == 0.5
-    assert told["latency_seconds"]["from_intended"]["max"] == 4
-    assert told["latency_seconds"]["from_intended"]["avg"] == 3.5
-    assert told["latency_seconds"]["from_sent"]["max"] == 2
-    assert told["schedule_lag_seconds"]["max"] == 2
+    numbers = book.numbers.overall.to_json()
+    assert numbers["records"] == numbers["acked"] == 2
+    assert numbers["seconds"] == 4
+    assert numbers["records_per_second"] == 0.5
+    assert numbers["latency_seconds"]["from_intended"]["max"] == 4
+    assert numbers["latency_seconds"]["from_intended"]["avg"] == 3.5
+    assert numbers["latency_seconds"]["from_sent"]["max"] == 2
+    assert numbers["schedule_lag_seconds"]["max"] == 2
     book.numbers.flush()
     assert book.numbers.ack_latency.count == 2
 
@@ -216,15 +216,15 @@ def expected_row(row: list[Message]) -> tuple[object, ...]:
     offsets: tuple[int | None, int | None] = (None, None)
     if first.offset is not None and last.offset is not None:
         offsets = (first.offset, last.offset + 1)
-    told: tuple[object, ...] = (None, None, None, None, None)
+    acknowledged: tuple[object, ...] = (None, None, None, None, None)
     if first.outcome is Outcome.ACKED:
         latencies = [each.ended - each.intended for each in row]
         found = sorted(Counter(bucket_of(each) for each in latencies if each >= 0).items())
         negative = sum(each < 0 for each in latencies)
         buckets, counts = [each for each, _ in found], [each for _, each in found]
-        told = (first.ended, last.ended, negative, buckets, counts)
+        acknowledged = (first.ended, last.ended, negative, buckets, counts)
     times = (first.intended, last.intended, first.sent, last.sent)
-    return (first.seq, last.seq + 1, *offsets, int(first.outcome), *times, *told)
+    return (first.seq, last.seq + 1, *offsets, int(first.outcome), *times, *acknowledged)
 
 
 def facts(histogram: Histogram) -> tuple[object, ...]:
@@ -243,15 +243,15 @@ def facts_of(values: list[int]) -> tuple[object, ...]:
     return facts(histogram)
 
 
-def hold(tally: Tally, messages: list[Message]) -> None:
+def check_tally(tally: Tally, messages: list[Message]) -> None:
     """Check that the tally is that of these messages."""
     acked = [each for each in messages if each.outcome is Outcome.ACKED]
     assert tally.records == len(messages)
     assert tally.value_bytes == 100 * len(acked)
     assert tally.first_ns == min((each.intended for each in messages), default=None)
     assert tally.last_ns == max((each.ended for each in messages), default=None)
-    told = facts(tally.from_intended.histogram)
-    assert told == facts_of([each.ended - each.intended for each in acked])
+    latencies = facts(tally.from_intended.histogram)
+    assert latencies == facts_of([each.ended - each.intended for each in acked])
     assert facts(tally.from_sent.histogram) == facts_of([each.ended - each.sent for each in acked])
     lags = [each.sent - each.intended for each in messages]
     assert facts(tally.schedule_lag.histogram) == facts_of(lags)
@@ -293,23 +293,23 @@ def look_at_all(batches: list[Steps], warmup: int) -> None:
             messages.append(None)
         elif batch.then == "read":
             known = [each for each in messages if each is not None]
-            hold(book.numbers.overall, known)
+            check_tally(book.numbers.overall, known)
         elif batch.then == "publish":
             book.numbers.flush()
             known = [each for each in messages if each is not None]
             acked = [each for each in known if each.outcome is Outcome.ACKED]
-            told = facts(book.numbers.ack_latency)
-            assert told == facts_of([each.ended - each.sent for each in acked])
+            actual = facts(book.numbers.ack_latency)
+            assert actual == facts_of([each.ended - each.sent for each in acked])
             lags = facts_of([each.sent - each.intended for each in known])
             assert facts(book.numbers.schedule_lag) == lags
     known = [each for each in messages if each is not None]
     # As in a worker's report, while rows are open.
-    told = pickle.loads(pickle.dumps(book.numbers)).overall.to_json()
-    assert told == book.numbers.overall.to_json()
-    hold(book.numbers.warm, [each for each in known if not each.steady])
-    hold(book.numbers.steady, [each for each in known if each.steady])
+    actual = pickle.loads(pickle.dumps(book.numbers)).overall.to_json()
+    assert actual == book.numbers.overall.to_json()
+    check_tally(book.numbers.warm, [each for each in known if not each.steady])
+    check_tally(book.numbers.steady, [each for each in known if each.steady])
     book.recorder.close_row()
-    hold(book.numbers.overall, known)
+    check_tally(book.numbers.overall, known)
     logged = [
         (
             row.seq_lo, row.seq_hi, row.offset_lo, row.offset_hi, row.outcome,
@@ -344,6 +344,6 @@ def test_failures_are_counted_by_category_with_their_messages() -> None:
         book.recorder.record_outcome(flight, Outcome.UNKNOWN, -1, 20, failure)
     assert book.numbers.warm.failures == {Failure.TIMEOUT: 4}
     assert book.numbers.steady.failures == {Failure.TIMEOUT: 2, Failure.TOO_LARGE: 3}
-    whole = book.numbers.overall
-    assert whole.to_json()["not_acked"] == {"timeout": 6, "too_large": 3}
-    assert sum(whole.failures.values()) == whole.outcomes[Outcome.UNKNOWN]
+    overall = book.numbers.overall
+    assert overall.to_json()["not_acked"] == {"timeout": 6, "too_large": 3}
+    assert sum(overall.failures.values()) == overall.outcomes[Outcome.UNKNOWN]

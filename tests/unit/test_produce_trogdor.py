@@ -234,8 +234,8 @@ def test_client_properties_of_a_load_are_taken_and_no_secret_is_repeated() -> No
     assert (found.document["acks"], found.document["linger-ms"]) == ("all", 20)
     assert found.document["compression"] == "lz4"
     assert found.document["command-property"] == ["batch.size=4096"]
-    told = {each for each in found.remarks if each.startswith("client property")}
-    assert {each.split(":")[0].split()[-1] for each in told} == {
+    remarks = {each for each in found.remarks if each.startswith("client property")}
+    assert {each.split(":")[0].split()[-1] for each in remarks} == {
         "security.protocol", "sasl.jaas.config", "retries", "request.timeout.ms", "batch.size"
     }  # fmt: skip
     assert "hush" not in str(found)
@@ -253,7 +253,7 @@ def test_what_has_no_counterpart_is_told() -> None:
         unheardOf=1,
     )
     assert found.document["partitions"] == 2
-    said = "\n".join(found.remarks)
+    text = "\n".join(found.remarks)
     for field in (
         "transactionGenerator: producers send outside of transactions",
         "activeTopics: a: partitionAssignments: brokers are chosen by Kafka",
@@ -261,7 +261,7 @@ def test_what_has_no_counterpart_is_told() -> None:
         "unheardOf: this field is not supported for this class",
         "activeTopics.a.numPartitons: this field is not supported for this class",
     ):
-        assert field in said
+        assert field in text
 
 
 @pytest.mark.parametrize(

@@ -166,10 +166,10 @@ def test_a_mistake_in_the_file_is_named(
 ) -> None:
     """The error names file and key, and does not repeat what may be a secret."""
     printed, error = produce(text, "--topics", "t")
-    said = " ".join(error.split())
-    assert said.startswith("error: ")
-    assert answer in said
-    assert "hush" not in said
+    message = " ".join(error.split())
+    assert message.startswith("error: ")
+    assert answer in message
+    assert "hush" not in message
     assert printed == ""
 
 

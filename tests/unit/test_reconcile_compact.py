@@ -133,9 +133,9 @@ def test_horizons_part_what_was_acknowledged_before_and_after() -> None:
 
 def test_zones_keep_seq_and_offset_side_by_side() -> None:
     """In a zone each message's offset is exact, and a repeated reading adds no latencies."""
-    told = Sparse(0, (5,), (10,))
+    sums = Sparse(0, (5,), (10,))
     turns = [(STREAM, 0, 0), (OTHER, 0, 10), (STREAM, 10, 20), (OTHER, 10, 30)]
-    written = [seen(lo, lo + 10, at, of=of, latencies=told) for of, lo, at in turns]
+    written = [seen(lo, lo + 10, at, of=of, latencies=sums) for of, lo, at in turns]
     zones = [Zone("t", 0, 0, 15, 25, ((3, 7, 0),)), Zone("t", 0, 0, 18, 18)]
     found = compacted(written, zones=zones)
     assert sorted(
@@ -199,12 +199,12 @@ def test_what_a_topic_made_again_took_is_not_what_retention_took() -> None:
 
 def test_latencies_are_summed_by_minute() -> None:
     """Buckets add up, and so do the counts below zero."""
-    told = Sparse
+    sparse = Sparse
     written = [
-        seen(0, 3, 0, latencies=told(1, (5, 7), (1, 1))),
-        seen(3, 5, 3, latencies=told(0, (7,), (2,))),
-        seen(9, 10, 5, minute=1, latencies=told(0, (5,), (1,))),
-        seen(10, 12, 6, minute=2, latencies=told(2, (), ())),
+        seen(0, 3, 0, latencies=sparse(1, (5, 7), (1, 1))),
+        seen(3, 5, 3, latencies=sparse(0, (7,), (2,))),
+        seen(9, 10, 5, minute=1, latencies=sparse(0, (5,), (1,))),
+        seen(10, 12, 6, minute=2, latencies=sparse(2, (), ())),
     ]
     assert [
         (row["minute"], row["negative"], row["latency_bucket"], row["latency_count"])
@@ -223,8 +223,8 @@ def test_no_number_appears_or_vanishes(
 ) -> None:
     """Whatever the rows, their order, detail and batches: the same seqs with the same outcomes."""
 
-    def numbers(told: Iterator[Any]) -> list[tuple[int, int]]:
-        return sorted((seq, outcome) for lo, hi, outcome in told for seq in range(lo, hi))
+    def numbers(entries: Iterator[Any]) -> list[tuple[int, int]]:
+        return sorted((seq, outcome) for lo, hi, outcome in entries for seq in range(lo, hi))
 
     written = [sent(lo, lo + count, outcome) for lo, count, outcome in spans]
     parts = [batch_of(written[at : at + size]) for at in range(0, len(written), size)]
@@ -260,11 +260,11 @@ def _by_side(intervals: list[dict[str, Any]], horizons: Sequence[int]) -> list[d
     st.sampled_from([(), (0, 60_000_000_003), (3,)]),
 )
 def test_from_a_file_it_is_the_same(
-    told: list[tuple[str, StreamId, int, int, int]], group: int, horizons: tuple[int, ...]
+    entries: list[tuple[str, StreamId, int, int, int]], group: int, horizons: tuple[int, ...]
 ) -> None:
     """Values from a file's footer, which are not decoded, give the same intervals."""
     written = []
-    for number, (kind, of, lo, count, code) in enumerate(told):
+    for number, (kind, of, lo, count, code) in enumerate(entries):
         if kind == "seen":
             sums = Sparse(code, (lo, 10), (1, 2)) if number % 3 else None
             row = seen(

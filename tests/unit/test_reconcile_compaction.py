@@ -143,11 +143,11 @@ def test_a_million_holes_cost_no_more_than_the_gaps_among_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lanes", "told"),
+    ("lanes", "expected"),
     [((0, 1), {"inconclusive": 2}), ((0, 0), {"inconclusive": 2}), ((0, None), {"compacted": 1})],
 )
 def test_streams_of_a_partition_do_not_share_a_hole(
-    tmp_path: Path, lanes: tuple[int, int | None], told: dict[str, int]
+    tmp_path: Path, lanes: tuple[int, int | None], expected: dict[str, int]
 ) -> None:
     """Compaction removed a1 and the mirror lost b1: one hole does not explain both.
 
@@ -169,14 +169,15 @@ def test_streams_of_a_partition_do_not_share_a_hole(
         rows.read("t", 0, 0, 5, topic_identity="0", has_holes=True),
         rows.tail("t", 0, 5, topic_identity="0"),
     ]
-    assert _missing(history, tmp_path) == told
+    assert _missing(history, tmp_path) == expected
 
 
 @pytest.mark.parametrize(
-    ("joined", "told"), [(False, {"inconclusive": 4}), (True, {"compacted": 3, "inconclusive": 1})]
+    ("joined", "expected"),
+    [(False, {"inconclusive": 4}), (True, {"compacted": 3, "inconclusive": 1})],
 )
 def test_one_hole_too_few_leaves_a_doubt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, joined: bool, told: dict[str, int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, joined: bool, expected: dict[str, int]
 ) -> None:
     """a1, b1, b2 and b3 are missing, but there are three holes: any of the four may be lost.
 
@@ -195,7 +196,7 @@ def test_one_hole_too_few_leaves_a_doubt(
         rows.read("t", 0, 0, 7, topic_identity="0", has_holes=True),
         rows.tail("t", 0, 7, topic_identity="0"),
     ]
-    assert _missing(history, tmp_path) == told
+    assert _missing(history, tmp_path) == expected
 
 
 def test_a_message_uses_a_hole_only_where_it_can_be_alone(tmp_path: Path) -> None:
@@ -246,7 +247,7 @@ def test_holes_that_may_be_elsewhere_explain_nothing(
 
 
 @pytest.mark.parametrize(
-    ("holes", "holed", "told"),
+    ("holes", "holed", "expected"),
     [
         ([(2, 3)], True, {"inconclusive": 1, "lost": 2}),
         ([(2, 3), (7, 8)], True, {"inconclusive": 3}),  # one hole is left over
@@ -256,7 +257,7 @@ def test_holes_that_may_be_elsewhere_explain_nothing(
     ],
 )
 def test_a_log_that_names_its_holes_is_judged_by_them_and_one_that_does_not_by_all(
-    tmp_path: Path, holes: list[tuple[int, int]], *, holed: bool | None, told: dict[str, int]
+    tmp_path: Path, holes: list[tuple[int, int]], *, holed: bool | None, expected: dict[str, int]
 ) -> None:
     """0, 1, 3, 4 and 6 are seen at offsets 0, 1, 3, 4 and 5; the cleanup policy is unknown."""
     history = History({"t": 1}, hidden=("t",))
@@ -268,7 +269,7 @@ def test_a_log_that_names_its_holes_is_judged_by_them_and_one_that_does_not_by_a
         rows.read("t", 0, 0, 8, topic_identity="0", has_holes=holed),
         rows.tail("t", 0, 8, topic_identity="0"),
     ]
-    assert _missing(history, tmp_path) == told
+    assert _missing(history, tmp_path) == expected
 
 
 def test_what_a_log_of_before_read_without_a_record_is_a_marker_where_nothing_is_compacted(

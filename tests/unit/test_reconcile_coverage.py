@@ -221,8 +221,8 @@ def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
 def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -> None:
     """Session 0 saw offsets to 9, session 1 logged them as unread from 5: no verdict covers all."""
     ranges = [SeenRange("t", 0, 0, 0, 9, 0, 0, 0), SeenRange("t", 1, 0, 0, 5, 0, 0, 0)]
-    gone = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
-    assert unread_but_seen(gone, ranges) == {("t", 0)}
+    unread = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
+    assert unread_but_seen(unread, ranges) == {("t", 0)}
 
 
 def test_nothing_is_missing_of_a_topic_that_no_producer_wrote_to() -> None:

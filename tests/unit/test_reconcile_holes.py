@@ -92,10 +92,10 @@ def logs(draw: st.DrawFn) -> list[list[Row]]:
         times = (minute_of(lo) * MINUTE, minute_of(lo) * MINUTE)
         acknowledged = draw(st.sampled_from([(1, 1)] * 6 + [(HORIZON + 1,) * 2]))
         outcome = draw(common)
-        told = acknowledged if outcome is Outcome.ACKED else None
+        ack_times = acknowledged if outcome is Outcome.ACKED else None
         producer.append(
             rows.sent(STREAM, lo, hi, partition=0, outcome=outcome, offset_lo=None,
-                      intended=times, acknowledged=told)
+                      intended=times, acknowledged=ack_times)
         )  # fmt: skip
     lost = draw(st.sets(st.integers(0, NUMBERS - 1), max_size=18))
     order = [number for number in range(NUMBERS) if number not in lost]
@@ -121,9 +121,9 @@ def logs(draw: st.DrawFn) -> list[list[Row]]:
         findings = int(Finding.ALTERED_KEY) if coded < 0 else 0
         tasks[place >= split].append(seen(number, number + 1, ends[partition], partition, findings))
         ends[partition] += 1
-    tells = st.sets(st.sampled_from(sorted(lost)), max_size=18) if lost else st.just(set[int]())
-    tasks[1] += [rows.claimed(STREAM, n, n + 1) for n in draw(tells)]
-    tasks[1] += [rows.found(STREAM, n, n + 1, Finding.LOST) for n in sorted(draw(tells))]
+    some_lost = st.sets(st.sampled_from(sorted(lost)), max_size=18) if lost else st.just(set[int]())
+    tasks[1] += [rows.claimed(STREAM, n, n + 1) for n in draw(some_lost)]
+    tasks[1] += [rows.found(STREAM, n, n + 1, Finding.LOST) for n in sorted(draw(some_lost))]
     if draw(st.booleans()):
         tasks[1].append(rows.claimed(STREAM, 3, 3 + draw(st.integers(1, 20))))
     if draw(st.integers(0, 3)) == 0:

@@ -46,10 +46,10 @@ def test_the_report_is_written_whatever_the_verdict(
         cli.reconcile(logdir=judged(failed_run()), html=str(page), json=True)
     assert ended.value.exit_code == 99
     assert "Run made1: " in page.read_text()
-    told = capsys.readouterr()
-    assert told.out.startswith("{")
-    assert told.out.rstrip().endswith("}")
-    assert str(page) in told.err
+    printed = capsys.readouterr()
+    assert printed.out.startswith("{")
+    assert printed.out.rstrip().endswith("}")
+    assert str(page) in printed.err
 
 
 def test_what_the_report_needs_is_missed_before_the_work(

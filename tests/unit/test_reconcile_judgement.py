@@ -59,8 +59,8 @@ def test_random_histories_are_judged_as_by_their_definitions(
     Where online and offline differ, the definitions explain it.
     """
     monkeypatch.setattr(holes, "PACKING", holes.Packing(2, 1))
-    told = differences(None, tmp_path, [Job(tapes(policy, 60), policy, detail)])
-    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
+    differing = differences(None, tmp_path, [Job(tapes(policy, 60), policy, detail)])
+    assert not differing, f"{len(differing)} differ\n{next(iter(differing.values()))}"
 
 
 def test_offsets_that_two_found_gone_bound_what_stood_there_by_the_earlier(tmp_path: Path) -> None:

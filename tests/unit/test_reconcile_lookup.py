@@ -67,13 +67,13 @@ class Played:
         *batches: FetchedBatches,
         begin: int = 0,
         cluster: str = "B",
-        gone: int | None = None,
+        missing_from: int | None = None,
         expiring: int = 0,
         generation: int = 1,
     ) -> None:
         self.batches = batches
         self.generation = generation
-        self.begin, self.cluster, self.gone = begin, cluster, gone
+        self.begin, self.cluster, self.missing_from = begin, cluster, missing_from
         self.expiring = expiring
         """All offsets below this one are deleted before anything is fetched."""
         self.position: int | None = None
@@ -122,7 +122,9 @@ class Played:
         if self.position is None:
             return []
         self.begin = max(self.begin, self.expiring)
-        if self.position < self.begin or (self.gone is not None and self.position >= self.gone):
+        if self.position < self.begin or (
+            self.missing_from is not None and self.position >= self.missing_from
+        ):
             return [OutOfRange("A.t", 0, self.position)]
         # Several batches at a time: the look-up must ignore those after its range's end.
         found: list[FetchedBatches | OutOfRange] = []
@@ -180,12 +182,12 @@ STREAM = StreamId("t", RUN, "p", 1, 0)
 def test_what_was_never_read_is_the_rest(spans: list[tuple[int, int, int]], identity: int) -> None:
     """Every offset is either read in the topic's last incarnation or returned, never both."""
     read = [(partition, lo, lo + length) for partition, lo, length in spans]
-    told = never_read(observed(read, identity=identity), {"t": 2})
+    rest = never_read(observed(read, identity=identity), {"t": 2})
     for partition in range(2):
-        left = {n for at in told if at.partition == partition for n in range(at.lo, min(at.hi, 60))}
+        left = {n for at in rest if at.partition == partition for n in range(at.lo, min(at.hi, 60))}
         covered = {n for p, lo, hi in read if p == partition for n in range(lo, hi)}
         assert left == set(range(60)) - covered
-        assert [at.hi for at in told if at.partition == partition][-1] == ENDLESS
+        assert [at.hi for at in rest if at.partition == partition][-1] == ENDLESS
 
 
 def test_a_topic_made_again_was_read_in_its_last_incarnation_only() -> None:
@@ -193,8 +195,8 @@ def test_a_topic_made_again_was_read_in_its_last_incarnation_only() -> None:
     before, after = Span("t", 0, 0, 0, 50, 0), Span("t", 0, 1, 0, 10, 1)
     seen = ReadOffsets([before, after], (), (), {"t": 1}, {})
     assert never_read(seen, {"t": 1}) == [OffsetRange("t", 0, 10, ENDLESS)]
-    gone = Span("t", 0, 1, 10, ENDLESS, 1)
-    seen = ReadOffsets([before, after], [gone], (), {"t": 1}, {})
+    unread = Span("t", 0, 1, 10, ENDLESS, 1)
+    seen = ReadOffsets([before, after], [unread], (), {"t": 1}, {})
     assert never_read(seen, {"t": 1}) == [OffsetRange("t", 0, 0, ENDLESS)]
 
 
@@ -223,9 +225,9 @@ def test_what_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     assert looked.found == {STREAM: IntervalSet([(0, 15)])}
     assert "offsets 15 to 39 are beyond the limit" in looked.notes[0]
 
-    looked = look(monkeypatch, Played(*batches, gone=30), observed([(0, 0, 20)]))
+    looked = look(monkeypatch, Played(*batches, missing_from=30), observed([(0, 0, 20)]))
     assert looked.found == {STREAM: IntervalSet([(20, 40)])}
-    looked = look(monkeypatch, Played(*batches, gone=20), observed([(0, 0, 20)]))
+    looked = look(monkeypatch, Played(*batches, missing_from=20), observed([(0, 0, 20)]))
     assert (looked.found, looked.incomplete) == ({}, {"t"})
 
     looked = look(monkeypatch, Played(*batches), observed([(0, 0, 40)], topics=("t", "u")))

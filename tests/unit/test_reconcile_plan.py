@@ -32,9 +32,9 @@ def test_logs_that_lie_deeper_are_told_with_their_place(tmp_path: Path) -> None:
     for run in ("big", None):
         with pytest.raises(SequenceLogError, match=r"no log of run 'big' here") as caught:
             plan([str(tmp_path)], run)
-        told = str(caught.value).partition(" here")[2]
+        hint = str(caught.value).partition(" here")[2]
         assert (
-            told == f": they are in a subdirectory, use {tmp_path / 'one'} and {tmp_path / 'two'}"
+            hint == f": they are in a subdirectory, use {tmp_path / 'one'} and {tmp_path / 'two'}"
         )
     assert len(plan([str(tmp_path / "one"), str(tmp_path / "two")], "big").sessions) == 2
 

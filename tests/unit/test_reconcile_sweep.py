@@ -34,7 +34,7 @@ def test_segments_sum_up_what_covers_them(
     sweep = Sweep(one=spans(one), other=spans(other))
     weights = np.arange(1, len(one) + 1)
     sums = (sweep.sum("one"), sweep.sum("one", weights), sweep.sum("other"))
-    told = {
+    summed = {
         (key, number): tuple(int(each[at]) for each in sums)
         for at, (key, lo, hi) in enumerate(
             zip(*(each.tolist() for each in sweep.segments), strict=True)
@@ -46,7 +46,7 @@ def test_segments_sum_up_what_covers_them(
             mine = [at for at, (k, lo, hi) in enumerate(one) if k == key and lo <= number < hi]
             others = sum(k == key and lo <= number < hi for k, lo, hi in other)
             right = (len(mine), sum(at + 1 for at in mine), others)
-            assert told.get((key, number), (0, 0, 0)) == right
+            assert summed.get((key, number), (0, 0, 0)) == right
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 62)), max_size=12))

@@ -23,15 +23,15 @@ def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
         (4, "ready", "mirror"), (5, "cable", ""), (99, "too late", ""),
     )  # fmt: skip
     result = read_result(Location.parse(place))
-    told = page(result)
+    content = page(result)
     minutes = [
         ((mark["at"] / 1000 - START) / 60, (mark["until"] / 1000 - START) / 60, mark["inside"])
-        for mark in told["charts"]["marks"]
+        for mark in content["charts"]["marks"]
     ]
     assert minutes == [
         (1, 4, True), (2, 10, True), (3, 3, True), (4, 4, True), (5, 5, True), (99, 99, False),
     ]  # fmt: skip
-    labels = [mark["label"] for mark in told["marks"]]
+    labels = [mark["label"] for mark in content["marks"]]
     assert labels[0] == "mirror: kill, down for 3 min"
     assert labels[1] == "broker: stop, and did not come up again"
     assert labels[4] == "cable"
@@ -75,8 +75,8 @@ def test_a_links_faults_last_until_each_is_healed(tmp_path: Path) -> None:
         (6, "heal", ""), (7, "reset", ""),
     ):  # fmt: skip
         log.note(what, "link-source", detail=detail, time_ns=(START + minute * 60) * 10**9)
-    told = page(read_result(Location.parse(place)))
-    assert [mark["label"] for mark in told["marks"]] == [
+    content = page(read_result(Location.parse(place)))
+    assert [mark["label"] for mark in content["marks"]] == [
         "link-source: delay 200 ms, for 5 min", "link-source: rate 1,000 B/s, for 2 min",
         "link-source: heal rate", "link-source: cut, for 1 min", "link-source: heal",
         "link-source: reset, and was not healed",

@@ -78,25 +78,27 @@ def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
     place = made.write(tmp_path)
     note_events(tmp_path, (70.2, "kill", "mirror"), (75.1, "ready", "mirror"))
     result = read_result(Location.parse(place))
-    said = headline(result.summary)
-    assert said.startswith("511 of 32,400,000 acknowledged messages were lost; 1 message was corr")
-    assert said.endswith("and the p(99) was 312 s, which p(99)<2s forbids.")
+    sentence = headline(result.summary)
+    assert sentence.startswith(
+        "511 of 32,400,000 acknowledged messages were lost; 1 message was corr"
+    )
+    assert sentence.endswith("and the p(99) was 312 s, which p(99)<2s forbids.")
     timeline = from_minutes(result.table("by_minute"), result.table("latency"))
     assert timeline is not None
-    told = [str(each) for each in failures(result.summary, timeline, result.events)]
-    assert [text.split(" in topic ")[0] for text in told] == [
+    shown = [str(each) for each in failures(result.summary, timeline, result.events)]
+    assert [text.split(" in topic ")[0] for text in shown] == [
         "3 messages were misrouted",
         "p(99) was 420 s",
         "480 messages were lost",
         "1 message was corrupted",
     ]
-    assert "mirror" not in told[0]
-    assert told[1].endswith(
+    assert "mirror" not in shown[0]
+    assert shown[1].endswith(
         "; the event “mirror: kill” is within the same 1 min, before or after the first of these "
         "messages"
     )
-    assert told[2].endswith("; the last event before: “mirror: kill” at 2023-03-28 11:50:12 UTC")
-    assert told[3].endswith("12:40 UTC")
+    assert shown[2].endswith("; the last event before: “mirror: kill” at 2023-03-28 11:50:12 UTC")
+    assert shown[3].endswith("12:40 UTC")
     words = Page(render(result)).words
     assert "What failed first" in words
     assert "1 reason" in words
@@ -115,7 +117,7 @@ def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("metric", "count", "said"),
+    ("metric", "count", "sentence"),
     [
         ("altered_key", 1, "1 message had an altered key."),
         ("altered_headers", 2, "2 messages had altered headers."),
@@ -126,14 +128,14 @@ def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path
         ("negative_latency", 3, "3 messages had a latency below zero."),
     ],
 )
-def test_failures_are_sentences(tmp_path: Path, metric: str, count: int, said: str) -> None:
+def test_failures_are_sentences(tmp_path: Path, metric: str, count: int, sentence: str) -> None:
     """Whatever the condition's metric, for one message or many."""
     made = Made(
         counts={metric: count},
         thresholds=[(f"{metric}==0", float(count), False)],
         verdict=Verdict.FAILED,
     )
-    assert headline(made.summary(tmp_path)) == said
+    assert headline(made.summary(tmp_path)) == sentence
 
 
 def test_a_clean_run_says_so(tmp_path: Path) -> None:
@@ -143,14 +145,14 @@ def test_a_clean_run_says_so(tmp_path: Path) -> None:
         "All 120,000 acknowledged messages arrived, and every condition is met."
     )
     words = Page(render(result)).words
-    for said in (
+    for sentence in (
         "Nothing failed",
         "There are no findings.",
         "Nothing was found in any partition.",
         "There are no findings, and everything was delivered.",
         "No fault was recorded in this run",
     ):
-        assert said in words
+        assert sentence in words
 
 
 def test_an_inconclusive_run_gives_its_reasons(tmp_path: Path) -> None:
@@ -230,11 +232,11 @@ def test_a_long_run_of_many_topics_makes_no_large_file(
     text = render(result)
     library = resources.files("mirrortest.report").joinpath("assets/echarts/echarts.min.js")
     assert len(text) - len(library.read_bytes()) < 1_000_000
-    told = page(result)
-    assert len(told["charts"]["topics"]) == MOST_TOPICS + 1
-    assert len(told["ids"].ranges) == MOST
-    assert told["ids"].total == 5000
-    assert sum(len(cells) for cells in told["grid"].topics.values()) == MOST_CELLS
+    shown = page(result)
+    assert len(shown["charts"]["topics"]) == MOST_TOPICS + 1
+    assert len(shown["ids"].ranges) == MOST
+    assert shown["ids"].total == 5000
+    assert sum(len(cells) for cells in shown["grid"].topics.values()) == MOST_CELLS
     words = Page(text).words
     assert "The first 100 of 5,000 ranges" in words
     assert f"{20 * 400 - MOST_CELLS:,} more partitions" in words
@@ -339,12 +341,12 @@ def test_figures_can_be_taken_away_as_csv(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "shown"),
     [(0, "0"), (999, "999"), (1000, "1.0k"), (9_960, "10k"), (999_600, "1.0M"), (12e9, "12G")],
 )
-def test_counts_in_four_signs(count: float, told: str) -> None:
+def test_counts_in_four_signs(count: float, shown: str) -> None:
     """Short enough for a cell."""
-    assert short(int(count)) == told
+    assert short(int(count)) == shown
 
 
 def test_an_older_result_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
@@ -356,10 +358,10 @@ def test_an_older_result_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
     minutes = pq.read_table(place / "by_minute.parquet").select(old)
     pq.write_table(minutes, place / "by_minute.parquet")
     result = read_result(Location.parse(place))
-    told = page(result)
-    assert told["charts"]["latency"] is None
-    assert [row.name for row in told["latency_rows"]] == ["orders", "clicks.eu", "all topics"]
-    assert [each.kind for each in told["ids"].ranges] == ["lost"]
+    shown = page(result)
+    assert shown["charts"]["latency"] is None
+    assert [row.name for row in shown["latency_rows"]] == ["orders", "clicks.eu", "all topics"]
+    assert [each.kind for each in shown["ids"].ranges] == ["lost"]
     words = Page(render(result)).words
     assert "The result has no table of latencies: reconcile again to create it." in words
     assert "the table undelivered does not exist" in words

@@ -35,11 +35,11 @@ def test_a_failed_run_fails_its_conditions_and_findings(tmp_path: Path) -> None:
     assert found["findings", "phantom"] == []
     assert found["verdict", "the run could be judged"] == ["error"]
     root = ET.fromstring(document.encode())
-    told = [tag for tags in found.values() for tag in tags]
+    all_tags = [tag for tags in found.values() for tag in tags]
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == (
         str(len(found)),
-        str(told.count("failure")),
-        str(told.count("error")),
+        str(all_tags.count("failure")),
+        str(all_tags.count("error")),
     )
     for suite in root:
         assert int(suite.get("tests", "")) == len(suite)

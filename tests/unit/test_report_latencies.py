@@ -22,12 +22,12 @@ SHARES = [Fraction(1, 1000), Fraction(1, 2), Fraction(99, 100), Fraction(1)]
 
 def rows(*values: NDArray[np.int64] | list[int]) -> pa.Table:
     """A table with one histogram in each row."""
-    told = []
+    entries = []
     for each in values:
         histogram = Histogram()
         histogram.add(each)
         _, buckets, counts = histogram.sparse()
-        told.append(
+        entries.append(
             {"negative": histogram.negative, "latency_bucket": buckets, "latency_count": counts}
         )
     schema = pa.schema(
@@ -37,7 +37,7 @@ def rows(*values: NDArray[np.int64] | list[int]) -> pa.Table:
             ("latency_count", pa.list_(pa.int64())),
         ]
     )
-    return pa.Table.from_pylist(told, schema)
+    return pa.Table.from_pylist(entries, schema)
 
 
 def latencies(
@@ -56,12 +56,12 @@ def test_quantiles_are_the_histograms(values: list[int]) -> None:
     """Each rank is in the same bucket; values below zero are None: the axis is logarithmic."""
     histogram = Histogram()
     histogram.add(values)
-    told = Histogram.of(histogram.sparse())
-    whole = latencies([values], [0], [0], (1, 1)).distribution()
-    assert whole.count == told.count
+    restored = Histogram.of(histogram.sparse())
+    distribution = latencies([values], [0], [0], (1, 1)).distribution()
+    assert distribution.count == restored.count
     for share in SHARES:
-        expected = told.quantile(share)
-        assert whole.quantile(share) == (None if expected < 0 else expected)
+        expected = restored.quantile(share)
+        assert distribution.quantile(share) == (None if expected < 0 else expected)
 
 
 def test_each_slot_has_its_own_quantiles() -> None:
@@ -91,8 +91,8 @@ def test_the_curve_rises_to_the_last_message() -> None:
     """A thinned cumulative distribution: ascending, few points, and the last has all messages."""
     random = np.random.default_rng(7)
     values = random.lognormal(17, 1, 100_000).astype(np.int64)
-    whole = latencies([values], [0], [0], (1, 1)).distribution()
-    points = whole.curve()
+    distribution = latencies([values], [0], [0], (1, 1)).distribution()
+    points = distribution.curve()
     assert [point.below for point in points] == sorted({point.below for point in points})
     assert points[-1].below == 100_000
     assert len(points) < 400

@@ -160,17 +160,17 @@ def test_consumers_that_each_read_all_are_averaged(tmp_path: Path) -> None:
 def test_percentiles_are_those_of_the_intervals_histograms(tmp_path: Path) -> None:
     """They are of all topics' acknowledgements in a step together."""
     random = np.random.default_rng(3)
-    rows, whole = [], Histogram()
+    rows, combined = [], Histogram()
     for topic in ("orders", "clicks"):
         histogram = Histogram()
         histogram.add(random.lognormal(16, 1, 5000).astype(np.int64))
-        whole.merge(histogram)
+        combined.merge(histogram)
         _, buckets, counts = histogram.sparse()
         latency = {"latency_bucket": buckets, "latency_count": counts, "negative": 0}
         rows.append(sent(0, 10, 5000, topic, **latency))
     load = load_of(tmp_path, (Role.PRODUCER, rows))
     for name, share in (("p50", 0.5), ("p99", 0.99)):
-        expected = whole.quantile(share) / SECOND
+        expected = combined.quantile(share) / SECOND
         assert line(load, "acknowledgement latency", name) == pytest.approx([expected])
 
 

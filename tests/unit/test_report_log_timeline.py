@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirrortest.report.html.timeline import Timeline
 
 
-def told_of(result: Result) -> Timeline:
+def timeline_of(result: Result) -> Timeline:
     timeline = best_timeline(result)
     assert timeline is not None
     return timeline
@@ -52,7 +52,7 @@ def test_a_short_run_is_told_by_the_second(tmp_path: Path) -> None:
             (Finding.PHANTOM.label, 9, 0, 5),
         ],
     )
-    timeline = told_of(result)
+    timeline = timeline_of(result)
     assert timeline.latencies is not None
     assert timeline.from_logs
     assert (timeline.slots.start_ns, timeline.slots.step_ns) == (BEGIN, SECOND_NS)
@@ -76,7 +76,7 @@ def test_a_rows_latencies_are_spread_over_its_time(tmp_path: Path) -> None:
     arrived[500:1500] = 15 * SECOND_NS + np.arange(1000) * 100_000
     read = [seen_as(lo, hi, intended, arrived) for lo, hi in ((0, 500), (500, 1500), (1500, 2000))]
     result = short_run(tmp_path, producer=[sent(0, 2000, 0.0, 19.99)], consumer=read)
-    timeline = told_of(result)
+    timeline = timeline_of(result)
     assert timeline.slots.step_ns == SECOND_NS
     assert timeline.latencies is not None
     (slowest,) = timeline.latencies.together.quantiles([1])
@@ -99,7 +99,7 @@ def test_latencies_that_rise_within_a_row_and_negative_ones_keep_their_order(
         producer=[sent(0, 300, 0.0, 2.99)],
         consumer=[seen_as(0, 300, intended, arrived)],
     )
-    latencies = told_of(result).latencies
+    latencies = timeline_of(result).latencies
     assert latencies is not None
     assert latencies.negative.tolist() == [[100, 0, 0]]
     (slowest,) = latencies.together.quantiles([1])
@@ -114,7 +114,7 @@ def test_one_sides_logs_alone_are_not_drawn(tmp_path: Path, role: Role) -> None:
         result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
     else:
         result = short_run(tmp_path, consumer=[seen(0, 400, 0.0, 3.9, 3000)])
-    timeline = told_of(result)
+    timeline = timeline_of(result)
     assert not timeline.from_logs
     assert timeline.latencies is not None
     other = "consumer" if role is Role.PRODUCER else "producer"
@@ -126,7 +126,7 @@ def test_consumers_that_read_nothing_have_no_latencies(tmp_path: Path) -> None:
     """Their logs exist and are empty: the counts are drawn."""
     result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
     asyncio.run(log(tmp_path, Role.CONSUMER, []))
-    timeline = told_of(read_result(result.place))
+    timeline = timeline_of(read_result(result.place))
     assert timeline.from_logs
     assert timeline.total("sent").sum() == 400
     assert timeline.latencies is not None
@@ -153,7 +153,7 @@ def killed_mirror(tmp_path: Path, *events: tuple[float, str]) -> list[str]:
             ]
         }
     )
-    return [str(each) for each in failures(summary, told_of(result), noted)]
+    return [str(each) for each in failures(summary, timeline_of(result), noted)]
 
 
 def test_a_cause_comes_before_its_effect(tmp_path: Path) -> None:
@@ -191,9 +191,9 @@ def test_the_cause_of_what_did_not_arrive_may_follow_its_intended_time(
         Event(time_ns=BEGIN + int(at * SECOND_NS), what=what, part=part)
         for at, what, part in ((-60, "restart", "B1"), (5.05, "kill", "mirror"), (80, "stop", "B1"))
     ]
-    told = str(first_finding(told_of(result), events))
-    assert "this showed at 2023-03-28 10:41:15 UTC at the earliest" in told
-    assert told.endswith("the last event before: “mirror: kill” at 2023-03-28 10:40:05 UTC")
+    sentence = str(first_finding(timeline_of(result), events))
+    assert "this showed at 2023-03-28 10:41:15 UTC at the earliest" in sentence
+    assert sentence.endswith("the last event before: “mirror: kill” at 2023-03-28 10:40:05 UTC")
 
 
 def test_a_backlog_does_not_tell_when_a_message_was_missed(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_backlog_does_not_tell_when_a_message_was_missed(tmp_path: Path) -> No
         found=[(Finding.LOST.label, 0, 500, 510)],
     )
     kill = Event(time_ns=BEGIN + 70 * SECOND_NS, what="kill", part="mirror")
-    assert "event" not in str(first_finding(told_of(result), [kill]))
+    assert "event" not in str(first_finding(timeline_of(result), [kill]))
 
 
 def test_what_restores_a_part_is_named_by_what_took_it_down(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_a_run_without_its_logs_or_a_long_one_stays_with_minutes(tmp_path: Path)
     assert from_logs(result, LONGEST_NS + 1) is None
     (tmp_path / "b").mkdir()
     bare = read_result(Location.parse(Made(minutes=1).write(tmp_path / "b")))
-    assert not told_of(bare).from_logs
+    assert not timeline_of(bare).from_logs
 
 
 @pytest.mark.parametrize("side", ["producer", "consumer"])
@@ -241,4 +241,4 @@ def test_logs_that_tell_of_other_times_are_not_trusted(tmp_path: Path, side: str
                 seen(10, 20, 1.0 + of_seen, 2.0 + of_seen, 3000),
             ],
         )
-        assert told_of(result).from_logs is (shift == 0.0)
+        assert timeline_of(result).from_logs is (shift == 0.0)

@@ -181,8 +181,8 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
         }
         session = found.session.model_copy(update=update | {"topics": topics})
         sessions.append(type(found)(session, found.location, found.files, found.damage))
-    told = type(result)(result.summary, result.place, tuple(sessions))
-    consume, produce, _ = repeat_commands(told)
+    changed = type(result)(result.summary, result.place, tuple(sessions))
+    consume, produce, _ = repeat_commands(changed)
     assert "--topics A.orders --source-alias A --deadline 90s" in consume
     assert "--expect-producers ann,bob" in consume
     assert "--shard 1/2 --ledger-topic book --ledger-bootstrap-server dc1:9092,dc1b:9092" in consume
@@ -211,8 +211,8 @@ def test_workers_are_repeated_by_one_command(result: Result, program: Any) -> No
         }
         session = producer.session.model_copy(update=update)
         workers.append(type(producer)(session, producer.location, (), ()))
-    told = type(result)(result.summary, result.place, tuple(workers))
-    produce, _ = repeat_commands(told)
+    with_workers = type(result)(result.summary, result.place, tuple(workers))
+    produce, _ = repeat_commands(with_workers)
     assert "--id ann --workers 2" in produce
     assert "--throughput 'gaussian(500, 50)' --seed 7" in produce
     check(program, shlex.split(produce.replace("NEW-RUN", RUN))[1:])

@@ -26,8 +26,8 @@ def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
     """Large tables are directories: same ids, same count, and nothing is listed as absent."""
     made = Made(minutes=30, wrong={"lost": [(number, 0, 1) for number in range(20)]})
     place = made.write(tmp_path)
-    whole = read_result(Location.parse(place))
-    before = first_ids(whole), whole.row_count("findings"), whole.absent
+    unsplit = read_result(Location.parse(place))
+    before = first_ids(unsplit), unsplit.row_count("findings"), unsplit.absent
     for name in ("findings", "undelivered"):
         file = place / f"{name}.parquet"
         rows = pq.read_table(file)

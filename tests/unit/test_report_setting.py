@@ -31,7 +31,7 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def told(logs: Path) -> Setting:
+def setting_of(logs: Path) -> Setting:
     return setting(read_result(Location.parse(logs / f"run={RUN}" / "result")))
 
 
@@ -47,7 +47,7 @@ def add(logs: Path, **changes: Any | None) -> Path:
 
 def test_both_sides_make_one_picture(logs: Path) -> None:
     """Topics with their copies, cluster ids, and the time from the first start to the last end."""
-    found = told(logs)
+    found = setting_of(logs)
     assert found.topics == [
         MappedTopic("clicks.eu", "A.clicks.eu", None, 4),
         MappedTopic("orders", "A.orders", None, 4),
@@ -64,7 +64,7 @@ def test_both_sides_make_one_picture(logs: Path) -> None:
 def test_a_crash_and_the_users_settings_are_told(logs: Path) -> None:
     """A session without an end is shown as such, with the user's settings."""
     add(logs, settings={"throughput": "5000/s"}, role="source", name="eve")
-    crashed = told(logs).sessions[-1]
+    crashed = setting_of(logs).sessions[-1]
     assert (crashed.role, crashed.ended, crashed.lasted) == (
         "source observer", "still running, or crashed", "unknown",
     )  # fmt: skip
@@ -74,15 +74,15 @@ def test_a_crash_and_the_users_settings_are_told(logs: Path) -> None:
 def test_a_producers_own_summary_tells_its_load(logs: Path) -> None:
     """Its numbers are shown; a file that is not a summary is ignored."""
     folder = add(logs, role="producer", name="bob", incarnation=2)
-    whole = {"records": 12345, "records_per_second": 99.6, "mib_per_second": None}
-    (folder / "summary.json").write_text(json.dumps({"version": 1, "whole": whole}))
-    (bob,) = [ran for ran in told(logs).sessions if ran.name == "bob, incarnation 2"]
+    figures = {"records": 12345, "records_per_second": 99.6, "mib_per_second": None}
+    (folder / "summary.json").write_text(json.dumps({"version": 1, "whole": figures}))
+    (bob,) = [ran for ran in setting_of(logs).sessions if ran.name == "bob, incarnation 2"]
     assert bob.facts == {
         "messages": "12,345", "messages/s": "100", "log": "intervals, 0 rows",
     }  # fmt: skip
     for strange in ("[", "[]", '{"version": 2}', '{"version": 1, "whole": 3}'):
         (folder / "summary.json").write_text(strange)
-        (bob,) = [ran for ran in told(logs).sessions if ran.name == "bob, incarnation 2"]
+        (bob,) = [ran for ran in setting_of(logs).sessions if ran.name == "bob, incarnation 2"]
         assert bob.facts == {"log": "intervals, 0 rows"}
 
 
@@ -90,7 +90,7 @@ def test_a_crowd_is_cut_off_and_counted(logs: Path) -> None:
     """A run of hundreds of pods does not fill a page with hundreds of rows."""
     for number in range(MOST_SESSIONS):
         add(logs, name=f"d{number}", session=f"s{number}")
-    found = told(logs)
+    found = setting_of(logs)
     assert (len(found.sessions), found.sessions_left_out) == (MOST_SESSIONS, 2)
 
 
@@ -116,8 +116,8 @@ def test_a_session_copied_to_two_places_is_told_once(
 def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
     """Processes that start later or end earlier than their role's others are shown as changes."""
     result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
-    told = ["producers: began", "consumers: began", "producers: ended", "consumers: ended"]
-    assert [str(event) for event in run_events(result)] == told
+    expected = ["producers: began", "consumers: began", "producers: ended", "consumers: ended"]
+    assert [str(event) for event in run_events(result)] == expected
     assert changes(result) == []
     begin = START * 10**9
     second = 10**9

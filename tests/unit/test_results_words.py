@@ -31,7 +31,7 @@ def test_a_name_of_a_newer_version_is_told_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "told"),
+    ("part", "total", "expected"),
     [
         (0, 0, ""),
         (0, 10, "0 %"),
@@ -42,13 +42,13 @@ def test_a_name_of_a_newer_version_is_told_as_it_is() -> None:
         (1, 50_000, "0.002 %"),
     ],
 )
-def test_a_share_never_looks_like_all_or_nothing(part: int, whole: int, told: str) -> None:
+def test_a_share_never_looks_like_all_or_nothing(part: int, total: int, expected: str) -> None:
     """Less than all is not 100 %, and more than nothing is not 0 %."""
-    assert share(part, whole).replace("\N{NO-BREAK SPACE}", " ") == told
+    assert share(part, total).replace("\N{NO-BREAK SPACE}", " ") == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "expected"),
     [
         (0.0123, "12.3 ms"),
         (1, "1 s"),
@@ -61,9 +61,9 @@ def test_a_share_never_looks_like_all_or_nothing(part: int, whole: int, told: st
         (86400 * 2 + 3600 * 3, "2 d 3 h"),
     ],
 )
-def test_lengths_of_time(seconds: float, told: str) -> None:
+def test_lengths_of_time(seconds: float, expected: str) -> None:
     """A length of time is in the two units that fit."""
-    assert span(round(seconds * 1e9)) == told
+    assert span(round(seconds * 1e9)) == expected
 
 
 def test_moments_are_as_fine_as_asked() -> None:

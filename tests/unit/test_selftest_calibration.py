@@ -89,7 +89,7 @@ async def test_sends_in_any_order(tmp_path: Path) -> None:
 
 def row(kind: str, seq: int, **changes: str) -> dict[str, Any]:
     """A row of a faulty mirror's truth."""
-    told = {
+    defaults = {
         "act": 0,
         "kind": kind,
         "topic": "orders",
@@ -106,7 +106,7 @@ def row(kind: str, seq: int, **changes: str) -> dict[str, Any]:
         "destination_offset": seq,
         "detail": "",
     }
-    return {**told, **changes}
+    return {**defaults, **changes}
 
 
 async def left(folder: Path, **changes: int | list[str]) -> Path:
@@ -168,10 +168,10 @@ async def left(folder: Path, **changes: int | list[str]) -> Path:
 def wrong(figures: Calibration) -> dict[tuple[str, str], tuple[int, int]]:
     """Where something is missed or false, both counts, by kind and way."""
     return {
-        (each.kind, way): (told.missed, told.false)
+        (each.kind, way): (counts.missed, counts.false)
         for each in figures.kinds
-        for way, told in (("online", each.online), ("offline", each.offline))
-        if told.missed or told.false
+        for way, counts in (("online", each.online), ("offline", each.offline))
+        if counts.missed or counts.false
     }
 
 
@@ -209,9 +209,9 @@ async def test_late_from_slowness_proves_nothing(tmp_path: Path) -> None:
     """A mirror slower than the deadline makes messages late; a fast one does not."""
     folder = await left(tmp_path, slowest=25)
     file = folder / "online" / "carl.json"
-    told = json.loads(file.read_text())
-    told["streams"][0]["late"] = [[1, 2]]
-    file.write_text(json.dumps(told))
+    content = json.loads(file.read_text())
+    content["streams"][0]["late"] = [[1, 2]]
+    file.write_text(json.dumps(content))
     figures = judge(folder)
     assert figures.exit_code == 3
     assert "messages took up to 25 s" in figures.inconclusive[0]
@@ -318,6 +318,8 @@ async def test_a_truth_that_is_not_clean_is_told(tmp_path: Path) -> None:
 
 def test_progress_is_one_line() -> None:
     """It has the numbers of producers and consumers."""
-    told = Progress(of=1000, doing="mirroring", sent={"a": 10, "b": 5}, read={"c": 7}, found=2)
-    assert str(told) == ("mirroring: 15 of 1,000 sent, 7 read by 1 consumers, 2 findings so far")
+    progress = Progress(of=1000, doing="mirroring", sent={"a": 10, "b": 5}, read={"c": 7}, found=2)
+    assert str(progress) == (
+        "mirroring: 15 of 1,000 sent, 7 read by 1 consumers, 2 findings so far"
+    )
     assert str(Progress(of=1)) == "starting"

@@ -26,16 +26,16 @@ HEADER_KINDS = {Anomaly.STRIP_HEADER: ("id", "seq", "ts"), Anomaly.RENAME_HEADER
 PARTS = {**HEADER_KINDS, Anomaly.TRUNCATE: ("fill",), Anomaly.DELAY: ("", "overtaken")}
 
 
-def told(world: World) -> tuple[Sent, list[Injected], dict[tuple[str, int], int], Numbers]:
+def truth_of(world: World) -> tuple[Sent, list[Injected], dict[tuple[str, int], int], Numbers]:
     """What was sent, and the truth of what was injected, in calibrate's terms."""
     numbers = Numbers()
     sent = Sent(
         {
             place: np.array(
                 [
-                    numbers.message(Id(*place, who, seq).stream, seq)
+                    numbers.message(Id(*place, producer, seq).stream, seq)
                     for seq in range(COUNT)
-                    for who in (ANN, BOB)
+                    for producer in (ANN, BOB)
                 ]
             )
             for place in PLACES
@@ -43,7 +43,7 @@ def told(world: World) -> tuple[Sent, list[Injected], dict[tuple[str, int], int]
     )
     done = [
         Injected(
-            effect_of(*as_told(world, kind, part, place, offset)),
+            effect_of(*as_recorded(world, kind, part, place, offset)),
             NO_KEY if kind is Anomaly.OTHER_RUN else key_of(copy.known, numbers),
             numbers.record(place, offset),
         )
@@ -61,7 +61,7 @@ def told(world: World) -> tuple[Sent, list[Injected], dict[tuple[str, int], int]
 LATE = {Anomaly.HOLD, Anomaly.SWAP, Anomaly.DELAY}
 
 
-def as_told(
+def as_recorded(
     world: World, kind: Anomaly, part: str, place: tuple[str, int], offset: int
 ) -> tuple[Anomaly, Form, str]:
     """A truth calls a message overtaken only if a later one's record precedes its first with an id.
@@ -81,8 +81,8 @@ def as_told(
 
 
 def names_its_id(world: World, copy: Copy) -> bool:
-    told = combined(effect_of(kind, world.form, part) for kind, part in copy.acts)
-    return copy.id is not None and not told[1]
+    effect = combined(effect_of(kind, world.form, part) for kind, part in copy.acts)
+    return copy.id is not None and not effect[1]
 
 
 def key_of(each: Id, numbers: Numbers) -> int:
@@ -94,9 +94,9 @@ def as_found(
 ) -> tuple[set[tuple[Id, Finding]], set[tuple[str, int, int, Finding]]]:
     """Expected keys in the terms of `World.found`."""
     ids = {
-        key_of(Id(*place, who, seq), numbers): Id(*place, who, seq)
+        key_of(Id(*place, producer, seq), numbers): Id(*place, producer, seq)
         for place in PLACES
-        for who in (ANN, BOB)
+        for producer in (ANN, BOB)
         for seq in range(COUNT)
     }
     return (
@@ -148,7 +148,7 @@ def test_expected_is_what_the_checkers_find(
         if may(world, kind, place, at):
             parts = PARTS.get(kind, ("",))
             world.commit(kind, data.draw(st.sampled_from(parts)), place, at)
-    sent, done, written, numbers = told(world)
+    sent, done, written, numbers = truth_of(world)
     expected = expect(sent, done, written, numbers)
     assert expected.reasons == []
     assert as_found(expected, numbers) == world.found()
@@ -162,7 +162,7 @@ def test_a_copy_that_comes_before_its_held_back_message_is_reordered() -> None:
     world = World(Form.BODY)
     world.commit(Anomaly.REPLAY, at=8)
     world.commit(Anomaly.HOLD, at=0)
-    sent, done, written, numbers = told(world)
+    sent, done, written, numbers = truth_of(world)
     found = as_found(expect(sent, done, written, numbers), numbers)
     assert found == world.found()
     assert (Id(*PLACES[0], ANN, 0), Finding.REORDERED) in found[0]
@@ -173,7 +173,7 @@ def test_a_truth_that_does_not_add_up_is_told() -> None:
     world = World(Form.BODY)
     world.commit(Anomaly.HOLD)
     (lost,) = world.commit(Anomaly.DROP, at=4)
-    sent, done, written, numbers = told(world)
+    sent, done, written, numbers = truth_of(world)
     expected = expect(sent, done, {**written, PLACES[0]: written[PLACES[0]] + 1}, numbers)
     assert len(expected.reasons) == 1
     assert "orders-0 is inconsistent" in expected.reasons[0]

@@ -23,7 +23,7 @@ from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.form import HEADER_NAMES, Form
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
 from tests.unit.faults_source import batch_of, written
-from tests.unit.test_selftest_expected import as_found, told
+from tests.unit.test_selftest_expected import as_found, truth_of
 
 if TYPE_CHECKING:
     from mirrortest.wire.message import Record
@@ -170,7 +170,7 @@ def test_truth_rules_and_checkers_agree(seed: int, chosen: list[Act], cuts: list
     In the example a stream's last messages are swapped, and only another stream's come after them.
     """
     world, rows = faulted(Spec(seed=seed, acts=tuple(chosen)), cuts)
-    sent, _, _, numbers = told(World(Form.BODY))
+    sent, _, _, numbers = truth_of(World(Form.BODY))
     written_here = {place: len(here) for place, here in world.made.items()}
     done = read_injected(rows, numbers, MAPPING, ANN.run)
     expected = expect(sent, done, written_here, numbers)

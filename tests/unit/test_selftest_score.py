@@ -175,17 +175,17 @@ def test_a_finding_too_many_is_its_own_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "kind"),
+    ("removed", "kind"),
     [(0, Anomaly.REKEY), (1, Anomaly.CHANGE_ID), (2, Anomaly.CHANGE_PAYLOAD), (3, Anomaly.DROP)],
 )
-def test_a_row_taken_from_the_truth_is_noticed(gone: int, kind: Anomaly) -> None:
+def test_a_row_taken_from_the_truth_is_noticed(removed: int, kind: Anomaly) -> None:
     """An anomaly that the truth lacks is a false finding of the kind that it looks like.
 
     A changed seq looks like the first kind that leaves no id; one loss looks like a drop.
     """
     scene = Scene(*EVERY[:-1])
     observed = scene.perfect()
-    falsified = [each for at, each in enumerate(scene.done) if at != gone]
+    falsified = [each for at, each in enumerate(scene.done) if at != removed]
     result = scene.score(observed, falsified)
     assert tallied(result) == {kind: (0, 1)}
 

@@ -137,7 +137,7 @@ def judged(written: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
     return found
 
 
-def told(log_dir: Path) -> list[tuple[str, int, str, int, int, str]]:
+def truth_rows(log_dir: Path) -> list[tuple[str, int, str, int, int, str]]:
     """The truth's rows as tuples."""
     table = pq.read_table(log_dir / "run=s" / "truth.parquet")
     return [tuple(row.values()) for row in table.to_pylist()]
@@ -159,7 +159,7 @@ def test_the_logs_hold_the_truth_and_nothing_else(tmp_path: Path, options: dict[
     """Judged a message at a time, the logs' findings are the truth's rows, each once."""
     wanted = asked(tmp_path, **options)
     written = synthesize(wanted)
-    truth = told(tmp_path)
+    truth = truth_rows(tmp_path)
     assert len(truth) == len(set(truth))
     assert judged(logged(tmp_path)) == set(truth)
     counts = {kind.label: number for kind, number in wanted.anomalies.items()}
@@ -264,19 +264,21 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
         cast("ConsumeOptions", SimpleNamespace(run="r1")),
         topics,
     )
-    held = AssignedPartition.fresh(
+    partition = AssignedPartition.fresh(
         TopicPartition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
     )
-    held.read_from = 0
+    partition.read_from = 0
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)
     book.seen(
-        held,
-        held.take(decode_records(encoder.encode(0, np.full(5, START), START).buffer), START + 9),
+        partition,
+        partition.take(
+            decode_records(encoder.encode(0, np.full(5, START), START).buffer), START + 9
+        ),
     )
-    held.checker.fragments[STREAM].duplicated.add(3, 4)
-    book.read(held)
-    book.tail(held.reached, 5)
-    book.found(held)
+    partition.checker.fragments[STREAM].duplicated.add(3, 4)
+    book.read(partition)
+    book.tail(partition.reached, 5)
+    book.found(partition)
     lost = IntervalSet()
     lost.add(5, 6)
     book.claimed(STREAM, lost)
@@ -341,14 +343,14 @@ def test_any_stretch_of_the_run_is_known_alone(tmp_path: Path) -> None:
     )
     assert sum(1 for _ in run.chunks()) == 4
     mine = run.producer == 2
-    stands: Counter[tuple[int, int]] = Counter()
-    for whole, part in zip(run.chunks(), run.chunks(slots=mine), strict=True):
-        kept = mine[whole.slot]
-        assert (whole.seq_lo[kept] == part.seq_lo).all()
-        assert (whole.offset[kept] == part.offset).all()
+    positions: Counter[tuple[int, int]] = Counter()
+    for full, part in zip(run.chunks(), run.chunks(slots=mine), strict=True):
+        kept = mine[full.slot]
+        assert (full.seq_lo[kept] == part.seq_lo).all()
+        assert (full.offset[kept] == part.offset).all()
         for slot, lo, hi in zip(part.slot, part.seq_lo, part.seq_hi, strict=True):
-            assert stands[whole.phase, slot] == lo
-            stands[whole.phase, slot] = hi
+            assert positions[full.phase, slot] == lo
+            positions[full.phase, slot] = hi
 
 
 def test_a_skewed_run_has_a_stream_of_nine_rows_in_ten(tmp_path: Path) -> None:
@@ -399,10 +401,10 @@ def test_the_command_tells_what_it_wrote(tmp_path: Path) -> None:
     lines = invoke(*asked_for, "--run", "a")
     assert "20,000 messages as" in lines
     assert "phantom: 1" in lines
-    told = json.loads(invoke(*asked_for, "--run", "b", "--json"))
-    assert told["findings"] == {kind.label: 1 for kind in sorted(KINDS, key=lambda k: k.label)}
+    output = json.loads(invoke(*asked_for, "--run", "b", "--json"))
+    assert output["findings"] == {kind.label: 1 for kind in sorted(KINDS, key=lambda k: k.label)}
     files = list(tmp_path.glob("run=b/role=*/*/*.parquet"))
-    assert told["files"] == len(files) == told["sessions"] == 10
-    assert told["rows"] == sum(pq.read_metadata(file).num_rows for file in files)
-    assert told["size"] == sum(file.stat().st_size for file in files)
-    assert pq.read_metadata(told["truth"]).num_rows == 10
+    assert output["files"] == len(files) == output["sessions"] == 10
+    assert output["rows"] == sum(pq.read_metadata(file).num_rows for file in files)
+    assert output["size"] == sum(file.stat().st_size for file in files)
+    assert pq.read_metadata(output["truth"]).num_rows == 10

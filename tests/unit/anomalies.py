@@ -49,8 +49,8 @@ class Id(NamedTuple):
     @property
     def stream(self) -> StreamId:
         lane = lane_numbers(PARTITIONS)[self.partition]
-        who = self.producer
-        return StreamId(self.topic, who.run, who.name, who.incarnation, lane)
+        producer = self.producer
+        return StreamId(self.topic, producer.run, producer.name, producer.incarnation, lane)
 
 
 class Copy(NamedTuple):
@@ -86,10 +86,11 @@ def copies(form: str, topic: str, partition: int) -> list[Copy]:
     """A partition that was copied faithfully; messages of two producers alternate."""
     return [
         Copy(
-            Id(topic, partition, who, seq), encode(message(topic, partition, who, seq), Form(form))
+            Id(topic, partition, producer, seq),
+            encode(message(topic, partition, producer, seq), Form(form)),
         )
         for seq in range(COUNT)
-        for who in (ANN, BOB)
+        for producer in (ANN, BOB)
     ]
 
 
@@ -175,7 +176,7 @@ class World:
         here = self.made[where]
         copy = here[at]
         topic, partition = where
-        beside = self.made[topic, 1 - partition]
+        other_partition = self.made[topic, 1 - partition]
         if kind in TO_ONE_RECORD:
             record = change(kind, part, self.form, copy.record)
             here[at] = copy.but(kind, part, record=record)
@@ -203,9 +204,9 @@ class World:
             case Anomaly.HOLD:
                 here.insert(at + 9, here.pop(at).but(kind))
             case Anomaly.REROUTE:
-                beside.insert(5, here.pop(at).but(kind))
+                other_partition.insert(5, here.pop(at).but(kind))
             case Anomaly.MERGE_PARTITIONS:
-                beside[at:at] = [copy.but(kind) for copy in here]
+                other_partition[at:at] = [copy.but(kind) for copy in here]
                 hit = {copy.known for copy in here}
                 here.clear()
                 return hit
@@ -231,7 +232,7 @@ class World:
         of_messages, of_records = set(), set()
         checkers = {}
         for (topic, partition), here in self.made.items():
-            held = AssignedPartition.fresh(
+            assigned = AssignedPartition.fresh(
                 TopicPartition(f"A.{topic}", partition),
                 1,
                 source=topic,
@@ -239,18 +240,19 @@ class World:
                 policy=ExpectPartition.SOURCE,
                 counts=[PARTITIONS],
             )
-            checkers[topic, partition] = held.checker
-            for row in held.take(_records_of(here), START).rows if here else ():
+            checkers[topic, partition] = assigned.checker
+            for row in assigned.take(_records_of(here), START).rows if here else ():
                 if row.stream is None:
-                    told = Finding(row.findings & (NO_STREAM | Finding.CORRUPTED))
+                    record_finding = Finding(row.findings & (NO_STREAM | Finding.CORRUPTED))
                     of_records |= {
-                        (topic, partition, at, told) for at in range(row.offset_lo, row.offset_hi)
+                        (topic, partition, at, record_finding)
+                        for at in range(row.offset_lo, row.offset_hi)
                     }
         assert len(of_records) == sum(sum(c.streamless.values()) for c in checkers.values())
-        for topic, home, who in product(TOPICS, range(PARTITIONS), (ANN, BOB)):
-            verdict = _judged(Id(topic, home, who, 0).stream, home, checkers)
+        for topic, home, producer in product(TOPICS, range(PARTITIONS), (ANN, BOB)):
+            verdict = _judged(Id(topic, home, producer, 0).stream, home, checkers)
             of_messages |= {
-                (Id(topic, home, who, seq), finding)
+                (Id(topic, home, producer, seq), finding)
                 for finding in OF_STREAM
                 for lo, hi in verdict.having(finding).intervals()
                 for seq in range(lo, hi)
@@ -270,10 +272,12 @@ def _judged(
 ) -> StreamVerdict:
     """The verdict on a stream whose messages are all acknowledged and past their deadline."""
     every = IntervalSet([(0, COUNT)])
-    held = {number: checkers[stream.topic, number].fragment(stream) for number in range(PARTITIONS)}
+    fragments = {
+        number: checkers[stream.topic, number].fragment(stream) for number in range(PARTITIONS)
+    }
     return judge_settled(
         stream,
-        {number: fragment for number, fragment in held.items() if fragment is not None},
+        {number: fragment for number, fragment in fragments.items() if fragment is not None},
         LaneRecord(stream, reserved=COUNT, acked=every, end=COUNT),
         expired=every,
         ledger_complete=True,

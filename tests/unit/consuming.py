@@ -11,7 +11,7 @@ from mirrortest.consume.options import ConsumeOptions
 
 def consume_options(**changed: Any) -> ConsumeOptions:
     """Options of consumer `c` of run `r1`, with changes; without a pattern its topic is `t`."""
-    plain: dict[str, Any] = {
+    options: dict[str, Any] = {
         "run": "r1",
         "name": "c",
         "client": ClientConfig.load(bootstrap_server="localhost:1"),
@@ -19,5 +19,5 @@ def consume_options(**changed: Any) -> ConsumeOptions:
         "thresholds": (),
     }
     if "topic_pattern" not in changed:
-        plain["topics"] = ("t",)
-    return ConsumeOptions(**plain | changed)
+        options["topics"] = ("t",)
+    return ConsumeOptions(**options | changed)

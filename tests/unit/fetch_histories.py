@@ -103,9 +103,9 @@ class History:
 
     # -- requests ---------------------------------------------------------------------------------
 
-    def expect(self, holds: bool, otherwise: str) -> None:
+    def expect(self, condition: bool, otherwise: str) -> None:
         """Assert in a callback, where a raised exception would be caught."""
-        if not holds:
+        if not condition:
             self.failures.append(f"{self.loop.time():.3f} {otherwise}")
 
     def contacted(self, node: int) -> None:

@@ -149,7 +149,7 @@ class World:
     async def buffer_arrived(self) -> None:
         self.taken_in += 1
 
-    async def told_ends(
+    async def given_ends(
         self, read: Mapping[tuple[str, int], ReadPosition]
     ) -> dict[tuple[str, int], End]:
         self.while_asked()
@@ -200,7 +200,7 @@ class World:
             written=lambda topic: [],  # no other consumer writes
             written_elsewhere=lambda topic: [],
         )
-        reader = SimpleNamespace(ends=self.told_ends, sees_topic_ids=self.sees_topic_ids)
+        reader = SimpleNamespace(ends=self.given_ends, sees_topic_ids=self.sees_topic_ids)
         context = ConsumerContext(
             options=self.options,
             admin=cast("Admin", None),

@@ -80,11 +80,11 @@ def one_by_one(
     records: list[Record],
 ) -> list[tuple[Any, ...]]:
     """What the specification's decoder returns, in the form of the arrays."""
-    said = []
+    decoded = []
     for offset, record in enumerate(records):
         d = decode(record, TOPIC)
         known = d.id is not None
-        said.append(
+        decoded.append(
             (
                 d.id,
                 d.lane if known else -1,
@@ -97,7 +97,7 @@ def one_by_one(
                 int(d.findings),
             )
         )
-    return said
+    return decoded
 
 
 def all_at_once(

@@ -142,7 +142,7 @@ class Played:
     def uncommitted(self, topic: str) -> None:
         self.doubted.add(topic)
 
-    def read(self, held: AssignedPartition, found_ns: int | None = None) -> None:
+    def read(self, assigned: AssignedPartition, found_ns: int | None = None) -> None:
         """Not checked."""
 
     found = left = backlog = read
@@ -150,8 +150,8 @@ class Played:
     def record(self, interval: object) -> None:
         """Tests do not check the figures."""
 
-    def unread(self, held: AssignedPartition, lo: int, hi: int, found_ns: int) -> None:
-        self.unread_ranges.append((*held.at, lo, hi))
+    def unread(self, assigned: AssignedPartition, lo: int, hi: int, found_ns: int) -> None:
+        self.unread_ranges.append((*assigned.at, lo, hi))
 
 
 def consumer_of(

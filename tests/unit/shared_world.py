@@ -157,13 +157,13 @@ class Peer:
 
     def read(self, most: int = 1 << 30) -> None:
         """Read the records that are there, at most this many of each partition."""
-        for at, held in self.context.partitions.items():
-            lo = held.checker.next_offset
+        for at, assigned in self.context.partitions.items():
+            lo = assigned.checker.next_offset
             for offset, seq in enumerate(
                 self._destination.records[at.partition][lo : lo + most], lo
             ):
                 ours = seq is not None
-                held.checker.apply(
+                assigned.checker.apply(
                     SeenRow(
                         stream_of(at.partition) if ours else None,
                         seq or 0,

@@ -62,11 +62,11 @@ def test_both_files_hold_the_same_rules() -> None:
 def test_an_alert_says_what_it_is_and_where_to_go_on(alert: Alert) -> None:
     """It has a severity, a summary, a description and an existing runbook."""
     rule = alert.rule(Addresses())
-    told = rule["annotations"]
+    rule_annotations = rule["annotations"]
     assert re.fullmatch(r"Mirrortest[A-Z]\w+", rule["alert"])
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert told["summary"].startswith("Run {{ $labels.run }}: ")
-    assert told["description"].endswith(".")
+    assert rule_annotations["summary"].startswith("Run {{ $labels.run }}: ")
+    assert rule_annotations["description"].endswith(".")
     page = ROOT / f"docs/runbooks/{alert.name}.md"
     assert page.read_text().startswith(f"# {alert.name}\n\nSeverity: {alert.severity}.\n")
     index = (ROOT / "docs/runbooks/README.md").read_text()
@@ -77,15 +77,15 @@ def test_an_alert_says_what_it_is_and_where_to_go_on(alert: Alert) -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_leads_to_a_dashboard_a_panel_and_a_runbook(alert: Alert, address: str) -> None:
     """Its links are absolute, and their targets exist, also if Grafana is below a path."""
-    told = alert.rule(Addresses(address))["annotations"]
+    rule_annotations = alert.rule(Addresses(address))["annotations"]
     root = address.rstrip("/")
     titles = {each["uid"]: each["title"] for each in DASHBOARDS.values()}
     uid = f"mirrortest-{alert.dashboard}"
-    assert resolved(told["dashboard_url"], grafana=root) == (uid, titles[uid])
-    assert resolved(told["panel_url"], grafana=root) == (uid, alert.panel)
-    page = resolved(told["runbook_url"], grafana=root)
+    assert resolved(rule_annotations["dashboard_url"], grafana=root) == (uid, titles[uid])
+    assert resolved(rule_annotations["panel_url"], grafana=root) == (uid, alert.panel)
+    page = resolved(rule_annotations["runbook_url"], grafana=root)
     assert page == ("mirrortest-runbooks", alert.name)
-    filled = set(re.findall(r"\$labels\.(\w+)", told["dashboard_url"]))
+    filled = set(re.findall(r"\$labels\.(\w+)", rule_annotations["dashboard_url"]))
     assert filled == {"run", "topic"}
     assert re.search(r"by \([^)]*\brun\b", alert.expression)
 
@@ -123,9 +123,9 @@ def test_the_generator_writes_other_addresses_elsewhere(tmp_path: Path) -> None:
     assert main([*addresses, "--output", str(tmp_path)]) == 0
     made = yaml.safe_load((tmp_path / "deploy/alerts/rules.yaml").read_text())
     for rule in made["groups"][0]["rules"]:
-        told = rule["annotations"]
-        assert told["runbook_url"] == f"https://r.example/{rule['alert']}"
-        assert told["panel_url"].startswith("https://g.example/d/mirrortest-")
+        rule_annotations = rule["annotations"]
+        assert rule_annotations["runbook_url"] == f"https://r.example/{rule['alert']}"
+        assert rule_annotations["panel_url"].startswith("https://g.example/d/mirrortest-")
     assert main([*addresses, "--output", str(tmp_path), "--check"]) == 0
     assert main(["--output", str(tmp_path), "--check"]) == 1
 
@@ -143,12 +143,12 @@ def test_an_alert_asks_for_metrics_that_there_are(alert: Alert) -> None:
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_is_tested_both_ways(alert: Alert) -> None:
     """The promtool cases have times at which it fires, and times at which it does not."""
-    told = [
+    fires = [
         bool(labels) for case in cases() if case.alert == alert.name
         for labels in case.firing.values()
     ]  # fmt: skip
-    assert True in told
-    assert False in told
+    assert True in fires
+    assert False in fires
 
 
 def test_limits_change_the_rules_and_nothing_else() -> None:

@@ -30,15 +30,15 @@ DROPS = [kind for kind in Anomaly if kind.value.startswith("drop")]
 
 
 def expected(
-    world: World, hit: set[Id], message_told: Finding, record_told: Finding
+    world: World, hit: set[Id], message_finding: Finding, record_finding: Finding
 ) -> tuple[set[tuple[Id, Finding]], set[tuple[str, int, int, Finding]]]:
     """What must be found: each finding of each id hit, and a record's finding at its offset."""
-    of_messages = {(each, finding) for each in hit for finding in message_told}
+    of_messages = {(each, finding) for each in hit for finding in message_finding}
     of_records = {
-        (*where, at, record_told)
+        (*where, at, record_finding)
         for where, here in world.made.items()
         for at, copy in enumerate(here)
-        if record_told and (copy.id is None or copy.id in hit)
+        if record_finding and (copy.id is None or copy.id in hit)
     }
     return of_messages, of_records
 
@@ -90,8 +90,8 @@ def test_the_faulty_mirrors_acts_cause_the_same(effect: Effect) -> None:
         )
         assert done is not None
         here[22] = here[22]._replace(record=done.record)
-        told = effect_of(effect.kind, effect.form, done.part)
-        assert told == effect
+        caused = effect_of(effect.kind, effect.form, done.part)
+        assert caused == effect
         assert world.found() == expected(world, {victim}, effect.message, effect.record)
 
 
@@ -117,10 +117,10 @@ def pairs(form: Form) -> Iterator[tuple[Effect, Effect]]:
         cut = {e.part for e in (first, second) if e.kind is Anomaly.TRUNCATE}
         if cut & {"descriptor", "header", "numbers", "id"}:
             continue  # the cut removes the other's trace
-        gone = {e.part for e in (first, second) if e.kind in HEADER_KINDS}
-        if len(gone) < 2 and all(e.kind in HEADER_KINDS for e in (first, second)):
+        lost_headers = {e.part for e in (first, second) if e.kind in HEADER_KINDS}
+        if len(lost_headers) < 2 and all(e.kind in HEADER_KINDS for e in (first, second)):
             continue  # the same header stripped and renamed
-        if Anomaly.CHANGE_ID in {first.kind, second.kind} and gone & {"d"}:
+        if Anomaly.CHANGE_ID in {first.kind, second.kind} and lost_headers & {"d"}:
             continue  # without its id and its descriptor, nothing shows that the message is ours
         yield first, second
 
@@ -135,9 +135,9 @@ def test_any_two_on_one_record(form: Form) -> None:
         ordered = sorted((first, second), key=lambda effect: effect.kind in HEADER_KINDS)
         hits = [world.commit(effect.kind, effect.part) for effect in ordered]
         assert hits[0] == hits[1]
-        told = combined([first, second])
-        assert told == combined([second, first])
-        assert world.found() == expected(world, hits[0], *told), (first, second)
+        findings = combined([first, second])
+        assert findings == combined([second, first])
+        assert world.found() == expected(world, hits[0], *findings), (first, second)
         tried += 1
     assert tried > 30
 
@@ -150,9 +150,9 @@ def test_dropped_overrides(kind: Anomaly, form: Form) -> None:
         world = World(form)
         world.commit(other)
         hit = world.commit(kind)
-        told = combined([effect_of(other, form), effect_of(kind, form)])
-        assert told == (Finding.LOST, Finding(0))
-        assert world.found() == expected(world, hit, *told)
+        findings = combined([effect_of(other, form), effect_of(kind, form)])
+        assert findings == (Finding.LOST, Finding(0))
+        assert world.found() == expected(world, hit, *findings)
 
 
 @pytest.mark.parametrize("form", Form)
@@ -161,8 +161,8 @@ def test_copies_add_up(form: Form) -> None:
     world = World(form)
     world.commit(Anomaly.DUPLICATE_LATER)
     (hit,) = world.commit(Anomaly.REKEY)
-    told = {(hit, Finding.DUPLICATED), (hit, Finding.ALTERED_KEY)}
-    assert world.found() == (told, set())
+    findings = {(hit, Finding.DUPLICATED), (hit, Finding.ALTERED_KEY)}
+    assert world.found() == (findings, set())
 
 
 @pytest.mark.parametrize("form", Form)

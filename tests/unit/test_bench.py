@@ -61,9 +61,9 @@ def test_the_table_compares_figures_of_one_turn() -> None:
     """Ratios are taken within each turn, not between the medians."""
     case = Case("verify", 1000)
     results = [
-        Result(case, who, turn, Figure(cpu, 1e6, 150_000_000))
+        Result(case, contender, turn, Figure(cpu, 1e6, 150_000_000))
         for turn, (ours, theirs) in enumerate(((1.0, 2.0), (2.0, 8.0), (4.0, 4.0)))
-        for who, cpu in ((OURS, ours), (CONFLUENT, theirs))
+        for contender, cpu in ((OURS, ours), (CONFLUENT, theirs))
     ]
     text = shown(report.costs(results))
     assert "verify 1 kB" in text
@@ -73,19 +73,19 @@ def test_the_table_compares_figures_of_one_turn() -> None:
 
 def test_the_figures_are_json_and_say_what_was_held() -> None:
     """The file has every kind of figure, and says which rates were held."""
-    held = Tried(1000, 10, 995.0, 0.010, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
+    in_time = Tried(1000, 10, 995.0, 0.010, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
     late = Tried(1000, 10, 999.0, 0.030, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
     point = Point("streams", 10, None, Figure(1.0, 2.0, 3))
     result = Result(Case("produce", 100, "headers"), OURS, 0, Figure(0.1, 1.0, 2))
     found = report.figures(
-        datetime(2026, 1, 2, tzinfo=UTC), 7, (0.0, 0.0, 0.0), [result], [held, late], [point],
+        datetime(2026, 1, 2, tzinfo=UTC), 7, (0.0, 0.0, 0.0), [result], [in_time, late], [point],
         [Resident(5.0, 150_000_000, None)],
     )  # fmt: skip
     found = json.loads(json.dumps(found))
     assert [each["held"] for each in found["highest"]] == [True, False]
     assert found["results"][0]["name"] == "produce 100 B headers"
     assert found["curves"][0]["verify"]["cpu_us"] == 1.0
-    assert "995" in shown(report.loads([held]))
+    assert "995" in shown(report.loads([in_time]))
     assert "streams" in shown(report.curves([point]))
     assert found["memory"][0]["producer"] == 150_000_000
     assert "150" in shown(report.residents([Resident(5.0, 150_000_000, None)]))

@@ -68,8 +68,8 @@ def test_another_answer_is_told() -> None:
     rows = [dict(zip(COLUMNS, ("p", 1, "t", 0, seq, "lost"), strict=True)) for seq in range(3)]
     truth = answer(pa.Table.from_pylist(rows[:2]))
     assert difference(truth, answer(pa.Table.from_pylist(rows[1::-1]))) is None
-    told = difference(truth, answer(pa.Table.from_pylist([rows[0], rows[0], rows[2]])))
-    assert "1 of 2 findings missing, 1 false, 1 told twice" in str(told)
+    reported = difference(truth, answer(pa.Table.from_pylist([rows[0], rows[0], rows[2]])))
+    assert "1 of 2 findings missing, 1 false, 1 told twice" in str(reported)
 
 
 def test_ours_is_told_by_ranges(tmp_path: Path) -> None:
@@ -80,8 +80,8 @@ def test_ours_is_told_by_ranges(tmp_path: Path) -> None:
         for finding, lo, hi in (("lost", 3, 6), ("late", 0, 9), ("phantom", 1, 2))
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
-    told = answer(our_answer(tmp_path / "x.parquet")).to_pylist()
-    assert [(row["seq"], row["finding"]) for row in told] == [
+    messages = answer(our_answer(tmp_path / "x.parquet")).to_pylist()
+    assert [(row["seq"], row["finding"]) for row in messages] == [
         (1, "phantom"), (3, "lost"), (4, "lost"), (5, "lost"),
     ]  # fmt: skip
 

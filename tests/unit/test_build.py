@@ -86,12 +86,16 @@ def test_a_wheel_has_what_is_compiled_and_a_source_distribution_its_source(sourc
     assert found == made | {f"{path}.pyi" for path in COMPILED}
     assert "none-any" not in wheel.name
     with tarfile.open(archive) as packed_sources:
-        whole = packed_sources.getnames()
-    top = whole[0].partition("/")[0]
-    kept = {name for name in whole if name.startswith(tuple(f"{top}/{path}" for path in COMPILED))}
+        source_names = packed_sources.getnames()
+    top = source_names[0].partition("/")[0]
+    kept = {
+        name
+        for name in source_names
+        if name.startswith(tuple(f"{top}/{path}" for path in COMPILED))
+    }
     assert kept == {f"{top}/{path}{kind}" for path in COMPILED for kind in (".pyi", ".pyx")}
-    assert f"{top}/hatch_build.py" in whole
-    assert not [name for name in names + whole if name.endswith((".c", ".o"))]
+    assert f"{top}/hatch_build.py" in source_names
+    assert not [name for name in names + source_names if name.endswith((".c", ".o"))]
     aside = {"built", "__pycache__"}
     new = {path for path in set(sources.rglob("*")) - before if aside.isdisjoint(path.parts)}
     assert {path.relative_to(sources).as_posix() for path in new} == made
@@ -109,7 +113,7 @@ def test_without_a_compiler_a_line_says_what_to_install(sources: Path) -> None:
     assert not list(sources.glob("built/*"))
 
 
-def _told(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def _run(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the program from these sources."""
     return subprocess.run(
         [sys.executable, "-m", "mirrortest", *arguments],
@@ -125,13 +129,13 @@ CONSUME = ("consume", "--bootstrap-server", "127.0.0.1:1", "--topics", "A.t", "-
 PRODUCE = ("produce", "--bootstrap-server", "127.0.0.1:1", "--topics", "t", "--log-dir", "logs")
 
 
-def _not_compiled(told: subprocess.CompletedProcess[str]) -> bool:
-    assert (told.returncode, "Traceback" in told.stderr, "make" in told.stderr) == (1, False, True)
-    return "mirrortest.wire is not compiled for this Python" in told.stderr.replace("\n", " ")
+def _not_compiled(done: subprocess.CompletedProcess[str]) -> bool:
+    assert (done.returncode, "Traceback" in done.stderr, "make" in done.stderr) == (1, False, True)
+    return "mirrortest.wire is not compiled for this Python" in done.stderr.replace("\n", " ")
 
 
-def _of_another_source(told: subprocess.CompletedProcess[str]) -> bool:
-    return not _not_compiled(told) and "was compiled from another version" in told.stderr.replace(
+def _of_another_source(done: subprocess.CompletedProcess[str]) -> bool:
+    return not _not_compiled(done) and "was compiled from another version" in done.stderr.replace(
         "\n", " "
     )
 
@@ -141,27 +145,27 @@ def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(
     sources: Path, command: tuple[str, ...]
 ) -> None:
     """The program ends with this line before it does anything."""
-    assert _not_compiled(_told(sources, *command))
+    assert _not_compiled(_run(sources, *command))
     for path in COMPILED:
         shutil.copy(_compiled(path), sources / WIRE)
     with (sources / f"{COMPILED[0]}.pyx").open("a") as source:
         source.write("\n# other\n")
-    assert _of_another_source(_told(sources, *command))
+    assert _of_another_source(_run(sources, *command))
 
 
 def test_what_was_compiled_of_these_sources_is_used_and_nothing_older(sources: Path) -> None:
     """Modules from before a rename, or from before they named their source, are refused."""
     for path in COMPILED:
         shutil.copy(_compiled(path), sources / WIRE)
-    assert "compiled" not in _told(sources, *CONSUME).stderr
+    assert "compiled" not in _run(sources, *CONSUME).stderr
     descriptor = sources / WIRE / "descriptor.py"
     written = descriptor.read_text()
     descriptor.write_text(written.replace("ROUND", "ROUNDS"))
-    assert _not_compiled(_told(sources, *CONSUME))
+    assert _not_compiled(_run(sources, *CONSUME))
     descriptor.write_text(written)
     (sources / WIRE / _compiled(COMPILED[0]).name).unlink()
     (sources / f"{COMPILED[0]}.py").touch()
-    assert _of_another_source(_told(sources, *CONSUME))
+    assert _of_another_source(_run(sources, *CONSUME))
 
 
 @pytest.mark.parametrize("path", COMPILED)

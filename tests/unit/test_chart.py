@@ -81,11 +81,11 @@ def test_the_comparison_names_values_that_there_are() -> None:
     }  # fmt: skip
     for name in named:
         parts = ("producers", "reconciliation") if name.startswith("PART.") else ("",)
-        held = []
+        found = []
         for part in parts:
             with contextlib.suppress(KeyError):
-                held.append(generated.at(values, name.replace("PART", part, 1)))
-        assert held, name
+                found.append(generated.at(values, name.replace("PART", part, 1)))
+        assert found, name
     monitoring = {
         f"monitoring.{group}.{name}"
         for group in ("podMonitor", "prometheusRule", "dashboards")
@@ -137,7 +137,7 @@ def test_the_examples_are_valid(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"consumer": {"enabled": True}}, "'consumer' was unexpected"),
         ({"producers": {"replica": 3}}, "'replica' was unexpected"),
@@ -151,7 +151,7 @@ def test_the_examples_are_valid(path: Path) -> None:
         ({"logs": {"uri": "/a/path"}}, "'/a/path' does not match"),
     ],
 )
-def test_the_schema_refuses(wrong: dict[str, dict[str, Any] | str], told: str) -> None:
+def test_the_schema_refuses(wrong: dict[str, dict[str, Any] | str], message: str) -> None:
     """It refuses unknown keys, wrong types and values that no option takes."""
-    with pytest.raises(jsonschema.ValidationError, match=told):
+    with pytest.raises(jsonschema.ValidationError, match=message):
         jsonschema.validate(wrong, SCHEMA)

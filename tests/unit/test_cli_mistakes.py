@@ -63,7 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         (f"{PRODUCE} --topics 'a b'", "--topics 'a b'"),
         (f"{PRODUCE} --ledger-topic ''", "--ledger-topic ''"),
@@ -140,13 +140,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{SYNTH} --log-dir s3://bucket/logs", "must be a local directory, not a URI"),
     ],
 )
-def test_a_mistake_is_told_before_anything_begins(here: Path, line: str, told: str) -> None:
+def test_a_mistake_is_told_before_anything_begins(here: Path, line: str, message: str) -> None:
     """The command contacts no broker, starts no Java, and writes nothing."""
     if line.startswith("reconcile"):
         logs = "synth --log-dir logs --run r1 --messages 10 --lanes 1"
         assert invoke(logs).exit_code == 0
     before = sorted(here.rglob("*"))
-    with pytest.raises(UsageError, match=told) as error:
+    with pytest.raises(UsageError, match=message) as error:
         invoke(line)
     assert "\n" not in str(error.value)
     assert sorted(here.rglob("*")) == before
@@ -199,9 +199,9 @@ def test_the_ledgers_topic_is_the_same_variable_on_both_sides() -> None:
 )
 def test_what_the_environment_says_contradicts_nothing(line: str) -> None:
     """It is set for other calls as well, so it is no conflict; the next mistake is reported."""
-    said = {"MIRRORTEST_KAFKA_IMAGE": "x", "MIRRORTEST_FORM": "body"}
+    environment = {"MIRRORTEST_KAFKA_IMAGE": "x", "MIRRORTEST_FORM": "body"}
     with pytest.raises(UsageError, match=r"--heap 'much'|--throughput '-3': cannot be"):
-        invoke(line, env=said)
+        invoke(line, env=environment)
 
 
 def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,8 +270,8 @@ def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     trace = (
         "An exception was thrown from Python:\nTraceback ...\nIndexError: 7 is out of bounds\n\n"
     )
-    said = r"Spark failed: IndexError: 7 is out of bounds; to see Spark"
-    with pytest.raises(MirrortestError, match=said), spark_session():
+    message = r"Spark failed: IndexError: 7 is out of bounds; to see Spark"
+    with pytest.raises(MirrortestError, match=message), spark_session():
         raise PythonException(trace)
     with pytest.raises(ZeroDivisionError), spark_session():
         raise ZeroDivisionError
@@ -299,8 +299,8 @@ def test_an_error_of_spark_is_asked_for_its_text_while_java_runs(
             return "ArrowInvalid: it overflowed"
 
     monkeypatch.setattr("mirrortest.reconcile.spark_session.spark_session", session)
-    said = "Spark failed: ArrowInvalid: it overflowed; to see"
-    with pytest.raises(MirrortestError, match=said), spark_session():
+    message = "Spark failed: ArrowInvalid: it overflowed; to see"
+    with pytest.raises(MirrortestError, match=message), spark_session():
         raise CapturedException
 
 

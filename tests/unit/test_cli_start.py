@@ -89,7 +89,7 @@ def test_a_command_that_writes_nothing_ends_at_the_first_signal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"),
+    ("problem", "message"),
     [
         (OSError(errno.EROFS, "no", "/cache"), "/cache: cannot be read or written: Read-only"),
         (OSError(errno.ENOSPC, "no"), "a file cannot be read or written: No space left on device"),
@@ -99,7 +99,7 @@ def test_a_place_that_cannot_be_written_gives_a_line(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     problem: OSError,
-    said: str,
+    message: str,
 ) -> None:
     """So does a place that no option names. Another OSError is a bug, and is raised unchanged."""
 
@@ -111,7 +111,7 @@ def test_a_place_that_cannot_be_written_gives_a_line(
     with pytest.raises(SystemExit) as ended:
         main.run()
     assert ended.value.code == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     problem.errno = errno.ENOTCONN
     with pytest.raises(OSError, match="no"):
         main.run()

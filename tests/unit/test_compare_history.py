@@ -73,13 +73,13 @@ def test_few_repeats_are_inconclusive(tmp_path: Path) -> None:
 def test_a_new_level_is_said_once(tmp_path: Path) -> None:
     """The first night whose trend shows it reports it, though two nights cannot be compared."""
     draws = np.random.default_rng(3)
-    said = [
+    reported = [
         day
         for day in range(1, 26)
         if judge(_night(tmp_path, day, (1 if day < 16 else 1.5) * draws.lognormal(0, 0.02)))[0]
     ]
-    assert len(said) == 1
-    assert 18 <= said[0] <= 21
+    assert len(reported) == 1
+    assert 18 <= reported[0] <= 21
 
 
 def test_a_known_level_is_not_new_where_the_oldest_runs_are_left_out(

@@ -30,11 +30,11 @@ def config(**properties: str) -> ClientConfig:
 
 def test_defaults_are_javas() -> None:
     """Nothing but an address gives an idempotent client without TLS or SASL."""
-    plain = ClientConfig.load(bootstrap_server="a:9092, PLAINTEXT://[::1]:9093")
-    assert plain.bootstrap_servers == ("a:9092", "[::1]:9093")
-    assert plain.security_protocol is SecurityProtocol.PLAINTEXT
-    assert (plain.acks, plain.enable_idempotence) == (-1, True)
-    assert (plain.uses_sasl, plain.uses_tls, plain.warnings) == (False, False, ())
+    defaults = ClientConfig.load(bootstrap_server="a:9092, PLAINTEXT://[::1]:9093")
+    assert defaults.bootstrap_servers == ("a:9092", "[::1]:9093")
+    assert defaults.security_protocol is SecurityProtocol.PLAINTEXT
+    assert (defaults.acks, defaults.enable_idempotence) == (-1, True)
+    assert (defaults.uses_sasl, defaults.uses_tls, defaults.warnings) == (False, False, ())
 
 
 def test_option_over_property_over_file_over_default() -> None:
@@ -111,7 +111,7 @@ def test_pem_stores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "says"),
+    ("properties", "message"),
     [
         ({"bootstrap.servers": "a"}, "a has no port; use HOST:PORT, for example a:9092"),
         ({"bootstrap.servers": "a:0"}, "a:0 is not HOST:PORT"),
@@ -153,9 +153,9 @@ def test_pem_stores() -> None:
         ),
     ],
 )
-def test_contradictions_and_nonsense_are_refused(properties: dict[str, str], says: str) -> None:
+def test_contradictions_and_nonsense_are_refused(properties: dict[str, str], message: str) -> None:
     """The error names the property or says what to write."""
-    with pytest.raises(UsageError, match=says):
+    with pytest.raises(UsageError, match=message):
         ClientConfig.from_properties({**SERVER, **properties})
 
 

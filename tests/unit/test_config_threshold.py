@@ -38,7 +38,7 @@ def seconds(*values: float) -> Histogram:
     return histogram
 
 
-def held(
+def result_of(
     text: str, counts: dict[str, int] | None = None, total: int = 100, **latencies: Histogram
 ) -> ThresholdResult:
     """The result of one threshold."""
@@ -48,7 +48,7 @@ def held(
 @given(st.sampled_from(COUNTS), st.sampled_from(sorted(OPERATORS)), *[st.integers(0, 20)] * 2)
 def test_counts_compare_as_integers(metric: str, comparison: str, bound: int, count: int) -> None:
     """Every count can be compared by every operator; white space is ignored."""
-    result = held(f" {metric} {comparison} {bound}", {metric: count})
+    result = result_of(f" {metric} {comparison} {bound}", {metric: count})
     assert result.passed is OPERATORS[comparison](count, bound)
     assert result.value == count
     assert str(result.threshold) == f"{metric}{comparison}{bound}"
@@ -57,7 +57,7 @@ def test_counts_compare_as_integers(metric: str, comparison: str, bound: int, co
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(0, 1000))
 def test_percentages_are_exact(count: int, total: int, tenths: int) -> None:
     """A share of the acknowledged messages, with no rounding at the bound."""
-    result = held(f"lost<={tenths / 10}%", {"lost": count}, total)
+    result = result_of(f"lost<={tenths / 10}%", {"lost": count}, total)
     assert result.passed is (count * 1000 <= tenths * total)
 
 
@@ -77,7 +77,7 @@ def test_percentages_are_exact(count: int, total: int, tenths: int) -> None:
 )
 def test_latencies(text: str, passed: bool) -> None:
     """Statistics of the latency from the intended time, or of the series that is named."""
-    result = held(text, latency=seconds(1, 1, 3), sent_latency=seconds(0.5))
+    result = result_of(text, latency=seconds(1, 1, 3), sent_latency=seconds(0.5))
     assert result.passed is passed
 
 
@@ -89,9 +89,9 @@ def test_what_cannot_be_told_from_the_bound_meets_it() -> None:
             "max<=739009919ns", "max<739009920ns", "max>=739009919ns", "p(100)<=739009919ns",
             "min>=189009919ns", "min<=189009919ns", "p(0)<=189009919ns", "max==739009919ns",
         ):  # fmt: skip
-            assert held(text, latency=of_logs).passed, text
+            assert result_of(text, latency=of_logs).passed, text
         for text in ("max<730ms", "min>=191ms", "max==730ms", "mean<470ms"):
-            assert not held(text, latency=of_logs).passed, text
+            assert not result_of(text, latency=of_logs).passed, text
 
 
 _LATENCIES = st.lists(st.integers(-(10**4), 10**11) | st.integers(-(10**11), 10**11), min_size=1)
@@ -114,14 +114,14 @@ def test_both_sides_say_the_same(
     offline = Histogram.of(online.sparse())
     offline.minimum = min(offline.minimum, online.minimum)
     text = f"{statistic}{comparison}{bound}ns"
-    ours, theirs = held(text, latency=online), held(text, latency=offline)
+    ours, theirs = result_of(text, latency=online), result_of(text, latency=offline)
     assert (ours.passed, ours.undecided, ours.why) == (theirs.passed, theirs.undecided, theirs.why)
 
 
 @pytest.mark.parametrize("text", ["p(99)<2s", "p(50)<2s", "min<2s", "max<2s", "mean<2s"])
 def test_a_latency_below_zero_proves_nothing(text: str) -> None:
     """The consumer's clock is behind by more than the mirror took, which is unknown."""
-    result = held(text, latency=seconds(-3570, -3569))
+    result = result_of(text, latency=seconds(-3570, -3569))
     assert (result.value, result.passed) == (None, True)
     (reason,) = undecided([result])
     assert reason.startswith(f"threshold {text}: 2 of 2 latencies are below zero, by up to 3570 s")
@@ -130,13 +130,13 @@ def test_a_latency_below_zero_proves_nothing(text: str) -> None:
 @pytest.mark.parametrize("text", ["p(50)<2s", "p(99)<2s", "max<2s", "mean<1000s"])
 def test_one_producer_whose_clock_is_ahead_leaves_conditions_undecided(text: str) -> None:
     """Its true latencies may be the longest, by as much as the clocks differ."""
-    assert held(text, latency=seconds(-3570, *[0.1] * 9)).undecided
+    assert result_of(text, latency=seconds(-3570, *[0.1] * 9)).undecided
 
 
 @pytest.mark.parametrize("text", ["p(50)<2s", "p(99)<2s", "max<2s", "mean<2s", "max>1ms"])
 def test_clocks_that_are_milliseconds_apart_decide(text: str) -> None:
     """A fast mirror's messages may seem to arrive before their send, by too little to matter."""
-    result = held(text, latency=seconds(-0.003, -0.001, *[0.02] * 98))
+    result = result_of(text, latency=seconds(-0.003, -0.001, *[0.02] * 98))
     assert not result.undecided
     assert result.passed
 
@@ -144,7 +144,7 @@ def test_clocks_that_are_milliseconds_apart_decide(text: str) -> None:
 @pytest.mark.parametrize("text", ["p(50)<2s", "p(99)<2s", "max<2s", "mean<2s"])
 def test_what_fails_though_clocks_disagree_has_failed(text: str) -> None:
     """True latencies are only longer."""
-    result = held(text, latency=seconds(-5, *[10] * 99))
+    result = result_of(text, latency=seconds(-5, *[10] * 99))
     assert not result.undecided
     assert not result.passed
 
@@ -245,7 +245,7 @@ def test_what_was_not_measured_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("lost", "METRIC OPERATOR VALUE"),
         ("lost=0", "METRIC OPERATOR VALUE"),
@@ -261,11 +261,11 @@ def test_what_was_not_measured_decides_nothing() -> None:
         ("nap.p(5)<2s", "no latency 'nap'"),
     ],
 )
-def test_nonsense_is_refused(text: str, says: str) -> None:
+def test_nonsense_is_refused(text: str, message: str) -> None:
     """The error repeats the threshold."""
     with pytest.raises(UsageError, match="--threshold") as caught:
         Threshold.parse(text)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert text in str(caught.value)
 
 

@@ -46,12 +46,12 @@ def harmless(text: str) -> bool:
 
 def summary(**more: object) -> Summary:
     """A summary full of untrusted text."""
-    told = {
+    fields = {
         "run": "r1", "verdict": "inconclusive", "exit_code": 3, "counts": {"acked": 1, "lost": 1},
         "inconclusive": [f"no log of {HOSTILE}"], "notes": [HOSTILE], "tables": HOSTILE,
         "partitions": [{"topic": HOSTILE, "partition": 0, "counts": {"lost": 1}}],
     }  # fmt: skip
-    return Summary.model_validate(told | more)
+    return Summary.model_validate(fields | more)
 
 
 @given(st.text(st.characters(exclude_categories=[])))
@@ -147,11 +147,11 @@ main.run()
 
 def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
     """Neither the terminal nor the JSON has one, and the JSON decodes to the same summary."""
-    told = summary()
-    console.SafeConsole(file=sys.stdout, width=300).print(run_result(told).view(details=True))
+    hostile = summary()
+    console.SafeConsole(file=sys.stdout, width=300).print(run_result(hostile).view(details=True))
     assert harmless(capsys.readouterr().out)
-    assert harmless(told.encode())
-    assert Summary.model_validate_json(told.encode()) == told
+    assert harmless(hostile.encode())
+    assert Summary.model_validate_json(hostile.encode()) == hostile
 
 
 def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,9 +164,9 @@ def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[st
         reading=ReadFigures(messages=1), log="logs", backlog={HOSTILE: 1},
     )  # fmt: skip
     console.SafeConsole(file=sys.stdout, width=300).print(report.result().view(details=True))
-    told = capsys.readouterr().out
-    assert harmless(told)
-    assert told.count(SHOWN) == 5
+    output = capsys.readouterr().out
+    assert harmless(output)
+    assert output.count(SHOWN) == 5
 
 
 def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,10 +180,10 @@ def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str])
         reasons={HOSTILE: 1}, behind_ns={HOSTILE: 10**9}, warmup_records=0, notes=[HOSTILE],
     )  # fmt: skip
     console.SafeConsole(file=sys.stdout, width=300).print(report.result().view())
-    told = capsys.readouterr().out
-    assert harmless(told)
-    assert told.count(SHOWN) == 3
-    assert len(told.splitlines()) == 6
+    output = capsys.readouterr().out
+    assert harmless(output)
+    assert output.count(SHOWN) == 3
+    assert len(output.splitlines()) == 6
 
 
 def test_reports_show_what_strangers_wrote() -> None:

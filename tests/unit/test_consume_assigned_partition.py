@@ -41,14 +41,16 @@ def _about(
     return {"source": "t", "run": "r1", "policy": policy, "counts": list(counts)}
 
 
-def _again(held: AssignedPartition, **about: Any) -> AssignedPartition:
+def _again(assigned: AssignedPartition, **about: Any) -> AssignedPartition:
     """The same partition after its consumer restarted."""
-    state = json.loads(json.dumps(held.to_state()))
-    return AssignedPartition.restored(held.at, held.generation + 1, state, **_about(**about))
+    state = json.loads(json.dumps(assigned.to_state()))
+    return AssignedPartition.restored(
+        assigned.at, assigned.generation + 1, state, **_about(**about)
+    )
 
 
-def _misrouted(held: AssignedPartition) -> int:
-    found = held.checker.fragments[STREAM].by_finding.get(Finding.MISROUTED)
+def _misrouted(assigned: AssignedPartition) -> int:
+    found = assigned.checker.fragments[STREAM].by_finding.get(Finding.MISROUTED)
     return 0 if found is None else found.count
 
 
@@ -57,10 +59,10 @@ def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
     """A message belongs where any of the partition counts so far puts it."""
     counts = [3]
     about = _about(policy=ExpectPartition.MURMUR2) | {"counts": counts}
-    held = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
     counts.append(5)
-    held.take(_records(0, 4, at=0), START)
-    assert _misrouted(held) == 0
+    assigned.take(_records(0, 4, at=0), START)
+    assert _misrouted(assigned) == 0
     elsewhere = AssignedPartition.fresh(TopicPartition("A.t", 2), 1, **about)
     elsewhere.take(_records(0, 4, at=0), START)
     assert _misrouted(elsewhere) == 4
@@ -70,10 +72,10 @@ def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
 def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(number: int) -> None:
     """Each message has the partition count that its producer planned for."""
     about = _about(policy=ExpectPartition.MURMUR2, counts=(5,))
-    held = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
-    held.watched_from = 4
-    held.take(_records(0, 4, at=0), START)
-    assert _misrouted(held) == 0
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
+    assigned.watched_from = 4
+    assigned.take(_records(0, 4, at=0), START)
+    assert _misrouted(assigned) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,9 +84,9 @@ def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(numbe
 )
 def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes | None) -> None:
     """Other runs' messages, foreign ones and tombstones supersede ours with the same key."""
-    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
-    held.take(decode_records(write_records([(3, 1, key, value, ())])), START)
-    assert held.checker.key_seen(LANE).place == (3 if key == b"%d" % LANE else -1)
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
+    assigned.take(decode_records(write_records([(3, 1, key, value, ())])), START)
+    assert assigned.checker.key_seen(LANE).place == (3 if key == b"%d" % LANE else -1)
     others = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about() | {"run": "r2"})
     taken = others.take(_records(0, 4, at=5), START)
     assert [(row.stream, row.key_lane) for row in taken.rows] == [(None, LANE)]
@@ -93,15 +95,15 @@ def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes
 
 def test_the_state_remembers_the_counts_that_were_in_force() -> None:
     """Messages that were mirrored before the growth may be read after a restart."""
-    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about(counts=(3, 5)))
-    assert held.to_state()["counts"] == [3, 5]
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about(counts=(3, 5)))
+    assert assigned.to_state()["counts"] == [3, 5]
 
 
 def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once() -> None:
     """The record before the next offset proves that the topic is still the same."""
-    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
-    held.take(_records(0, 4, at=0), START)
-    resumed = _again(held)
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
+    assigned.take(_records(0, 4, at=0), START)
+    resumed = _again(assigned)
     assert (resumed.start_offset, resumed.checker.next_offset) == (3, 4)
     records = _records(3, 3, at=3)
     assert not resumed.was_recreated(records, 0, may_compact=False)
@@ -111,10 +113,10 @@ def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once() -> No
 
 def test_records_behind_the_last_one_judged_prove_no_other_topic() -> None:
     """They were fetched before the consumer sought back; as a proof they made it read all again."""
-    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
-    held.take(_records(0, 4, at=0), START)
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
+    assigned.take(_records(0, 4, at=0), START)
     for fetched_from, is_another in ((4, False), (3, True)):
-        resumed = _again(held)
+        resumed = _again(assigned)
         records = _records(4, 2, at=4)
         assert resumed.was_recreated(records, fetched_from, may_compact=False) is is_another
 
@@ -125,9 +127,9 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
     What was seen must not be claimed lost. All missing seqs are in doubt: they may have been
     unread in the old topic.
     """
-    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
-    held.take(_records(0, 4, at=0), START)
-    resumed = _again(held)
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
+    assigned.take(_records(0, 4, at=0), START)
+    resumed = _again(assigned)
     assert resumed.was_recreated(_records(10, 5, at=0), 0, may_compact=False)
     resumed.start_over()
     assert (resumed.checker.next_offset, resumed.start_offset, resumed.identity) == (0, 0, 1)
@@ -141,9 +143,9 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
 
 def test_latencies_are_from_each_messages_own_arrival() -> None:
     """Batches of several responses are judged together; messages judged before are skipped."""
-    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
-    held.take(_records(0, 2, at=0), START)
-    taken = held.take(_records(0, 4, at=0), START + np.array([1, 2, 30, 40]))
+    assigned = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
+    assigned.take(_records(0, 2, at=0), START)
+    taken = assigned.take(_records(0, 4, at=0), START + np.array([1, 2, 30, 40]))
     assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [30, 40]
     [row] = taken.rows
     assert (row.offset_lo, row.offset_hi, row.arrived_first, row.arrived_last) == (

@@ -65,7 +65,7 @@ async def test_a_rebalance_is_under_way_until_what_is_ours_is_taken(
     await topics.discover()
     await consumer.assignment.begin()
     assert not consumer.assignment.rebalancing
-    (held,) = consumer.context.partitions.values()
+    (assigned,) = consumer.context.partitions.values()
     await consumer.assignment._on_revoked([("a", 0)])
     assert (
         consumer.assignment.rebalancing,
@@ -74,10 +74,10 @@ async def test_a_rebalance_is_under_way_until_what_is_ours_is_taken(
     ) == (
         True,
         {},
-        [held],
+        [assigned],
     )
     await consumer.assignment._on_revoked([])
-    assert consumer.assignment.released == [held]
+    assert consumer.assignment.released == [assigned]
     claimed = asyncio.Event()
 
     async def claim(_: TopicPartition) -> tuple[int, None]:
@@ -129,8 +129,12 @@ async def test_what_was_read_of_a_revoked_partition_is_logged_whoever_ends_the_w
     await topics.discover()
     await consumer.assignment.begin()
     logged: list[str] = []
-    object.__setattr__(played, "read", lambda held: logged.append(f"read {held.at.partition}"))
-    object.__setattr__(played, "found", lambda held: logged.append(f"found {held.at.partition}"))
+    object.__setattr__(
+        played, "read", lambda assigned: logged.append(f"read {assigned.at.partition}")
+    )
+    object.__setattr__(
+        played, "found", lambda assigned: logged.append(f"found {assigned.at.partition}")
+    )
     async with consumer.saves._one_save:
         revoked = asyncio.ensure_future(consumer.assignment._on_revoked([("a", 0)]))
         await asyncio.sleep(0)
@@ -164,17 +168,17 @@ async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(
     await topics.discover()
     with structlog.testing.capture_logs() as logged:
         await consumer.assignment.begin()
-    (held,) = consumer.context.partitions.values()
-    assert held.checker.next_offset == 0
-    assert (held.identity, held.topic_id) == incarnation
-    assert "a-0: the state of its last consumer cannot be read" in held.notes[0]
-    assert [line["event"] for line in logged] == held.notes
-    assert held.checker.unsure
-    held.checker.apply(SeenRow(StreamId("a", "r1", "p", 1, 0), 5, 9, 0, 4, 0, 1, 1, 1, 1, 2, 2))
-    fragment = held.checker.fragment(StreamId("a", "r1", "p", 1, 0))
+    (assigned,) = consumer.context.partitions.values()
+    assert assigned.checker.next_offset == 0
+    assert (assigned.identity, assigned.topic_id) == incarnation
+    assert "a-0: the state of its last consumer cannot be read" in assigned.notes[0]
+    assert [line["event"] for line in logged] == assigned.notes
+    assert assigned.checker.unsure
+    assigned.checker.apply(SeenRow(StreamId("a", "r1", "p", 1, 0), 5, 9, 0, 4, 0, 1, 1, 1, 1, 2, 2))
+    fragment = assigned.checker.fragment(StreamId("a", "r1", "p", 1, 0))
     assert fragment is not None
     assert fragment.doubtful_below > 9
     again = SavedState.read(
-        json.loads(json.dumps(held.to_state())), held.at, run="r1", policy=held.policy
+        json.loads(json.dumps(assigned.to_state())), assigned.at, run="r1", policy=assigned.policy
     )
-    assert again.notes == held.notes
+    assert again.notes == assigned.notes

@@ -31,13 +31,13 @@ async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> Non
     consumer, topics = consumer_of(played)
     await topics.discover()
     await consumer.assignment.take_share()
-    [held] = consumer.context.partitions.values()
+    [assigned] = consumer.context.partitions.values()
     taken = await _taken_from(played, consumer, 0, 5)
     assert (taken.messages, taken.backlog) == (5, 3)
     assert [(row.seq_lo, row.seq_hi) for row in taken.rows] == [(0, 3), (3, 5)]
     assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [8_000] * 2
     assert taken.row_index.tolist() == [1, 1]
-    assert held.checker.next_offset == 5
+    assert assigned.checker.next_offset == 5
     assert consumer.context.metrics.backlog == {"a": 3}
     assert consumer.context.metrics.latency["a"][0].count == 2
 
@@ -87,10 +87,10 @@ async def test_from_latest_what_is_there_before_is_an_unread_range() -> None:
     consumer, topics = consumer_of(played, from_latest=True)
     await topics.discover()
     await consumer.assignment.begin()
-    (held,) = consumer.context.partitions.values()
+    (assigned,) = consumer.context.partitions.values()
     assert played.sought == [("a", 0, 3)]
     assert played.unread_ranges == [("a", 0, 0, 3)]
-    assert held.checker.unread_offsets.count == 3
+    assert assigned.checker.unread_offsets.count == 3
 
 
 async def test_from_latest_reads_all_of_a_partition_that_came_later() -> None:
@@ -155,7 +155,7 @@ async def test_a_broker_that_lists_a_topic_no_more_for_once_makes_no_backlog_lat
         played.counts = counts
         await topics.discover()
     await consumer.assignment.take_share()
-    assert [held.absent_ns for held in consumer.context.partitions.values()] == [0, 0, 0]
+    assert [assigned.absent_ns for assigned in consumer.context.partitions.values()] == [0, 0, 0]
 
 
 async def test_one_answer_without_a_topic_does_not_prove_that_it_came_later() -> None:
@@ -166,5 +166,5 @@ async def test_one_answer_without_a_topic_does_not_prove_that_it_came_later() ->
     played.counts["a"] = 1
     await topics.discover()
     await consumer.assignment.take_share()
-    (held,) = consumer.context.partitions.values()
-    assert held.absent_ns == 0
+    (assigned,) = consumer.context.partitions.values()
+    assert assigned.absent_ns == 0

@@ -57,12 +57,12 @@ async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() 
     consumer, topics = consumer_of(played)
     await topics.discover()
     await consumer.assignment.take_share()
-    [held] = consumer.context.partitions.values()
+    [assigned] = consumer.context.partitions.values()
     await read(played, consumer, fetched(0, 2, arrived_ns=5_000))
     await read(played, consumer, fetched(2, 3, arrived_ns=9_000))
-    assert (held.checker.next_offset, played.judged) == (0, [])
+    assert (assigned.checker.next_offset, played.judged) == (0, [])
     await consumer.batches.judge_all()
-    assert held.checker.next_offset == 5
+    assert assigned.checker.next_offset == 5
     [taken] = played.judged
     assert taken.latency_intended.tolist() == [4_000] * 2 + [8_000] * 3
 
@@ -75,7 +75,7 @@ async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
     consumer, topics = consumer_of(played)
     await topics.discover()
     await consumer.assignment.take_share()
-    [held] = consumer.context.partitions.values()
+    [assigned] = consumer.context.partitions.values()
     logged = []
     unread = lambda _, lo, hi, __: logged.append((lo, hi))  # noqa: E731
     monkeypatch.setattr(played, "unread", unread, raising=False)
@@ -84,16 +84,16 @@ async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
     await read(played, consumer, *batches, fetched(9, 2, arrived_ns=5_000))
     await consumer.batches.judge_all()
     assert [taken.messages for taken in played.judged] == [2, 2]
-    assert (held.checker.next_offset, logged) == (11, [(2, 5), (5, 9)])
-    assert list(held.checker.unread_offsets.intervals()) == [(2, 9)]
-    assert held.notes == [
+    assert (assigned.checker.next_offset, logged) == (11, [(2, 5), (5, 9)])
+    assert list(assigned.checker.unread_offsets.intervals()) == [(2, 9)]
+    assert assigned.notes == [
         "a-0: offsets 2 to 4 not read: too much",
         "a-0: offsets 5 to 8 not read: too much",
     ]
     for at in range(11, 99):
         await read(played, consumer, replace(bad, fetched_from=at, next_offset=at + 1))
     await consumer.batches.judge_all()
-    assert (len(held.notes), len(logged)) == (20, 90)
+    assert (len(assigned.notes), len(logged)) == (20, 90)
 
 
 async def test_what_came_with_a_lost_position_is_judged_whoever_does_not_answer(
@@ -141,7 +141,9 @@ async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_agai
     consumer, topics = consumer_of(played)
     await topics.discover()
     await consumer.assignment.take_share()
-    held = next(held for at, held in consumer.context.partitions.items() if at.topic == "a")
+    assigned = next(
+        assigned for at, assigned in consumer.context.partitions.items() if at.topic == "a"
+    )
     await read(played, consumer, fetched(0, 3, arrived_ns=5_000))
     await consumer.batches.judge_all()
     await read(played, consumer, fetched(3, 2, arrived_ns=5_000))
@@ -154,14 +156,18 @@ async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_agai
     assert played.sought == [("b", 0, 0), ("a", 0, 2)]
     await read(played, consumer, fetched(2, 3, arrived_ns=5_000))
     await consumer.batches.judge_all()
-    assert (held.checker.next_offset, held.identity) == (5, 0)
+    assert (assigned.checker.next_offset, assigned.identity) == (5, 0)
     assert [taken.messages for taken in played.judged] == [3, 2]
 
     await consumer.assignment.recheck()
     await read(played, consumer, fetched(7, 6, arrived_ns=5_000, offset=4))
     await consumer.batches.judge_all()
-    assert (held.checker.next_offset, held.identity, played.sought[-1]) == (0, 1, ("a", 0, 0))
-    assert "deleted and recreated after offset 5" in held.notes[0]
+    assert (assigned.checker.next_offset, assigned.identity, played.sought[-1]) == (
+        0,
+        1,
+        ("a", 0, 0),
+    )
+    assert "deleted and recreated after offset 5" in assigned.notes[0]
 
 
 async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
@@ -188,11 +194,11 @@ async def test_what_arrives_amid_a_round_waits_and_keeps_its_own_arrival() -> No
     consumer, topics = consumer_of(played)
     await topics.discover()
     await consumer.assignment.take_share()
-    [held] = consumer.context.partitions.values()
+    [assigned] = consumer.context.partitions.values()
     for at in (0, 2):
         played.fetched = [fetched(at, 2, arrived_ns=5_000 + at)]
         await consumer.batches.buffer_arrived()
-    assert (held.checker.next_offset, played.judged) == (0, [])
+    assert (assigned.checker.next_offset, played.judged) == (0, [])
     await consumer.batches.judge_all()
     [taken] = played.judged
     assert taken.latency_intended.tolist() == [4_000] * 2 + [4_002] * 2
@@ -229,13 +235,13 @@ async def test_markers_are_no_holes_where_they_can_be_told_apart(
     topics.judges["a"].compact = policy == "compact"
     topics.policy_hidden = set() if policy else {"a"}
     await consumer.assignment.take_share()
-    [held] = consumer.context.partitions.values()
+    [assigned] = consumer.context.partitions.values()
     gap = replace(fetched(0, 1, arrived_ns=1), buffer=None, count=0)
     marker = replace(gap, next_offset=3, markers_from=2 if sees_markers else None)
     emptied = replace(gap, fetched_from=5, next_offset=6)
     await read(played, consumer, marker, fetched(3, 2, arrived_ns=1), emptied)
     await consumer.batches.judge_all()
-    assert (held.checker.next_offset, held.checker.holes) == (6, holes)
+    assert (assigned.checker.next_offset, assigned.checker.holes) == (6, holes)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +275,8 @@ async def test_messages_in_transactions_that_are_read_uncommitted_are_in_doubt(
         fetched(6, 2, arrived_ns=5_000, run=run, transactional=True),
     )
     await consumer.batches.judge_all()
-    [held] = consumer.context.partitions.values()
-    assert held.checker.next_offset == 8
-    saved = SavedState.read(held.to_state(), held.at, run="r1", policy=held.policy)
+    [assigned] = consumer.context.partitions.values()
+    assert assigned.checker.next_offset == 8
+    saved = SavedState.read(assigned.to_state(), assigned.at, run="r1", policy=assigned.policy)
     assert saved.uncommitted is doubted
     assert played.doubted == ({"a"} if doubted else set())

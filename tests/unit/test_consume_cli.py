@@ -39,7 +39,7 @@ def test_an_unknown_log_detail_is_a_usage_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "shown"),
     [
         (
             ("--report", "no/such/place.json"),
@@ -49,9 +49,9 @@ def test_an_unknown_log_detail_is_a_usage_error() -> None:
         (("--command-property", "[/x]=1"), "no Kafka broker answers"),
     ],
 )
-def test_what_is_told_before_a_run(more: tuple[str, str], told: str) -> None:
+def test_what_is_told_before_a_run(more: tuple[str, str], shown: str) -> None:
     """A missing report directory is an error before the run, not after it."""
-    with pytest.raises(MirrortestError, match=told):
+    with pytest.raises(MirrortestError, match=shown):
         CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
 
 
@@ -113,10 +113,10 @@ def test_an_interrupt_while_nobody_answers_ends_in_one_line() -> None:
         ) as consumer:
             connection, _ = frozen.accept()
             consumer.send_signal(signal.SIGINT)
-            _, told = consumer.communicate(timeout=60)
+            _, shown = consumer.communicate(timeout=60)
             connection.close()
     assert consumer.returncode == 1
-    draining, *waiting, error = told.split("\n\n")[0].strip().splitlines()
+    draining, *waiting, error = shown.split("\n\n")[0].strip().splitlines()
     assert all(f"still trying {address}" in line for line in waiting)
     assert draining.startswith("SIGINT: draining")
     assert error.startswith(f"error: no Kafka broker answers at {address}: no answer in time")

@@ -112,7 +112,7 @@ async def _states() -> list[list[str | None]]:
 
 def _assigned() -> AssignedPartition:
     """A partition that fills every field of its state."""
-    held = AssignedPartition.fresh(
+    assigned = AssignedPartition.fresh(
         AT,
         1,
         source="orders",
@@ -129,7 +129,7 @@ def _assigned() -> AssignedPartition:
         notes=["a note"],
         last_record=(24, 0xDEADBEEF),
     )
-    checker = held.checker
+    checker = assigned.checker
     times = (START, START + 5, START + 1, START + 6, START + 2, START + 7)
     checker.apply(SeenRow(STREAM, 0, 5, 3, 8, 0, *times))
     checker.apply(SeenRow(STREAM, 8, 10, 8, 10, int(Finding.ALTERED_KEY), *times))
@@ -142,12 +142,12 @@ def _assigned() -> AssignedPartition:
     checker.untracked["seen"] = 1
     checker.unread(18, 20, START)
     checker.apply(SeenRow(STREAM, 20, 25, 20, 25, 0, *times))
-    state = json.loads(json.dumps(held.to_state()))
+    state = json.loads(json.dumps(assigned.to_state()))
     assert (
-        SavedState.read(state, AT, run="run7", policy=held.policy).checker.to_state()
+        SavedState.read(state, AT, run="run7", policy=assigned.policy).checker.to_state()
         == checker.to_state()
     )
-    return held
+    return assigned
 
 
 def _topics() -> JudgedTopics:

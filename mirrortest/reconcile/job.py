@@ -110,9 +110,7 @@ def reconcile_by(
 
     `look_up` searches the destination for missing messages, at offsets that no consumer read.
 
-    Raises:
-        ClusterError: the destination cannot be read.
-        SequenceLogError: the result cannot be written.
+    Raises SequenceLogError: the result cannot be written.
     """
     place = output if output is not None else plan.default_output
     result = _judge(engine, plan, place, look_up)

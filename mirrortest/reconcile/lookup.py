@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.config.client_config import IsolationLevel
-from mirrortest.errors import UsageError
+from mirrortest.errors import ClusterError, UsageError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
 from mirrortest.kafka.reader import Reader
@@ -110,8 +110,17 @@ class LookUp:
         asyncio.run(self._check())
 
     def read(self, observed: ReadOffsets) -> LookedUp:
-        """Read what `observed` lacks, up to the copies' present ends. Raises ClusterError."""
-        return asyncio.run(self._read(observed))
+        """Read what `observed` lacks, up to the copies' present ends.
+
+        A cluster that refuses or no longer answers ends only the look-up: `notes` say why.
+        """
+        result = LookedUp()
+        try:
+            asyncio.run(self._read(observed, result))
+        except ClusterError as error:
+            result.incomplete |= set(observed.partitions)
+            result.notes.append(f"look-up: not finished: {error}")
+        return result
 
     async def _check(self) -> None:
         async with Admin(self._client) as admin:
@@ -127,8 +136,8 @@ class LookUp:
                 f"{cluster}; the consumers read {', '.join(sorted(known))}: name the destination"
             )
 
-    async def _read(self, observed: ReadOffsets) -> LookedUp:
-        result = LookedUp()
+    async def _read(self, observed: ReadOffsets, result: LookedUp) -> None:
+        """Add what is read to `result`. Raises ClusterError."""
         destinations = self._plan.destinations
         async with Admin(self._client) as admin:
             here = self._read_here(await admin.cluster_id())
@@ -152,7 +161,7 @@ class LookUp:
             begins = await admin.beginning_offsets(copies)
             ends = await admin.end_offsets(copies)
         if not copies:
-            return result
+            return
         async with Reader(self._client) as reader:
             ids = {copy: await reader.topic_id(copy) for copy in {at.topic for at in copies}}
             others = self._others(
@@ -168,7 +177,6 @@ class LookUp:
             )
             if todo:
                 await _Reading(reader, self._plan.run, destinations, ids, todo, result).all()
-        return result
 
     def _read_here(self, cluster: str) -> set[str]:
         """The source topics whose copies consumers read in this cluster, or in an unknown one."""

@@ -79,7 +79,7 @@ class Ids:
     ) -> Undelivered:
         """Write the table of what was not delivered, with how far it came where that is known.
 
-        If nothing is missing, nothing more is read. Raises SequenceLogError, ClusterError.
+        If nothing is missing, nothing more is read. Raises SequenceLogError.
         """
         undelivered = Undelivered()
         bundles = self.judged

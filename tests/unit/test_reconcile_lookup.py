@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.errors import UsageError
+from mirrortest.errors import TopicMissingError, UnreachableError, UsageError
 from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import lookup
@@ -70,8 +70,12 @@ class Played:
         missing_from: int | None = None,
         expiring: int = 0,
         generation: int = 1,
+        refusing: str = "",
+        refusing_from: int = 0,
     ) -> None:
         self.batches = batches
+        self.refusing, self.refusing_from = refusing, refusing_from
+        """The request that is refused; fetches are, from this offset on."""
         self.generation = generation
         self.begin, self.cluster, self.missing_from = begin, cluster, missing_from
         self.expiring = expiring
@@ -98,6 +102,8 @@ class Played:
     async def beginning_offsets(
         self, partitions: dict[TopicPartition, str]
     ) -> dict[TopicPartition, int]:
+        if self.refusing == "offsets":
+            raise TopicMissingError("topic A.t does not exist")
         return dict.fromkeys(partitions, self.begin)
 
     async def end_offsets(self, partitions: dict[TopicPartition, str]) -> dict[TopicPartition, int]:
@@ -121,6 +127,8 @@ class Played:
     async def next(self, _: float) -> list[FetchedBatches | OutOfRange]:
         if self.position is None:
             return []
+        if self.refusing == "fetch" and self.position >= self.refusing_from:
+            raise UnreachableError("no broker answers")
         self.begin = max(self.begin, self.expiring)
         if self.position < self.begin or (
             self.missing_from is not None and self.position >= self.missing_from
@@ -148,7 +156,7 @@ def look(
     seen: ReadOffsets,
     *,
     most: int = MOST_OFFSETS,
-    copies: tuple[str] = ("t",),
+    copies: tuple[str, ...] = ("t",),
     levels: Sequence[str] = (),
 ) -> LookedUp:
     """Look up what `seen` leaves open."""
@@ -246,6 +254,23 @@ def test_what_is_deleted_meanwhile_is_passed_over(monkeypatch: pytest.MonkeyPatc
         "look-up: t: partition 0: offsets 5 to 9 no longer exist",
         "look-up: t: partition 0: offsets 20 to 24 no longer exist",
     ]
+
+
+def test_a_cluster_that_no_longer_answers_ends_the_look_up_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A topic that is deleted, or brokers that die, after the check: what was found counts."""
+    batches = [batch(at, at, 10) for at in range(0, 60, 10)]
+    seen = observed([(0, 0, 10)], topics=("t", "u"))
+    copies = ("t", "u")
+    looked = look(monkeypatch, Played(*batches, refusing="offsets"), seen, copies=copies)
+    assert (looked.found, looked.incomplete) == ({}, {"t", "u"})
+    assert looked.notes == ["look-up: not finished: topic A.t does not exist"]
+
+    refused = Played(*batches, refusing="fetch", refusing_from=40)
+    looked = look(monkeypatch, refused, seen, copies=copies)
+    assert (looked.found, looked.incomplete) == ({STREAM: IntervalSet([(10, 40)])}, {"t", "u"})
+    assert looked.notes == ["look-up: not finished: no broker answers"]
 
 
 def test_a_copy_that_was_recreated_since_is_looked_at_as_a_whole(

@@ -209,6 +209,8 @@ class Stage:
         self.world.count("successor")
         await asyncio.sleep(13.0)  # longer than `delivery.timeout.ms`
         cluster.unreachable_for.discard(first.process.name)
+        if self.world.happened[f"request of {first.process.name} refused"]:
+            self.world.count("successor took effect")
 
     async def _directed(self, direct: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
         await direct(self)

@@ -26,7 +26,7 @@ QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 VECTOR = "jdk.incubator.vector"
 
 
-def whole_java() -> str | None:
+def java_home() -> str | None:
     """A Java home with the module that Spark's own launchers need; None if there is none."""
     homes = [os.environ.get("JAVA_HOME")]
     found = shutil.which("java")

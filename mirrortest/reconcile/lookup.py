@@ -114,13 +114,7 @@ class LookUp:
 
         A cluster that refuses or no longer answers ends only the look-up: `notes` say why.
         """
-        result = LookedUp()
-        try:
-            asyncio.run(self._read(observed, result))
-        except ClusterError as error:
-            result.incomplete |= set(observed.partitions)
-            result.notes.append(f"look-up: not finished: {error}")
-        return result
+        return asyncio.run(self._read(observed))
 
     async def _check(self) -> None:
         async with Admin(self._client) as admin:
@@ -136,8 +130,17 @@ class LookUp:
                 f"{cluster}; the consumers read {', '.join(sorted(known))}: name the destination"
             )
 
-    async def _read(self, observed: ReadOffsets, result: LookedUp) -> None:
-        """Add what is read to `result`. Raises ClusterError."""
+    async def _read(self, observed: ReadOffsets) -> LookedUp:
+        result = LookedUp()
+        try:
+            await self._search(observed, result)
+        except ClusterError as error:
+            result.incomplete |= set(observed.partitions)
+            result.notes.append(f"look-up: not finished: {error}")
+        return result
+
+    async def _search(self, observed: ReadOffsets, result: LookedUp) -> None:
+        """Add what is found to `result`. Raises ClusterError."""
         destinations = self._plan.destinations
         async with Admin(self._client) as admin:
             here = self._read_here(await admin.cluster_id())

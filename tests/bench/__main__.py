@@ -24,7 +24,7 @@ from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
 from tests.bench import curves, report
 from tests.bench.cases import LEDGER, Bench, Result
 from tests.bench.contenders import PEERS, PORTABLE
-from tests.bench.held import Held, at_rates
+from tests.bench.held import AtRate, at_rates
 from tests.bench.highest import RATES, Tried, highest
 from tests.bench.memory import MESSAGES, Resident, memory
 from tests.bench.scrapes import Scrapes, scrapes
@@ -46,7 +46,7 @@ class _Measured:
     """The results so far."""
 
     results: list[Result] = field(default_factory=list)
-    at_rates: list[Held] = field(default_factory=list)
+    at_rates: list[AtRate] = field(default_factory=list)
     tried: list[Tried] = field(default_factory=list)
     points: list[curves.Point] = field(default_factory=list)
     samples: list[Resident] = field(default_factory=list)
@@ -76,7 +76,7 @@ def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None
             if "held" in options.parts:
                 for each in at_rates(lab, folder, options.repeat, options.seconds):
                     into.at_rates.append(each)
-                    err.print(f"  {each.who} at {each.rate:,g}/s")
+                    err.print(f"  {each.contender} at {each.rate:,g}/s")
             if "highest" in options.parts:
                 into.tried += highest(lab, folder, options.seconds, options.rates)
             if "memory" in options.parts:
@@ -104,7 +104,7 @@ def _show_all(
     if found.results:
         out.print(report.costs(found.results))
     if found.at_rates:
-        out.print(report.held(found.at_rates))
+        out.print(report.at_rates(found.at_rates))
     if found.tried:
         out.print(report.loads(found.tried))
     if found.points:

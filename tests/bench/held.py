@@ -31,7 +31,7 @@ _PARTITIONS = 4
 
 
 @dataclass(frozen=True)
-class Held:
+class AtRate:
     """One turn of a contender at a rate (messages/s); Java's consumer checks nothing.
 
     `produce` and `consume` are us of CPU per message. `acked` and `arrived` are median seconds from
@@ -39,7 +39,7 @@ class Held:
     does not measure them.
     """
 
-    who: str
+    contender: str
     rate: float
     produce: float
     consume: float
@@ -51,7 +51,7 @@ class Held:
         return asdict(self)
 
 
-def at_rates(lab: Lab, folder: Path, turns: int, seconds: int) -> Iterator[Held]:
+def at_rates(lab: Lab, folder: Path, turns: int, seconds: int) -> Iterator[AtRate]:
     """Both at each rate, in `turns` turns of `seconds` each; mirrortest also almost idle."""
     place = Place.of(lab, folder)
     for turn in range(turns):
@@ -65,7 +65,7 @@ def at_rates(lab: Lab, folder: Path, turns: int, seconds: int) -> Iterator[Held]
 
 def _measured(
     place: Place, folder: Path, topic: str, contender: str, rate: float, seconds: int
-) -> Held:
+) -> AtRate:
     options = ("--json",) if contender == OURS else ()
     count = int(rate * (_BEGUN_SECONDS + seconds + _END_SECONDS)) + 2
     reading = Running(consumer(contender, place, topic, count, *options), folder, "consumer")
@@ -83,9 +83,9 @@ def _measured(
     writing.wait()
     reading.wait()
     if contender != OURS:
-        return Held(contender, rate, produce, consume)
+        return AtRate(contender, rate, produce, consume)
     sent, read = json.loads(writing.answer), json.loads(reading.answer)
-    return Held(
+    return AtRate(
         contender,
         rate,
         produce,

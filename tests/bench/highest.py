@@ -20,7 +20,7 @@ RATES = (200_000, 150_000, 100_000, 75_000, 50_000)
 _SIZE = 1000
 _PARTITIONS = 8
 _LAG_BOUND = 0.020
-_HELD = 0.99
+_REACHED = 0.99
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Tried:
     @property
     def kept_up(self) -> bool:
         """Whether the producer kept up with the rate."""
-        return self.sent_per_second >= _HELD * self.rate and self.lag_p99 < _LAG_BOUND
+        return self.sent_per_second >= _REACHED * self.rate and self.lag_p99 < _LAG_BOUND
 
     def to_json(self) -> dict[str, Any]:
         """As a flat dictionary."""

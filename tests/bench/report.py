@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.bench.cases import Result
     from tests.bench.curves import Point
-    from tests.bench.held import Held
+    from tests.bench.held import AtRate
     from tests.bench.highest import Tried
     from tests.bench.measure import Figure
     from tests.bench.memory import Resident
@@ -91,16 +91,16 @@ def loads(tried: Sequence[Tried]) -> Table:
     return table
 
 
-def held(found: Sequence[Held]) -> Table:
+def at_rates(found: Sequence[AtRate]) -> Table:
     """A row for each rate and contender; Java's ratios to mirrortest are within a turn."""
     table = Table(title="At a rate, 1 kB, 4 partitions, us of CPU: median (least to greatest)")
     for column in (
         "messages/s", "who", "produce", "consume", "of a core", "due to ack p50", "to arrival",
     ):  # fmt: skip
         table.add_column(column, justify="right")
-    for rate, contender in dict.fromkeys((each.rate, each.who) for each in found):
+    for rate, contender in dict.fromkeys((each.rate, each.contender) for each in found):
         theirs, ours = (
-            [each for each in found if (each.rate, each.who) == (rate, name)]
+            [each for each in found if (each.rate, each.contender) == (rate, name)]
             for name in (contender, OURS)
         )
         cells = []
@@ -198,7 +198,7 @@ def figures(
     points: Sequence[Point],
     samples: Sequence[Resident],
     scrapes: Sequence[Scrapes] = (),
-    at_rates: Sequence[Held] = (),
+    at_rates: Sequence[AtRate] = (),
 ) -> dict[str, Any]:
     """All figures, as JSON types; `load` is the machine's load average before the bench."""
     return {

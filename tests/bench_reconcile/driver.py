@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 from rich.console import Console
 
-from tests.spark_cluster import QUICK, VECTOR, spark_cluster, submitted, whole_java
+from tests.spark_cluster import QUICK, VECTOR, java_home, spark_cluster, submitted
 
 _HEAP = "1g"
 _EXECUTOR = "2g"
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--missing", type=float, nargs="+", default=[1, 1e6, 1e8])
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
-    home = whole_java()
+    home = java_home()
     if home is None:
         sys.exit(f"no Java with the module {VECTOR}, which Spark's own launchers ask for")
     show = Console(highlight=False, soft_wrap=True).print

@@ -35,7 +35,7 @@ IMAGES = {
 }
 
 
-class WalkBeside(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
+class WalkApart(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
     """The walk on one worker, all else on another: each takes minutes, most of them waiting."""
 
     def _split_scope(self, nodeid: str) -> str:
@@ -43,9 +43,9 @@ class WalkBeside(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no t
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WalkBeside:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WalkApart:
     """Used if only these tests are run."""
-    return WalkBeside(config, log)
+    return WalkApart(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -19,7 +19,7 @@ SMALL = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
 
 LOGS_CLASS = "mirrortest-e2e"
 """The storage class of `Kube.shared_volume`; no such object exists or is needed."""
-_TOLD = 10_000
+_SHOWN = 10_000
 """Characters of each answer in the report of a failed test."""
 
 
@@ -137,7 +137,7 @@ class Kube:
                 "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"
             )
         )
-        return "\n".join(text if len(text) < _TOLD else f"...{text[-_TOLD:]}" for text in texts)
+        return "\n".join(text if len(text) < _SHOWN else f"...{text[-_SHOWN:]}" for text in texts)
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects, as parsed JSON."""

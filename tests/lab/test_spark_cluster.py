@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.spark.spark_history import RUN, History, seen, stream
-from tests.spark_cluster import QUICK, VECTOR, spark_cluster, submitted, whole_java
+from tests.spark_cluster import QUICK, VECTOR, java_home, spark_cluster, submitted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, str]]:
     """The master's address and Java's home, once two workers are registered."""
-    home = whole_java()
+    home = java_home()
     if home is None:
         pytest.skip(f"no Java with the module {VECTOR}, which Spark's own launchers ask for")
     with spark_cluster(home, tmp_path, workers=2) as address:

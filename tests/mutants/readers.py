@@ -31,7 +31,7 @@ from mirrortest.verify.untrusted import RecordError
 
 from . import records
 from .mutate import garbled, mutated
-from .records import HURT, RUN, SCOPE, TOPIC, WHOLE
+from .records import HURT, RUN, SCOPE, TOPIC, UNHURT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,7 +87,7 @@ def read_state_records(rng: Random) -> bool:
         store._apply(*record)
     _use(store)
     of_hurt = key == good[changed][0] and json.loads(key)[5:7] == [*HURT]
-    if of_hurt and store.state(WHOLE) != _undamaged_state(seed):
+    if of_hurt and store.state(UNHURT) != _undamaged_state(seed):
         raise AssertionError("the other partition's state is another one")
     return not store.damaged
 
@@ -208,7 +208,7 @@ def _undamaged_state(seed: int) -> dict[str, Any] | None:
     store = _store()
     for record in _state_records(seed):
         store._apply(*record)
-    return store.state(WHOLE)
+    return store.state(UNHURT)
 
 
 def _begin_incarnation(assigned: AssignedPartition) -> None:
@@ -260,7 +260,7 @@ def _ledger_records(seed: int) -> tuple[list[Record], list[Record]]:
 @functools.cache
 def _states(seed: int) -> dict[TopicPartition, dict[str, Any]]:
     rng = Random(seed)
-    return {at: records.assigned(rng, at).to_state() for at in (HURT, WHOLE)}
+    return {at: records.assigned(rng, at).to_state() for at in (HURT, UNHURT)}
 
 
 @functools.cache

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 RUN, SOURCE, TOPIC = "r1", "t", "A.t"
 SCOPE = Scope(RUN, "cluster", "consumer", "g")
-HURT, WHOLE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
+HURT, UNHURT = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 """A partition, and another one that changes to its records must not affect."""
 Record = tuple[bytes, bytes | None]
 

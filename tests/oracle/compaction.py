@@ -47,7 +47,7 @@ class Partition(NamedTuple):
         return first
 
 
-Gone = dict["StreamId", tuple[set[int], set[int]]]
+Missing = dict["StreamId", tuple[set[int], set[int]]]
 """Stream -> its missing seqs, and those of them that are not in flight."""
 
 
@@ -60,7 +60,7 @@ def concerned(
 
 
 def explained(
-    missing: Gone, partitions: Mapping[int, Partition], homes: Mapping[StreamId, Collection[int]]
+    missing: Missing, partitions: Mapping[int, Partition], homes: Mapping[StreamId, Collection[int]]
 ) -> dict[StreamId, tuple[set[int], set[int]]]:
     """The missing seqs that destination compaction removed, and those that may be in holes."""
     found: dict[StreamId, tuple[set[int], set[int]]] = {s: (set(), set()) for s in missing}

@@ -35,7 +35,7 @@ from mirrortest.wire.stream import ProducerId, StreamId
 
 from .judge import ALWAYS, INCARNATION, STEP_SECONDS, incarnation_of, offset_of
 from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
-from .truth import RUN, Told
+from .truth import RUN, Recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -379,9 +379,9 @@ def arrays(truth: Truth, partition: int, messages: list[tuple[int, Message]]) ->
     return Messages(*columns)
 
 
-def _record(truth: Truth, record: Told | Claimed) -> Callable[[Ledger], None]:
+def _record(truth: Truth, record: Recorded | Claimed) -> Callable[[Ledger], None]:
     """What a ledger does with a record once it is parsed; parsing has tests of its own."""
-    if isinstance(record, Told):
+    if isinstance(record, Recorded):
         by = {o: intervals(n for n, of in record.outcomes.items() if of is o) for o in Outcome}
         lane = LaneRecord(
             record.stream,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.model.findings import Finding
 
-from .compaction import Gone, Partition, explained, removed_from_source
+from .compaction import Missing, Partition, explained, removed_from_source
 from .coverage import Facts, covered
 from .judge import (
     INCARNATION,
@@ -22,7 +22,7 @@ from .judge import (
     streamless,
 )
 from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
-from .truth import Told, claims_of, lanes_of
+from .truth import Recorded, claims_of, lanes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -50,7 +50,7 @@ def _joined(one: Lowest, other: Lowest | None) -> Lowest:
     return one[0], {n: min(end, other[1].get(n, end)) for n, end in both.items()}
 
 
-class Held(NamedTuple):
+class Content(NamedTuple):
     """The expected content of a partition's checker at its next offset."""
 
     streams: dict[StreamId, Fragment]
@@ -215,10 +215,10 @@ class Reference:
             for row in log
         ]
 
-    def content(self, consumer: int, partition: int) -> Held:
+    def content(self, consumer: int, partition: int) -> Content:
         """The expected content of a consumer's checker of a partition."""
         state = self.consumer(consumer).assigned[partition]
-        return Held(
+        return Content(
             {s: Fragment(s, self.stood[partition], state.passed) for s in self._known},
             streamless(self.stood[partition], state.passed),
             state.next_offset,
@@ -336,7 +336,7 @@ class Reference:
                 claimed={seq for of, seq in me.claimed if of == stream},
                 nobody_else=closed and stream[2:4] in claimed,
                 homes=homes.get(stream, ()),
-                any_partition=self.truth.many(told=bool(homes)),
+                any_partition=self.truth.many(recorded=bool(homes)),
                 removed=by_compaction.get(stream, (set(), set()))[0],
                 doubted_holes=by_compaction.get(stream, (set(), set()))[1],
                 compacted=self.truth.compact or self.truth.source_compact,
@@ -368,7 +368,7 @@ class Reference:
 
     def _explained(
         self,
-        missing: Gone,
+        missing: Missing,
         partitions: Mapping[int, Partition],
         homes: Mapping[StreamId, Collection[int]],
     ) -> dict[StreamId, tuple[set[int], set[int]]]:
@@ -379,14 +379,16 @@ class Reference:
             removed |= {seq for seq in missing[stream][0] if seq < bound}
         return found
 
-    def _missing(self, event: Round, fragments: Mapping[StreamId, Mapping[int, Fragment]]) -> Gone:
+    def _missing(
+        self, event: Round, fragments: Mapping[StreamId, Mapping[int, Fragment]]
+    ) -> Missing:
         """The missing seqs of a round, and those of them that are overdue, claimed or in doubt."""
         me, (lanes, _), homes = (
             self.consumer(event.consumer),
             self._lanes(event),
             self._homes(event),
         )
-        missing: Gone = {}
+        missing: Missing = {}
         for stream, lane in lanes.items():
             seen = {seq for fragment in fragments[stream].values() for seq in fragment.seqs}
             numbers = {seq for seq in lane.acked if seq not in seen}
@@ -409,7 +411,7 @@ class Reference:
     def _homes(self, event: Round) -> dict[StreamId, frozenset[int]]:
         """Where the lanes belong of which the ledger has records."""
         records = self.truth.ledger[: event.ledger]
-        return {r.stream: self.truth.homes(r.stream) for r in records if isinstance(r, Told)}
+        return {r.stream: self.truth.homes(r.stream) for r in records if isinstance(r, Recorded)}
 
     # -- the logs -------------------------------------------------------------------------------
 
@@ -456,7 +458,7 @@ class Reference:
                 compacted=self.truth.compact or self.truth.source_compact,
             )
 
-        missing: Gone = {}
+        missing: Missing = {}
         for stream in sent:
             by_finding = verdict(stream, set(), set())
             due = by_finding.get("lost", set()) | by_finding.get("inconclusive", set())

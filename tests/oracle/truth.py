@@ -66,7 +66,7 @@ class Sent:
         return Lane(by[Outcome.ACKED], by[Outcome.FAILED], frozenset(unknown), end)
 
 
-class Told(NamedTuple):
+class Recorded(NamedTuple):
     """A ledger's record of a lane."""
 
     stream: StreamId
@@ -103,7 +103,7 @@ class Truth:
     source_compact: bool = False
     """Whether the source's topic is."""
     sent: list[Sent] = field(default_factory=list)
-    ledger: list[Told | Claimed] = field(default_factory=list)
+    ledger: list[Recorded | Claimed] = field(default_factory=list)
     stood: list[dict[int, Message]] = field(default_factory=list)
     """Of each destination partition: place -> message."""
     ends: list[list[int]] = field(default_factory=list)
@@ -130,14 +130,14 @@ class Truth:
         """Those in force and all between: the steps in which the topic grew are unknown."""
         return range(min(self.counts), max(self.counts) + 1)
 
-    def many(self, *, told: bool = True) -> int:
+    def many(self, *, recorded: bool = True) -> int:
         """In how many partitions a stream may be under the policy `any`; 0: it has homes.
 
-        A consumer that the ledger has not `told` of lanes only knows the present count.
+        A consumer that the ledger has not `recorded` of lanes only knows the present count.
         """
         if self.policy is not ExpectPartition.ANY:
             return 0
-        return len(self.possible_counts) if told else 1
+        return len(self.possible_counts) if recorded else 1
 
     def source_of(self, lane: int) -> int:
         """A lane's source partition."""
@@ -177,7 +177,7 @@ def make_truth(
 
 
 def _producer(tape: Tape, truth: Truth, name: str) -> None:
-    records: list[Told | Claimed] = []
+    records: list[Recorded | Claimed] = []
     marks: tuple[tuple[int, int], ...] = ()
     last = 1 + max(0, tape.below(6) - 3)
     for incarnation in range(1, last + 1):
@@ -199,7 +199,7 @@ def _producer(tape: Tape, truth: Truth, name: str) -> None:
     for _ in range(tape.below(4)):
         # A mirror repeats and reorders. Registrations keep their order: the first one wins.
         at, to = tape.below(len(records)), tape.below(len(records))
-        if isinstance(records[at], Told):
+        if isinstance(records[at], Recorded):
             records.insert(to, records[at])
     truth.ledger += records
 
@@ -224,7 +224,7 @@ def _lane(tape: Tape, truth: Truth, stream: StreamId) -> Sent:
     )
 
 
-def _ledger_of(tape: Tape, sent: Sent) -> list[Told]:
+def _ledger_of(tape: Tape, sent: Sent) -> list[Recorded]:
     """The ledger's records of a lane, in order; if it did not end, they may be incomplete."""
     used = len(sent.outcomes)
     # The log has a reservation first.
@@ -237,15 +237,15 @@ def _ledger_of(tape: Tape, sent: Sent) -> list[Told]:
         if tape.one_in(8):
             # The outcome becomes known later.
             known = dict.fromkeys(known, Outcome.UNKNOWN)
-        records.append(Told(sent.stream, max(used, mark - tape.below(3)), known, None))
+        records.append(Recorded(sent.stream, max(used, mark - tape.below(3)), known, None))
     every = {n: o for n, o in sent.outcomes.items() if o is not None}
     if not sent.ended and tape.one_in(3):
         every = {n: o for n, o in every.items() if n < tape.below(used + 1)}
-    records.append(Told(sent.stream, mark, every, used if sent.ended else None))
+    records.append(Recorded(sent.stream, mark, every, used if sent.ended else None))
     return records
 
 
-def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], bool]:
+def lanes_of(records: Iterable[Recorded | Claimed]) -> tuple[dict[StreamId, Lane], bool]:
     """The lane of each stream by these ledger records, and whether the ledger is complete."""
     records = list(records)
     claims = claims_of(records)
@@ -257,7 +257,7 @@ def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], b
     ends: dict[StreamId, int] = {}
     awaited: set[StreamId] = set()
     for record in records:
-        if isinstance(record, Told):
+        if isinstance(record, Recorded):
             known = outcomes.setdefault(record.stream, {})
             reserved[record.stream] = max(record.reserved, reserved.get(record.stream, 0))
             for seq, outcome in record.outcomes.items():
@@ -283,7 +283,7 @@ def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], b
     return lanes, bool(claims) and all_ended
 
 
-def claims_of(records: Collection[Told | Claimed]) -> list[Claimed]:
+def claims_of(records: Collection[Recorded | Claimed]) -> list[Claimed]:
     """The registrations that were not withdrawn."""
     withdrawn = {r[:4] for r in records if isinstance(r, Claimed) and r.withdrawn}
     return [r for r in records if isinstance(r, Claimed) and r[:4] not in withdrawn]

@@ -59,14 +59,14 @@ class Script:
         await self.until(lambda: name in self.stage.current)
         await self.until(lambda: self.stage.current[name].ended_ns is not None)
 
-    async def held_back(self) -> None:
+    async def only_produced(self) -> None:
         """Send all messages without mirroring them: the script writes the copy."""
         self.stage.mirror.running = False
         await self.produced()
 
     async def consumed(self, seqs: Collection[int]) -> Session:
         """Send all messages unmirrored, write these, and wait until a consumer has read them."""
-        await self.held_back()
+        await self.only_produced()
         consumer = await self.consuming()
         self.write(seqs)
         await self.read(len(seqs))

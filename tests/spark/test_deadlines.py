@@ -128,7 +128,12 @@ def test_what_the_last_consumer_could_not_decide_the_logs_decide_and_say_so(
     """
     run = Run(ago=5, off=3600, partitions=2)
     other = AssignedPartition.fresh(
-        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=run.world.held.policy, counts=[2]
+        TopicPartition("A.t", 1),
+        1,
+        source="t",
+        run="r1",
+        policy=run.world.assigned.policy,
+        counts=[2],
     )
     run.world.states = {other.at: (1, other.to_state())}
     run.world.ends = {("A.t", 0): 2, ("A.t", 1): 5}

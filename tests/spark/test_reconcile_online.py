@@ -212,14 +212,14 @@ def test_what_a_log_shows_behind_what_no_log_covers_does_not_end_the_doubt(
     assert counts == {"seen": 3, "in_flight": 0, "inconclusive": 8, "lost": 0, "reordered": 0}
 
 
-FOUND_GONE = intended(599)
+FOUND_DELETED = intended(599)
 """When offsets were found deleted, with clock tolerance: 600 and above were sent later."""
 
 
-def made_again(topic: str, *, dated: bool, told: bool = True) -> History:
+def made_again(topic: str, *, dated: bool, judged: bool = True) -> History:
     """A copy is recreated; some missing messages were sent before that was found, some later.
 
-    `dated`: whether the log says when it was found. `told`: whether the last consumer logs its
+    `dated`: whether the log says when it was found. `judged`: whether the last consumer logs its
     verdict on what is missing.
     """
     of = stream(topic=topic)
@@ -229,7 +229,7 @@ def made_again(topic: str, *, dated: bool, told: bool = True) -> History:
     history.consumers.append(second)
     first += [seen(of, 0, 590, 0), seen(of, 595, 599, 590)]
     first += [rows.read(topic, 0, 0, 594), rows.tail(topic, 0, 594)]
-    latest_ns = FOUND_GONE if dated else None
+    latest_ns = FOUND_DELETED if dated else None
     second += [rows.unread(topic, 0, 594, ENDLESS, topic_identity="0", latest_ns=latest_ns)]
     second += [seen(of, 597, 599, 0, identity=1), seen(of, 602, 620, 2, identity=1)]
     second += [seen(of, 600, 601, 20, identity=1)]
@@ -243,7 +243,7 @@ def made_again(topic: str, *, dated: bool, told: bool = True) -> History:
         verdict.found |= {Finding.LOST: later, Finding.INCONCLUSIVE: before}
     else:
         verdict.found[Finding.INCONCLUSIVE] = before | later
-    if told:
+    if judged:
         log_rows(second).verdict(of, verdict)
     return history
 
@@ -260,7 +260,7 @@ def _made_again_at_an_unknown_time() -> History:
 
 @scene
 def _made_again_and_overlooked() -> History:
-    return made_again("overlooked", dated=True, told=False)
+    return made_again("overlooked", dated=True, judged=False)
 
 
 def test_what_was_sent_after_a_topic_was_found_made_again_is_lost(together: Result) -> None:
@@ -282,16 +282,16 @@ def test_what_was_sent_after_a_topic_was_found_made_again_is_lost(together: Resu
     ]
 
 
-def half_read(topic: str, *found_gone: int | None) -> History:
+def half_read(topic: str, *found_deleted: int | None) -> History:
     """A killed consumer's log shows messages after offsets that later ones found deleted.
 
-    `found_gone`: when each of them found that; None: its log does not say.
+    `found_deleted`: when each of them found that; None: its log does not say.
     """
     of = stream(topic=topic)
     history = History({topic: 1})
     history.sends(of, 611)
     history.consumers[-1].append(seen(of, 600, 603, 9))
-    for latest_ns in found_gone:
+    for latest_ns in found_deleted:
         log = [rows.unread(topic, 0, 0, 9, latest_ns=latest_ns)]
         history.consumers.append([*log, rows.tail(topic, 0, 41, judged_to=9)])
     return history
@@ -299,7 +299,7 @@ def half_read(topic: str, *found_gone: int | None) -> History:
 
 @scene
 def _half_read_at_a_known_time() -> History:
-    return half_read("behind", FOUND_GONE)
+    return half_read("behind", FOUND_DELETED)
 
 
 @scene
@@ -309,10 +309,10 @@ def _half_read_at_an_unknown_time() -> History:
 
 @scene
 def _half_read_twice() -> History:
-    return half_read("either", FOUND_GONE, None)
+    return half_read("either", FOUND_DELETED, None)
 
 
-def test_what_was_sent_after_offsets_were_found_gone_is_in_flight(together: Result) -> None:
+def test_what_was_sent_after_offsets_were_found_deleted_is_in_flight(together: Result) -> None:
     """The partition continues beyond what was read. One log with the time is enough proof."""
     counts = {
         topic: [together.count(name, topic) for name in ("in_flight", "inconclusive", "lost")]

@@ -109,7 +109,7 @@ class World:
         checker = PartitionChecker("t", 0)
         for offset, seq in enumerate(seqs):
             checker.apply(SeenRow(stream, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2))
-        self.held = AssignedPartition(
+        self.assigned = AssignedPartition(
             at=TopicPartition("A.t", 0),
             source="t",
             run="r1",
@@ -133,7 +133,7 @@ class World:
         self.log = Log()
         self.outage = Outage("destination")
         self.states: dict[TopicPartition, tuple[int, dict[str, Any]]] = {}
-        self.partitions = {self.held.at: self.held}
+        self.partitions = {self.assigned.at: self.assigned}
         self.assignment = SimpleNamespace(rebalancing=False, released=[])
         self.sees_topic_ids = True
         self.logs: dict[tuple[str, int], End] = {}

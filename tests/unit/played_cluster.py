@@ -42,8 +42,8 @@ class Played:
         self.assigned: list[TopicPartition] = []
         self.sought: list[tuple[str, int, int]] = []
         self.saved: list[tuple[TopicPartition, int, int]] = []
-        self.hold = asyncio.Event()
-        self.hold.set()
+        self.may_save = asyncio.Event()
+        self.may_save.set()
         self.broken: Exception | None = None
         self.away: Exception | None = None
         self.synced = 0
@@ -134,7 +134,7 @@ class Played:
         self.saved.append((at, generation, state["checker"]["next"]))
 
     async def sync(self) -> None:
-        await self.hold.wait()
+        await self.may_save.wait()
         if self.broken is not None:
             raise self.broken
         self.synced += 1

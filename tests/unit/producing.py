@@ -153,7 +153,7 @@ class MemorySender:
     partitions: int = 2
     dead: str | None = None
     sent: list[tuple[str, int, int]] = field(default_factory=list)
-    held: list[asyncio.Future[Sent]] = field(default_factory=list)
+    unanswered: list[asyncio.Future[Sent]] = field(default_factory=list)
     before: Callable[[str, int, EncodedBatch], object] | None = None
 
     def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Any]:
@@ -166,7 +166,7 @@ class MemorySender:
         if self.dead is not None:
             future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, Failure.WITHDRAWN))
         elif self.holding:
-            self.held.append(future)
+            self.unanswered.append(future)
         else:
             offset = 10 if self.outcome is Outcome.ACKED else -1
             future.set_result(
@@ -182,7 +182,7 @@ class MemorySender:
 
     def die(self) -> None:
         self.dead = "it died"
-        for future in self.held:
+        for future in self.unanswered:
             if not future.done():
                 future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, Failure.WITHDRAWN))
 

@@ -42,25 +42,25 @@ if words[0] == "observe":
         time.sleep(0.05)
 value = {word: words[at + 1] for at, word in enumerate(words) if word.startswith("--")
          and at + 1 < len(words)}
-told = next((word.removeprefix("--do=") for word in words if word.startswith("--do=")), "pass")
+ordered = next((word.removeprefix("--do=") for word in words if word.startswith("--do=")), "pass")
 report = pathlib.Path(value["--report"])
 def end(*_):
-    report.write_text(json.dumps({"kind": "none", "verdict": told, "error": None,
+    report.write_text(json.dumps({"kind": "none", "verdict": ordered, "error": None,
                                   "directory": str(pathlib.Path.cwd())}))
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 pathlib.Path(value["--status-file"]).write_text(json.dumps(
     {"kind": "produce_status", "planned": None, "acked": 1, "acked_per_second": 1.0}))
-if told == "await":
+if ordered == "await":
     while len(list(pathlib.Path(OUTPUT).iterdir())) < 3:
         time.sleep(0.05)
-    told = "pass"
-if told == "error":
+    ordered = "pass"
+if ordered == "error":
     sys.exit("error: no broker answers")
 if "forever" in words:
     while True:
         time.sleep(0.05)
-told = {"pass": "passed", "fail": "failed"}[told]
+ordered = {"pass": "passed", "fail": "failed"}[ordered]
 end()
 """
 PRODUCER = (

@@ -98,7 +98,7 @@ def test_runbooks_may_be_elsewhere() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "line"),
     [
         (["--grafana-url", "grafana.example"], "grafana: 'grafana.example' is not an address"),
         (["--grafana-url", ""], "grafana: the address is empty"),
@@ -107,13 +107,13 @@ def test_runbooks_may_be_elsewhere() -> None:
     ],
 )
 def test_addresses_that_cannot_be_are_refused(
-    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An invalid address gets an error that says what is wrong; no file is written."""
     with pytest.raises(SystemExit) as ended:
         main([*options, "--output", str(tmp_path)])
     assert ended.value.code == 2
-    assert told in capsys.readouterr().err
+    assert line in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -19,7 +19,7 @@ from tests.bench import report
 from tests.bench.cases import Case, Result
 from tests.bench.contenders import CONFLUENT, JAVA, OURS, run_of
 from tests.bench.curves import Point, counts_of
-from tests.bench.held import Held
+from tests.bench.held import AtRate
 from tests.bench.highest import Tried
 from tests.bench.measure import Cost, Figure, Running, figure
 from tests.bench.memory import Resident
@@ -94,12 +94,12 @@ def test_the_figures_are_json_and_say_what_was_held() -> None:
 def test_a_held_rate_is_shown_beside_javas_of_the_same_turn() -> None:
     """If a turn counted no CPU time, the table marks the cost as not resolved."""
     turns = [
-        Held(OURS, 1000, 50.0, 0.0, acked=0.004, arrived=0.005),
-        Held(JAVA, 1000, 100.0, 90.0),
-        Held(OURS, 1000, 100.0, 20.0, acked=0.006, arrived=0.007),
-        Held(JAVA, 1000, 400.0, 80.0),
+        AtRate(OURS, 1000, 50.0, 0.0, acked=0.004, arrived=0.005),
+        AtRate(JAVA, 1000, 100.0, 90.0),
+        AtRate(OURS, 1000, 100.0, 20.0, acked=0.006, arrived=0.007),
+        AtRate(JAVA, 1000, 400.0, 80.0),
     ]
-    text = shown(report.held(turns))
+    text = shown(report.at_rates(turns))
     assert "75.0 (50.0 to 100.0)" in text
     assert "x 3.00 (2.00 to 4.00)" in text
     assert "not resolved: 10.0 (0.0 to 20.0)" in text

@@ -179,11 +179,11 @@ async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
     await consumer.batches.read(0)
     assert played.synced == 0
     played.pending_rows = 1 << 20
-    played.hold.clear()
+    played.may_save.clear()
     reading = asyncio.create_task(consumer.batches.read(0))
     await asyncio.wait({reading}, timeout=0.05)
     assert not reading.done()
-    played.hold.set()
+    played.may_save.set()
     await reading
     assert played.synced == 1
 

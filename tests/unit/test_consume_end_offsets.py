@@ -36,9 +36,9 @@ async def test_nobody_ends_of_itself_between_two_assignments() -> None:
     rounds = world.rounds()
     assert (await rounds.judge())[0]
     # As after a revocation: saved and given up; the new assignment has not arrived yet.
-    world.states = {world.held.at: (1, world.held.to_state())}
+    world.states = {world.assigned.at: (1, world.assigned.to_state())}
     world.partitions.clear()
-    world.assignment.rebalancing, world.assignment.released = True, [world.held]
+    world.assignment.rebalancing, world.assignment.released = True, [world.assigned]
     assert not (await rounds.judge())[0]
     report = await rounds.conclude()
     assert (report.verdict, report.counts["delivered"]) == ("passed", 2)
@@ -61,7 +61,7 @@ async def test_when_the_ends_were_asked_for_is_told() -> None:
 async def test_what_is_taken_while_the_ends_are_asked_for_has_its_end_told() -> None:
     """Its end is logged here: its next owner may have nothing left to read, or be ending, too."""
     world = World(0, 1).vouch((0, 2), end=2)
-    world.states = {world.held.at: (1, world.held.to_state())}
+    world.states = {world.assigned.at: (1, world.assigned.to_state())}
     world.while_asked = world.partitions.clear
     report = await world.report()
     assert (report.verdict, report.partitions) == ("passed", [])
@@ -80,8 +80,10 @@ def _others_write(world: World) -> Callable[[], None]:
 
 def _read(world: World, to: int) -> None:
     """Read other writers' records, which belong to no stream, up to an offset."""
-    at = world.held.checker.next_offset
-    world.held.checker.apply(SeenRow(None, 0, 0, at, to, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2))
+    at = world.assigned.checker.next_offset
+    world.assigned.checker.apply(
+        SeenRow(None, 0, 0, at, to, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2)
+    )
 
 
 async def test_a_run_is_over_though_others_go_on_writing() -> None:
@@ -149,13 +151,13 @@ async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complet
     """A recreated topic may end at the same offset as the earlier one, with other seqs."""
     world = World(0, 1, 2, 3, 4, ends={("A.t", 0): 5})
     world.vouch((0, 10), end=10)
-    world.held.resumed, world.held.last_record = True, (4, 1234)
+    world.assigned.resumed, world.assigned.last_record = True, (4, 1234)
     rounds = world.rounds()
     judge = rounds._context.topics.judges["A.t"]
     judge.losses.restore_clocks([[list(STREAM), [0, 10], []]], 0, of_topic="t", of_run="r1")
     complete, _ = await rounds.judge()
     assert (complete, judge.losses.claimed) == (False, {})
-    world.held.resumed = False
+    world.assigned.resumed = False
     complete, _ = await rounds.judge()
     assert judge.losses.claimed == {STREAM: IntervalSet([(5, 10)])}
 
@@ -170,7 +172,7 @@ async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complet
 async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, doubt: str) -> None:
     """It ends exactly at the next offset, before the reader has noticed."""
     world = World(0, 1).vouch((0, 3), end=3)
-    world.held.topic_id = X
+    world.assigned.topic_id = X
     rounds = world.rounds()
     world.logs = {("A.t", 0): end}
     assert not (await rounds.judge())[0]

@@ -83,9 +83,9 @@ async def test_what_may_be_of_an_aborted_transaction_fails_nothing_whoever_read_
     """Neither during the run nor at its end; the report gives the reason once."""
     world = World(0, 0, 1).vouch((0, 2), end=2)
     world.options = replace(world.options, thresholds=thresholds(("duplicated==0",)))
-    world.held.uncommitted = uncommitted
+    world.assigned.uncommitted = uncommitted
     if not ours:
-        world.states = {world.held.at: (1, json.loads(json.dumps(world.held.to_state())))}
+        world.states = {world.assigned.at: (1, json.loads(json.dumps(world.assigned.to_state())))}
         world.partitions.clear()
     rounds = world.rounds()
     _, status = await rounds.judge()
@@ -178,7 +178,7 @@ async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
         },
     }
     about = {"source": "t", "run": "r1", "policy": ExpectPartition.ANY, "counts": [2]}
-    resumed = AssignedPartition.restored(world.held.at, 2, world.held.to_state(), **about)
+    resumed = AssignedPartition.restored(world.assigned.at, 2, world.assigned.to_state(), **about)
     world.partitions = {resumed.at: resumed}
     report = await world.report()
     assert report.basis == (0, 7)
@@ -197,9 +197,9 @@ async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_i
     assert report.verdict == "passed"
     assert any("no permission to see whether" in note for note in report.notes)
     world = World(ends={("A.t", 0): 3}).vouch((0, 3), end=3)
-    world.held.checker = PartitionChecker("t", 0)
+    world.assigned.checker = PartitionChecker("t", 0)
     for offset, seq in ((0, 0), (2, 2)):
-        world.held.checker.apply(
+        world.assigned.checker.apply(
             SeenRow(STREAM, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2)
         )
     world.policy_hidden = {"A.t"}
@@ -224,7 +224,7 @@ async def test_a_partition_whose_log_was_replaced_after_its_consumer_had_ended_i
     world = World(0, ends={("A.t", 0): 1, ("A.t", 1): end.offset})
     checker = PartitionChecker("t", 1)
     checker.advance(3)
-    other = replace(world.held, at=TopicPartition("A.t", 1), checker=checker, topic_id=OLD)
+    other = replace(world.assigned, at=TopicPartition("A.t", 1), checker=checker, topic_id=OLD)
     world.states = {other.at: (1, other.to_state())}
     world.logs = {("A.t", 1): end}
     rounds = world.vouch((0, 1), end=1).rounds()
@@ -363,7 +363,7 @@ async def test_nothing_is_claimed_lost_that_may_have_been_in_a_topic_of_before(
     An owner that had read it has recorded itself what it did not read of it.
     """
     world = World(0).vouch((0, 2), end=2)
-    world.held.topic_id, world.held.left_ids = NEW, left
+    world.assigned.topic_id, world.assigned.left_ids = NEW, left
     rounds = world.rounds()
     judge = rounds._context.topics.judges["A.t"]
     judge.losses, judge.topic_ids = Losses(0), {OLD}
@@ -380,11 +380,11 @@ async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None
     streams = [STREAM._replace(lane=lane) for lane in range(1, 101)]
     for stream in streams:
         world.follower.ledger.merge(LaneRecord(stream, 1, IntervalSet([(0, 1)])))
-        at = world.held.checker.next_offset
+        at = world.assigned.checker.next_offset
         row = SeenRow(stream, 0, 1, at, at + 1, 0, 1, 1, 1, 1, 2, 2)
-        world.held.checker.apply(row)
+        world.assigned.checker.apply(row)
     if not ours:
-        world.states = {world.held.at: (1, json.loads(json.dumps(world.held.to_state())))}
+        world.states = {world.assigned.at: (1, json.loads(json.dumps(world.assigned.to_state())))}
         world.partitions.clear()
     rounds = world.rounds()
     rounds._slice = TimeSlice(0)
@@ -405,7 +405,7 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
         topics.judges["A.u"] = TopicJudge("u", "r1", ExpectPartition.ANY, Losses(MINUTE))
         topics.counts["A.u"] = 1
         checker = PartitionChecker("u", 0)
-        world.partitions[new] = replace(world.held, at=new, source="u", checker=checker)
+        world.partitions[new] = replace(world.assigned, at=new, source="u", checker=checker)
 
     world.while_asked = assigned
     _, status = await rounds.judge()

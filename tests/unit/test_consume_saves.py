@@ -63,13 +63,13 @@ async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_sta
     await consumer.assignment.begin()
     (assigned,) = consumer.context.partitions.values()
     assigned.checker.advance(5)
-    played.hold.clear()
+    played.may_save.clear()
     consumer.saves.save_if_due()
     await asyncio.sleep(0)
     assigned.checker.advance(9)
     revoked = asyncio.ensure_future(consumer.assignment._on_revoked([("a", 0)]))
     await asyncio.sleep(0)
-    played.hold.set()
+    played.may_save.set()
     await revoked
     assert [next_offset for _, _, next_offset in played.saved] == [5, 9]
     assert not consumer.context.partitions

@@ -60,9 +60,9 @@ async def test_a_run_of_whose_producers_one_is_forgotten_ends_inconclusive(
 
 def read(world: World, stream: StreamId, count: int) -> None:
     """Let `count` messages of a stream arrive."""
-    at = world.held.checker.next_offset
+    at = world.assigned.checker.next_offset
     row = SeenRow(stream, 0, count, at, at + count, 0, 1, 1, 1, 1, 2, 2)
-    world.held.checker.apply(row)
+    world.assigned.checker.apply(row)
     assert isinstance(world.ends, dict)
     world.ends["A.t", 0] = at + count
 

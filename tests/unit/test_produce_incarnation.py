@@ -147,12 +147,12 @@ async def test_lanes_of_a_partition_take_turns_where_its_memory_is_small(world: 
     running = asyncio.create_task(incarnation.run(asyncio.Event()))
     answered = 0
     while not running.done():
-        await until(lambda n=answered: len(sender.held) > n or running.done())
+        await until(lambda n=answered: len(sender.unanswered) > n or running.done())
         if running.done():
             break
-        assert len(sender.held) == answered + 1
+        assert len(sender.unanswered) == answered + 1
         outcome = (Outcome.ACKED, Outcome.UNKNOWN)[answered // 2 % 2]
-        sender.held[answered].set_result(Sent(outcome, 0))
+        sender.unanswered[answered].set_result(Sent(outcome, 0))
         answered += 1
     await running
     partitions = [partition for _, partition, _ in sender.sent]
@@ -169,7 +169,7 @@ async def test_the_end_of_a_drain_calls_nobody_who_waits_for_memory(world: World
     incarnation, lanes = await world.incarnation(sender, total=None, memory=1, drain=0.01)
     stop = asyncio.Event()
     running = asyncio.create_task(incarnation.run(stop))
-    await until(lambda: sender.held)
+    await until(lambda: sender.unanswered)
     stop.set()
     await running
     assert len(sender.sent) == 1
@@ -215,7 +215,7 @@ async def test_a_stop_waits_for_acknowledgements_but_not_for_ever(world: World) 
     incarnation, lanes = await world.incarnation(sender)
     stop = asyncio.Event()
     task = asyncio.create_task(incarnation.run(stop))
-    await until(lambda: sender.held)
+    await until(lambda: sender.unanswered)
     stop.set()
     await task
     ledger = world.topic.ledger()
@@ -231,7 +231,7 @@ async def test_a_second_signal_leaves_lanes_open(world: World) -> None:
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender)
     task = asyncio.create_task(incarnation.run(asyncio.Event()))
-    await until(lambda: sender.held)
+    await until(lambda: sender.unanswered)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -251,7 +251,7 @@ async def test_a_dead_sender_hands_the_schedule_on(world: World) -> None:
     sender = MemorySender(holding=True)
     incarnation, lanes = await world.incarnation(sender, total=1000)
     task = asyncio.create_task(incarnation.run(asyncio.Event()))
-    await until(lambda: len(sender.held) >= 2)
+    await until(lambda: len(sender.unanswered) >= 2)
     sender.die()
     await task
     assert incarnation.died == "it died"
@@ -358,12 +358,12 @@ async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
     assert not incarnation.idle(world.clock.now())
     stop = asyncio.Event()
     running = asyncio.create_task(incarnation.run(stop))
-    await until(lambda: sender.held)
+    await until(lambda: sender.unanswered)
     assert incarnation.steps > before
     steps = incarnation.steps
     await asyncio.sleep(0)
     assert not incarnation.idle(world.clock.now())
-    for future in sender.held:
+    for future in sender.unanswered:
         future.set_result(Sent(Outcome.ACKED, 10))
     sender.holding = False
     await running

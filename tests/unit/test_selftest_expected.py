@@ -21,7 +21,7 @@ MOVES = {
     *(Anomaly.REROUTE, Anomaly.MERGE_TOPICS, Anomaly.MERGE_PARTITIONS),
     *(Anomaly.HOLD, Anomaly.SWAP, Anomaly.DELAY),
 }
-WHOLE = {Anomaly.MERGE_PARTITIONS, Anomaly.DROP_TAIL, Anomaly.DROP_PARTITION}
+OF_LANES = {Anomaly.MERGE_PARTITIONS, Anomaly.DROP_TAIL, Anomaly.DROP_PARTITION}
 HEADER_KINDS = {Anomaly.STRIP_HEADER: ("id", "seq", "ts"), Anomaly.RENAME_HEADER: ("d",)}
 PARTS = {**HEADER_KINDS, Anomaly.TRUNCATE: ("fill",), Anomaly.DELAY: ("", "overtaken")}
 
@@ -116,7 +116,7 @@ def may(world: World, kind: Anomaly, place: tuple[str, int], at: int) -> bool:
         return False
     if kind is Anomaly.OTHER_RUN:
         return True
-    reach = here if kind in WHOLE else here[max(0, at - 8) : at + 8]
+    reach = here if kind in OF_LANES else here[max(0, at - 8) : at + 8]
     if any(copy.id is None for copy in reach):
         return False
     if kind in MOVES and any(place != copy.known[:2] for copy in reach):

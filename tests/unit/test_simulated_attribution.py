@@ -58,7 +58,7 @@ def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_a_later_topi
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         script.write(number for number in range(15) if number != 4)
         if recreated:
             _recreate_source(stage)
@@ -79,7 +79,7 @@ def test_the_mirrors_loss_is_not_the_sources_where_an_observer_read_an_earlier_t
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         script.write(range(15))
         _observe(stage, until_complete=False, duration=3.0)
         await asyncio.sleep(5)
@@ -98,7 +98,7 @@ def test_what_the_source_itself_lost_is_told() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         source = stage.world.source.topics["t0"].partitions[0]
         source.elect_unclean(10, stage.world.now_ns)
         ends.append(source.end)
@@ -124,7 +124,7 @@ def _observed_without(seq: int) -> tuple[Stage, SimulatedLog]:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         await script.consuming()
         _observe(stage)
         script.write(number for number in range(15) if number != seq)

@@ -28,7 +28,7 @@ _GROUP: dict[str, Any] = {
 async def _begun(stage: Stage, seconds: float, mirrored: int = 5) -> Script:
     """Send all messages, mirror some, and let a consumer read them for `seconds`."""
     script = Script(stage)
-    await script.held_back()
+    await script.only_produced()
     stage.supervise("consume", "c0", duration=seconds, **_GROUP)
     await script.until(lambda: "c0" in stage.current)
     await asyncio.sleep(2)

@@ -65,7 +65,7 @@ def test_a_late_consumer_ends_no_doubt_by_a_clock_that_is_ahead(name: str, secon
     async def script(stage: Stage) -> None:
         _set(stage, name, seconds)
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         script.write(range(10, 15))
         script.copy.retain_from(5, script.world.now_ns)
         script.write(range(10))

@@ -81,7 +81,7 @@ def test_a_hole_explains_no_loss_elsewhere(
     async def script(stage: Stage) -> None:
         s = Script(stage)
         stage.world.destination.topics["t0"].compacted = True
-        await s.held_back()
+        await s.only_produced()
         _copied(s, range(3), upto=2)
         s.write(n for n in range(3, 40) if n not in dropped)
         stage.supervise("consume", "c0")
@@ -99,7 +99,7 @@ def test_who_takes_over_knows_that_the_copy_was_compacted(
         s = Script(stage)
         topic = stage.world.destination.topics["t0"]
         topic.compacted = True
-        await s.held_back()
+        await s.only_produced()
         _copied(s, range(12), upto=10)
         session = asyncio.ensure_future(stage.session("consume", "c0", until_complete=False))
         await asyncio.sleep(4)
@@ -120,7 +120,7 @@ def test_holes_that_nobody_can_explain_are_a_doubt(
 
     async def script(stage: Stage) -> None:
         s = Script(stage)
-        await s.held_back()
+        await s.only_produced()
         _copied(s, range(12), upto=10)
         s.write(n for n in range(12, 40) if n not in dropped)
         stage.supervise("consume", "c0")
@@ -136,7 +136,7 @@ def test_what_was_removed_out_of_order_is_a_doubt() -> None:
     async def script(stage: Stage) -> None:
         s = Script(stage)
         stage.world.destination.topics["t0"].compacted = True
-        await s.held_back()
+        await s.only_produced()
         s.write([*range(38), 39, 38])
         s.write_others(2)
         _copied(s, (), upto=s.copy.end)
@@ -151,7 +151,7 @@ def test_what_a_tombstone_removed_is_a_doubt_once_that_is_removed_too() -> None:
     async def script(stage: Stage) -> None:
         s = Script(stage)
         stage.world.destination.topics["t0"].compacted = True
-        await s.held_back()
+        await s.only_produced()
         s.write(range(40))
         key = s.copy.log[0].records[0].key
         now = s.world.now_ns

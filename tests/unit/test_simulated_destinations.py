@@ -30,7 +30,7 @@ def _copied(name: str, lost: Collection[int] = (), **changes: object) -> Stage:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         stage.supervise("consume", "c0")
         await asyncio.sleep(2)
         script.write([number for number in range(15) if number not in lost])

@@ -32,7 +32,7 @@ async def _first_group_reads(
     If `seconds` is at most 10, also wait until the consumer has ended.
     """
     stage = script.stage
-    await script.held_back()
+    await script.only_produced()
     stage.supervise("consume", "c0", group="a", until_complete=False, duration=seconds)
     await asyncio.sleep(2)
     script.write(numbers)
@@ -103,7 +103,7 @@ def test_a_group_learns_of_a_topic_of_before_from_one_that_stopped_as_it_had_beg
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         script.write(range(15))
         stage.supervise("consume", "c0", group="a", until_complete=False, duration=40.0)
         topics = script.world.destination.topics
@@ -134,7 +134,7 @@ def test_what_was_read_again_after_a_state_was_lost_is_no_duplicate() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         session = asyncio.ensure_future(stage.session("consume", "c0"))
         await asyncio.sleep(2)
         script.write(range(10))
@@ -159,7 +159,7 @@ def test_a_log_that_was_cut_back_twice_has_three_incarnations_of_one_topic() -> 
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         stage.supervise("consume", "c0", until_complete=False, duration=15.0)
         await asyncio.sleep(2)
         script.write(range(10))

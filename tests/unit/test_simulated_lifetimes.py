@@ -149,7 +149,7 @@ def test_what_is_missing_in_a_partition_that_had_no_leader_at_the_start_is_lost(
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         script.write(range(10))
         script.copy.leaderless = True
         stage.supervise("consume", "c0")
@@ -267,7 +267,7 @@ def test_a_topic_that_a_lagging_broker_does_not_list_yet_is_read_by_the_group(
     async def script(stage: Stage) -> None:
         world, script = stage.world, Script(stage)
         world.destination.delete("t0", world.now_ns)
-        await script.held_back()
+        await script.only_produced()
         stage.supervise("consume", "c0", topics=(), topic_pattern="t.*")
         await asyncio.sleep(3)
         with monkeypatch.context() as patch:
@@ -290,7 +290,7 @@ def test_a_partition_that_a_member_claimed_after_it_was_given_up_is_taken_back()
 
     async def script(stage: Stage) -> None:
         world, script = stage.world, Script(stage)
-        await script.held_back()
+        await script.only_produced()
         world.task(stage.session("consume", "c0"))
         await script.until(lambda: _happened(world, "assigned"), every=0.0005)
         first = stage.current["c0"].process

@@ -98,7 +98,7 @@ def test_a_partition_that_was_empty_for_one_group_is_not_read_for_another() -> N
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         early: dict[str, Any] = {"duration": 4.0, "until_complete": False}
         stage.supervise("consume", "c0", group="a", **early)
         await script.until(lambda: "c0" in stage.current)

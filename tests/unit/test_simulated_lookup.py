@@ -35,7 +35,7 @@ def _looked_up(
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         stage.supervise("consume", "c0", until_complete=False, duration=6.0, deadline=60.0)
         await asyncio.sleep(1)
         script.write(range(10))

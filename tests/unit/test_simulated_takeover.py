@@ -63,7 +63,7 @@ def test_what_stood_in_a_recreated_topic_before_it_grew_is_not_misrouted(grown_b
     async def script(stage: Stage) -> None:
         played, world = Script(stage), stage.world
         grow(world.destination.topics["t0"], 3)
-        await played.held_back()
+        await played.only_produced()
         consumer = await played.consuming("c0")
         await asyncio.sleep(2)
         consumer.process.pause()

@@ -127,7 +127,7 @@ def test_a_timestamp_that_the_mirror_altered_is_found_where_no_broker_stamps() -
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         _restamped(script, range(15))
         stage.supervise("consume", "c0")
 
@@ -139,7 +139,7 @@ def test_only_what_a_broker_has_stamped_is_not_judged() -> None:
 
     async def script(stage: Stage) -> None:
         script = Script(stage)
-        await script.held_back()
+        await script.only_produced()
         _restamped(script, range(5))
         script.copy.stamps = True
         script.write(range(5, 15))

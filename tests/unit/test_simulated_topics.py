@@ -208,7 +208,7 @@ def test_a_group_that_begins_after_a_topic_was_recreated_learns_of_it_from_anoth
 
     async def script(stage: Stage) -> None:
         play = Script(stage)
-        await play.held_back()
+        await play.only_produced()
         stage.supervise("consume", "c0", shard=None, group="a", until_complete=False, duration=40.0)
         await asyncio.sleep(2)
         play.write(range(10))
@@ -310,7 +310,7 @@ def test_a_restart_under_a_wrong_name_of_the_source_loses_no_state(group: str | 
 
     async def script(stage: Stage) -> None:
         play = Script(stage)
-        await play.held_back()
+        await play.only_produced()
         session = asyncio.ensure_future(stage.session("consume", "c0", group=group))
         await asyncio.sleep(2)
         play.write(range(10))

@@ -120,7 +120,7 @@ def test_compaction_explains_what_the_oracle_says(
     seen = {m.stream: set[int]() for here in stood.values() for m in here.values()}
     for message in (m for here in stood.values() for m in here.values()):
         seen[message.stream].add(message.seq)
-    unseen: explaining.Gone = {}
+    unseen: explaining.Missing = {}
     for stream, (numbers, due) in acked.items():
         missing = set(numbers - seen.get(stream, set()))
         unseen[stream] = missing, missing & due

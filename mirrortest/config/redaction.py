@@ -12,10 +12,14 @@ if TYPE_CHECKING:
 
 HIDDEN = "(hidden)"
 _SECRET = re.compile(
-    r"passw|passphrase|secret|jaas|token|credential|private|api[._-]?key|user[._]info|[._]key$",
+    r"pass|pwd|secret|jaas|token|credential|private|(?:api|access|account)[._-]?key|user[._]info"
+    r"|[._]key$|authorization:?$|\b(?:basic|bearer)$|^-p$",
     re.IGNORECASE,
 )
-_NAMED = re.compile(r"""(=|\s|["']\s*:)""")
+"""What follows -p may be a port or a path instead: a record can do without these."""
+_LOGIN = re.compile(r"(?:^-u|user|auth)$", re.IGNORECASE)
+"""Names whose value is a secret only if it is USER:PASSWORD."""
+_NAMED = re.compile(r"""(\s*=\s*|\s+|["']\s*:\s*)""")
 """What separates a name from its value: in ``NAME=VALUE``, in a shell's words, in JSON."""
 
 
@@ -36,12 +40,16 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
 
 def _shown(key: str, value: str) -> str:
     """A value; all of it is hidden, or what follows the first name of a secret in it."""
-    if _SECRET.search(key):
+    if _is_secret(key, value):
         return HIDDEN
     shown = ""
-    *named, last = _NAMED.split(CREDENTIALS.sub(f"{HIDDEN}@", value))
-    for name, separator in zip(named[::2], named[1::2], strict=True):
+    parts = _NAMED.split(CREDENTIALS.sub(f"{HIDDEN}@", value))
+    for name, separator, text in zip(parts[:-1:2], parts[1::2], parts[2::2], strict=True):
         shown += name + separator
-        if _SECRET.search(name):
+        if _is_secret(name, text):
             return shown + HIDDEN
-    return shown + last
+    return shown + parts[-1]
+
+
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET.search(name) or (":" in value and _LOGIN.search(name)))

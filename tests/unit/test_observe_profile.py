@@ -161,7 +161,19 @@ def test_a_command_line_keeps_its_options_and_loses_its_secrets() -> None:
         ("exec env A=1 KAFKA_PASSWORD='geheim' kafka", "exec env A=1 KAFKA_PASSWORD="),
         ("kafka --topic a --password geheim", "kafka --topic a --password "),
         ('{"a": 1, "sasl.password":"geheim"}', '{"a": 1, "sasl.password":'),
-        ("'ssl.key.password' : 'geheim'", "'ssl.key.password' :"),
+        ("'ssl.key.password' : 'geheim'", "'ssl.key.password' : "),
+        ("-Dx.pwd=geheim", "-Dx.pwd="),
+        ("-Dsasl.pass=geheim", "-Dsasl.pass="),
+        ("openssl -passin pass:geheim", "openssl -passin "),
+        ("-Dhttp.auth=bob:geheim", "-Dhttp.auth="),
+        ('{"auth": "bob:geheim"}', '{"auth": '),
+        ("http.auth = bob:geheim", "http.auth = "),
+        ("curl -u  bob:geheim http://x", "curl -u  "),
+        ("curl --proxy-user bob:geheim http://x", "curl --proxy-user "),
+        ("Authorization: Basic geheim", "Authorization: "),
+        ("Basic geheim", "Basic "),
+        ("Endpoint=sb://x;SharedAccessKey=geheim", "Endpoint=sb://x;SharedAccessKey="),
+        ("AccountName=a;AccountKey=geheim", "AccountName=a;AccountKey="),
     ],
 )  # fmt: skip
 def test_a_secret_within_a_word_of_a_command_line_is_hidden(given: str, shown: str) -> None:
@@ -176,12 +188,31 @@ def test_a_secret_within_a_word_of_a_command_line_is_hidden(given: str, shown: s
     [
         "--command-config=/run/secrets/client.properties", "--topics=tokens,passwords",
         "-Djava.security.auth=a=b", "/opt/jackson-token.jar:/opt/private/x.jar",
-        "key.converter=a.B c",
+        "key.converter=a.B c", "python -u server.py", "sudo -u kafka -E java",
+        "-Dssl.client.auth=required",
     ],
 )  # fmt: skip
 def test_a_word_without_the_value_of_a_secret_stays(word: str) -> None:
     """A name like a secret's hides nothing by itself: files and topics may have such names."""
     assert command_without_secrets([word]) == [word]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "shown"),
+    [
+        ("-u", "bob:geheim", HIDDEN),
+        ("--user", "bob:geheim", HIDDEN),
+        ("-u", "server.py", "server.py"),
+        ("-p", "geheim", HIDDEN),
+        ("-p", "9092", HIDDEN),
+        ("--account-key", "geheim", HIDDEN),
+    ],
+)
+def test_a_word_after_a_short_option_is_hidden_if_it_can_be_a_secret(
+    option: str, value: str, shown: str
+) -> None:
+    """After -u, a password follows a colon; -p may come before a password of digits."""
+    assert command_without_secrets(["x", option, value]) == ["x", option, shown]
 
 
 @pytest.mark.parametrize("before", ["", "-Durl=", "--proxy="])

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from mirrortest.cli.client_tables import arguments
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.config.client_properties import SET_BY_MIRRORTEST, WITHOUT_EFFECT
 from mirrortest.config.option_file import parse_table
 from mirrortest.errors import UsageError
 from mirrortest.scenario import catalogue
@@ -32,6 +35,11 @@ OWN = {
     "produce": {"run": "r1", "log-dir": "logs"},
     "consume": {"run": "r1", "log-dir": "logs"},
     "observe": {"run": "r1", "output": "observations"},
+}
+KNOWN = {item.metadata["key"] for item in fields(ClientConfig) if item.metadata}
+SECRETS = {
+    *("sasl.jaas.config", "sasl.password", "ssl.key.password", "ssl.keystore.key"),
+    *("ssl.keystore.password", "ssl.truststore.password"),
 }
 SIDES = Sides({"bootstrap-server": "a:1"}, {"bootstrap-server": "b:1"}, "A")
 
@@ -179,6 +187,17 @@ def test_a_clients_table_takes_no_secret(verb: str, value: object) -> None:
     with pytest.raises(UsageError, match=r"command-property: .* file of command-config") as caught:
         arguments(verb, {"topics": ["orders"], "command-property": value}, {"run": "r1"})
     assert "geheim" not in str(caught.value)
+
+
+@pytest.mark.parametrize("key", sorted({*KNOWN, *SET_BY_MIRRORTEST, *WITHOUT_EFFECT}))
+def test_a_clients_table_takes_every_property_that_is_no_secret(key: str) -> None:
+    """A name that resembles a secret's is not refused, whatever its value."""
+    table = {"topics": ["orders"], "command-property": f"{key}=a:1"}
+    if key in SECRETS:
+        with pytest.raises(UsageError, match="show a secret"):
+            arguments("produce", table, {"run": "r1"})
+    else:
+        assert f"--command-property={key}=a:1" in arguments("produce", table, {"run": "r1"})
 
 
 def test_lists_flags_and_repeated_options_are_written_as_a_user_types_them() -> None:

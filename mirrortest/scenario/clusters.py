@@ -5,15 +5,18 @@ from __future__ import annotations
 import contextlib
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirrortest.config.java_properties import parse_properties
+from mirrortest.config.redaction import without_secrets
 from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
+from mirrortest.lab.properties_file import write_properties
 from mirrortest.lab.testbed import Lab
 from mirrortest.scenario.specification import LabSetup, MirrorKind
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
-    from pathlib import Path
 
     from mirrortest.lab.mirrors import AnySettings
     from mirrortest.scenario.board import Board
@@ -37,8 +40,8 @@ def running_clusters(
 ) -> Iterator[tuple[Lab | None, Sides]]:
     """The lab, if the scenario has one, and how clients connect to the clusters.
 
-    On exit, the logs and the configuration of the lab's parts are copied into `directory`. File
-    names are relative to `home`. The parts in `later` are not started.
+    On exit, the logs and the configuration of the lab's parts are copied into `directory`, the
+    latter without secrets. File names are relative to `home`. The parts in `later` are not started.
 
     Raises:
         LabError: a part did not start.
@@ -73,7 +76,17 @@ def running_clusters(
         finally:
             for name in ("logs", "config"):
                 with contextlib.suppress(OSError):
-                    shutil.copytree(lab.directory / name, directory / "lab" / name)
+                    shutil.copytree(
+                        lab.directory / name, directory / "lab" / name, copy_function=_copy
+                    )
+
+
+def _copy(source: str, copy: str) -> None:
+    if not source.endswith(".properties"):
+        shutil.copy2(source, copy)
+        return
+    text = Path(source).read_text(encoding="iso-8859-1")
+    write_properties(Path(copy), without_secrets(parse_properties(text)))
 
 
 def _mirror(setup: LabSetup, directory: Path, home: Path) -> AnySettings:

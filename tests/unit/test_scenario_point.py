@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
 
+from mirrortest.config.option_file import parse_table
+from mirrortest.config.redaction import HIDDEN
 from mirrortest.errors import LabError
+from mirrortest.host.user_files import read_properties
 from mirrortest.lab.part import Part
+from mirrortest.lab.properties_file import write_properties
 from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict
 from mirrortest.scenario import clients as client_processes
-from mirrortest.scenario import deadline, point_run
+from mirrortest.scenario import clusters, deadline, point_run
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.clusters import Sides
+from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
 from mirrortest.scenario.series import POINT_FILE
 from tests.lab.harness import until
@@ -145,6 +150,46 @@ def _clusters_that_do_not_end(*_: object) -> Iterator[tuple[None, Sides]]:
         yield None, Sides({"bootstrap-server": "a:1"}, {"bootstrap-server": "a:1"}, "")
     finally:
         raise LabError("A1 did not end")
+
+
+class _LabWithSecrets(AbstractContextManager["_LabWithSecrets"]):
+    """A lab that runs nothing, with a broker's files."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.source = SimpleNamespace(bootstrap_servers="a:1")
+        write_properties(
+            directory / "config" / "A1.properties",
+            {"num.io.threads": "3", "ssl.key.password": "geheim", "text": "x = \u00e9"},
+        )
+        (directory / "config" / "other.yaml").write_text("a: 1\n")
+        (directory / "logs").mkdir()
+        (directory / "logs" / "A1.log").write_text("started\n")
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.directory)
+
+
+def test_the_labs_files_are_kept_without_their_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are passed on; passwords of `[lab] broker` and `mirror-properties` must not be."""
+    lab = _LabWithSecrets(tmp_path / "lab")
+    monkeypatch.setattr(clusters, "Lab", lambda **_: lab)
+    document = parse_table('[lab]\nmirror = "none"\n[[consume]]\ntopics = "t"\n', "x.toml")
+    scenario = Document("x", "x.toml", tmp_path, document).scenario()
+    with clusters.running_clusters(
+        scenario, tmp_path / "point", tmp_path, (), Board(lambda _: None)
+    ):
+        pass
+    kept = tmp_path / "point" / "lab"
+    assert (kept / "logs" / "A1.log").read_text() == "started\n"
+    assert (kept / "config" / "other.yaml").read_text() == "a: 1\n"
+    assert read_properties(kept / "config" / "A1.properties") == {
+        "num.io.threads": "3",
+        "ssl.key.password": HIDDEN,
+        "text": "x = \u00e9",
+    }
 
 
 def _fail_to_end(part: Part, _timeout: float = 0) -> None:

@@ -12,7 +12,7 @@ from mirrortest.doctor.check import Check, DoctorReport, Level
 from mirrortest.doctor.host import host_checks
 from mirrortest.doctor.topic_checks import (
     described,
-    message_topic_check,
+    message_topic_checks,
     permission_checks,
     table_topic_check,
     timestamp_checks,
@@ -144,7 +144,7 @@ def source_checks(source: Cluster, options: DoctorOptions) -> Iterator[Check]:
                 "create it, or let `mirrortest produce --create-topics` do so",
             )
             continue
-        yield message_topic_check("source topic", topic)
+        yield from message_topic_checks("source topic", topic)
         yield from timestamp_checks("source topic", topic)
         yield from permission_checks("source topic", topic, (Operation.WRITE, Operation.DESCRIBE))
     yield from _own_topic_checks("ledger", source, options.ledger_topic, "producer")
@@ -161,7 +161,9 @@ def destination_checks(
         if copy is None:
             yield _missing_copy(name, destination, at)
             continue
-        yield _compared(original, copy) or message_topic_check("copy", copy)
+        if original is not None:
+            yield from _compared(original, copy)
+        yield from message_topic_checks("copy", copy)
         yield from timestamp_checks("copy", copy)
         yield from permission_checks("copy", copy, (Operation.READ,), (Operation.DESCRIBE_CONFIGS,))
     if not options.reads_ledger_at_source:
@@ -194,12 +196,10 @@ def _missing_copy(name: str, destination: Cluster, at: str) -> Check:
     )
 
 
-def _compared(original: Topic | None, copy: Topic) -> Check | None:
-    """What is wrong with a copy compared with its original; None if nothing is wrong."""
-    if original is None:
-        return None
+def _compared(original: Topic, copy: Topic) -> Iterator[Check]:
+    """What is wrong with a copy compared with its original."""
     if original.partitions != copy.partitions:
-        return Check(
+        yield Check(
             Level.WARNING,
             "copy",
             f"{copy.name} has {copy.partitions} partitions, {original.name} has "
@@ -208,7 +208,7 @@ def _compared(original: Topic | None, copy: Topic) -> Check | None:
             "--expect-partition as the mirror chooses partitions",
         )
     if copy.most_bytes < original.most_bytes:
-        return Check(
+        yield Check(
             Level.WARNING,
             "copy",
             f"{copy.name} takes messages of {copy.most_bytes:,} bytes at most, {original.name} of "
@@ -216,13 +216,12 @@ def _compared(original: Topic | None, copy: Topic) -> Check | None:
             f"raise max.message.bytes of {copy.name}, or produce smaller messages",
         )
     if original.records and not copy.records:
-        return Check(
+        yield Check(
             Level.WARNING,
             "copy",
             f"{copy.name} is empty, {original.name} has {number(original.records, 'record')}",
             "see that the mirror runs, and from which offset on it copies",
         )
-    return None
 
 
 def _ledger_copy_checks(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mirrortest.kafka.ports import Operation
 
 _SHORT_RETENTION_MS = 3_600_000
+_SMALL_RETENTION_BYTES = 1 << 30
+"""An hour of 300 kB/s in one partition."""
 _OLDEST = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
 """Limits of a record's age, ms; the second is the first's older name."""
 _UNBOUNDED_MS = (1 << 63) - 1
@@ -94,30 +96,41 @@ def permission_checks(
             )
 
 
-def message_topic_check(subject: str, topic: Topic) -> Check:
+def message_topic_checks(subject: str, topic: Topic) -> Iterator[Check]:
     """Check a topic of messages: its partitions, retention and compaction."""
     found = f"{topic.name}: {number(topic.partitions, 'partition')}"
     if topic.config is None:
-        return Check(Level.OK, subject, f"{found}; no permission to read its configuration")
+        yield Check(Level.OK, subject, f"{found}; no permission to read its configuration")
+        return
     if topic.compacted:
-        return Check(
+        yield Check(
             Level.WARNING,
             subject,
             f"{found}, compacted: a message whose key comes again may be removed, and then counts "
             "as compacted, not as lost",
             "use a topic with cleanup.policy=delete, unless compaction is part of the test",
         )
-    kept_ms = int(topic.config.get("retention.ms", -1))
-    kept = "for ever" if kept_ms < 0 else f"for {span(kept_ms * 1_000_000)}"
-    found += f", keeps records {kept}"
-    if 0 <= kept_ms < _SHORT_RETENTION_MS:
-        return Check(
+        if topic.config["cleanup.policy"] == "compact":
+            return  # it deletes nothing by age or size
+    kept, short = [], []
+    if (kept_ms := int(topic.config.get("retention.ms", -1))) >= 0:
+        kept.append(f"for {span(kept_ms * 1_000_000)}")
+        if kept_ms < _SHORT_RETENTION_MS:
+            short.append("retention.ms above the longest outage of the test")
+    if (kept_bytes := int(topic.config.get("retention.bytes", -1))) >= 0:
+        kept.append(f"up to {kept_bytes:,} bytes a partition")
+        if kept_bytes < _SMALL_RETENTION_BYTES:
+            short.append("retention.bytes above what a partition gets in the longest outage")
+    found += f", keeps records {', '.join(kept) or 'for ever'}"
+    if short:
+        yield Check(
             Level.WARNING,
             subject,
             f"{found}: a consumer or mirror that stops for longer misses messages",
-            "raise retention.ms above the longest outage of the test",
+            f"raise {', and '.join(short)}",
         )
-    return Check(Level.OK, subject, found)
+    else:
+        yield Check(Level.OK, subject, found)
 
 
 def timestamp_checks(subject: str, topic: Topic) -> Iterator[Check]:

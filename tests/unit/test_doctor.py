@@ -13,7 +13,7 @@ from mirrortest.doctor.check import Check, DoctorReport, Level
 from mirrortest.doctor.examination import Cluster, destination_checks, names_check, source_checks
 from mirrortest.doctor.host import clock_check, disk_check
 from mirrortest.doctor.options import DoctorOptions
-from mirrortest.doctor.topic_checks import Topic
+from mirrortest.doctor.topic_checks import Topic, message_topic_checks
 from mirrortest.errors import UsageError
 from mirrortest.kafka.ports import Operation
 
@@ -94,6 +94,12 @@ def test_a_sound_pair_of_clusters_has_nothing_wrong() -> None:
             "raise retention.ms",
         ),
         (
+            (_topic("orders", {**DAY, "retention.bytes": "1048576"}),),
+            Level.WARNING,
+            "keeps records for 1 d, up to 1,048,576 bytes a partition: ",
+            "raise retention.bytes",
+        ),
+        (
             (_topic("orders", {"message.timestamp.type": "LogAppendTime"}),),
             Level.WARNING,
             "orders has message.timestamp.type=LogAppendTime",
@@ -112,7 +118,7 @@ def test_a_sound_pair_of_clusters_has_nothing_wrong() -> None:
             "grant Write on topic orders",
         ),
     ],
-    ids=["missing", "compacted", "short", "stamped", "old", "forbidden"],
+    ids=["missing", "compacted", "short", "small", "stamped", "old", "forbidden"],
 )
 def test_a_source_topic_that_does_not_fit(
     topics: tuple[Topic, ...], level: Level, found: str, action: str
@@ -122,6 +128,33 @@ def test_a_source_topic_that_does_not_fit(
     assert wrong.level is level
     assert found in wrong.found
     assert action in wrong.action
+
+
+@pytest.mark.parametrize(
+    ("limits", "kept"),
+    [
+        ({}, "for ever"),
+        ({"retention.ms": "-1", "retention.bytes": "-1"}, "for ever"),
+        ({"retention.ms": "-1", "retention.bytes": "1073741824"}, "up to 1,073,741,824 bytes"),
+        ({**DAY, "retention.bytes": "1073741824"}, "for 1 d, up to 1,073,741,824 bytes"),
+    ],
+)
+def test_a_topics_line_has_its_retention_by_time_and_by_size(
+    limits: dict[str, str], kept: str
+) -> None:
+    """A topic that keeps 1 MiB was said to keep records for ever."""
+    (check,) = message_topic_checks("copy", _topic("orders", limits))
+    assert check.level is Level.OK
+    assert f"keeps records {kept}" in check.found
+
+
+def test_a_topic_that_is_compacted_and_deleted_has_both_lines() -> None:
+    """Its short retention matters, too; one that is only compacted has no retention."""
+    short = {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
+    found = [check.found for check in message_topic_checks("copy", _topic("orders", short))]
+    assert ["compacted" in found[0], "for 1 min" in found[1]] == [True, True]
+    (only,) = message_topic_checks("copy", _topic("orders", {**short, **TABLE}))
+    assert "compacted" in only.found
 
 
 def test_a_topic_that_produce_creates_may_be_missing() -> None:
@@ -157,14 +190,14 @@ def test_a_ledger_that_would_not_hold(ledger: Topic, found: str) -> None:
         (None, ("orders",), Level.WARNING, "A.orders does not exist", "--source-alias ''"),
         (None, (), Level.WARNING, "A.orders does not exist", "See that the mirror copies orders"),
         (
-            _topic("A.orders", partitions=6),
+            _topic("A.orders", records=7, partitions=6),
             (),
             Level.WARNING,
             "A.orders has 6 partitions, orders has 4",
             "--destination-partitions 6",
         ),
         (
-            _topic("A.orders", {**DAY, "max.message.bytes": "1000"}),
+            _topic("A.orders", {**DAY, "max.message.bytes": "1000"}, records=7),
             (),
             Level.WARNING,
             "takes messages of 1,000 bytes at most",
@@ -199,6 +232,22 @@ def test_a_copy_that_does_not_fit(
     assert wrong.level is level
     assert found in wrong.found
     assert action in wrong.action
+
+
+def test_all_that_is_wrong_with_a_copy_is_reported() -> None:
+    """Once, a different number of partitions hid everything else."""
+    source = _cluster(_topic("orders", records=7), LEDGER)
+    config = {
+        "retention.ms": "60000", "cleanup.policy": "compact,delete", "max.message.bytes": "1000"
+    }  # fmt: skip
+    copy = _topic("A.orders", config, partitions=6)
+    destination = _cluster(copy, COPY_OF_LEDGER, STATES, alias="A")
+    found = [
+        check.found
+        for check in _wrong(list(destination_checks(source, destination, _options("orders"))))
+    ]
+    expected = ["has 6 partitions", "1,000 bytes at most", "is empty", "compacted", "for 1 min"]
+    assert [text in line for text, line in zip(expected, found, strict=True)] == [True] * 5
 
 
 @pytest.mark.parametrize(

@@ -127,13 +127,14 @@ def observe(
             raise UsageError(f"--pid {each}: no such process runs on this machine")
     # The client properties can contain the cluster's address.
     addresses: list[str | None] = [*(bootstrap_server or ())] or [None] * connection.given
+    logs = _existing if once else _readable
     request = options(
         name=checked_name(machine_name() if name is None else name),
         run=None if run is None else checked_run(run),
         matches=tuple(match or ()),
         pids=tuple(pid or ()),
-        gc_logs=_readable(gc_log, "--gc-log"),
-        logs=_readable(log, "--log"),
+        gc_logs=logs(gc_log, "--gc-log"),
+        logs=logs(log, "--log"),
         configurations=_existing(config, "--config"),
         endpoints=tuple(map(Endpoint.parse, scrape or ())),
         clusters=tuple(map(connection.client, addresses)),

@@ -151,6 +151,9 @@ async def run(
             for text in observer.processes.unmatched:
                 _log.warning(f"no process matches {text!r} yet")
             observer.log_rows(last=True)  # drop what logs had before the observation
+            for path in (*options.gc_logs, *options.logs):
+                if not path.exists():
+                    _log.warning(f"{path} does not exist yet")
             drift = DriftWatch(options, observer.profile)
             configurations = {"configurations": _configurations(options)}
             recording.write_profile(drift.first | configurations)

@@ -168,6 +168,8 @@ def test_the_command_reads_logs_once(tmp_path: Path) -> None:
         (["--once"], "name them with --gc-log or --log"),
         (["--log", "."], "that is a directory"),
         (["--gc-log", "nowhere/gc.log"], "there is no directory nowhere"),
+        (["--once", "--gc-log", "gc.lgo"], "--gc-log gc.lgo: there is no such file"),
+        (["--once", "--log", "server.lgo"], "--log server.lgo: there is no such file"),
     ],
 )
 def test_what_cannot_be_read_is_refused(arguments: list[str], expected: str) -> None:
@@ -180,3 +182,28 @@ def test_what_cannot_be_read_is_refused(arguments: list[str], expected: str) -> 
     )
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert expected in done.stderr
+
+
+def test_a_log_that_does_not_exist_yet_is_named_and_read_once_it_exists(tmp_path: Path) -> None:
+    """A misspelt name gave an observation without collections, and no warning."""
+    later, there = tmp_path / "later.log", tmp_path / "server.log"
+    there.touch()
+    observer = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "mirrortest", "observe", "--json", "--duration", "10s"),
+            *("--log", later, "--log", there, "--gc-log", tmp_path / "gc.lgo"),
+            *("--output", tmp_path / "o"),
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert observer.stderr is not None
+    named = [observer.stderr.readline() for _ in range(2)]
+    later.write_text(SERVER)
+    observer.terminate()
+    answer, warnings = observer.communicate()
+    assert "gc.lgo does not exist yet" in named[0]
+    assert "later.log does not exist yet" in named[1]
+    assert "server.log" not in "".join(named) + warnings
+    assert sum(each["count"] for each in json.loads(answer)["log"]) == 5

@@ -21,6 +21,8 @@ undecided if
   the lowest one is below zero: clocks disagree by at least that much;
 - it would end otherwise if all latencies were longer or shorter by as much as clocks were set
   during the run;
+- it would end otherwise if the messages that another consumer read before this one, whose latencies
+  this one does not know, had all arrived at once, or never;
 - it depends on messages that a producer without idempotence may have sent twice, that may be of
   aborted transactions, or about whose producer nothing is known;
 - its count fails now, but messages whose verdict is open may meet it: half of a run may still be
@@ -86,6 +88,9 @@ _PERCENTILE = re.compile(r"([a-z_]+\.)?[pP]\(?([0-9]+(?:\.[0-9]+)?)\)?")
 _OUTCOMES = frozenset(outcome.label for outcome in Outcome)
 _OF_THE_END = frozenset(finding.label for finding in OPEN)
 """Counts of messages that are open when a run ends: later messages do not change them."""
+_BELOW_ZERO = "negative_latency"
+_NEVER_NS = 2**62
+"""More than any latency."""
 _MOST = 2**63
 """More messages than any run has."""
 _NONE: Mapping[str, int] = MappingProxyType({})
@@ -165,25 +170,24 @@ class Threshold:
         count = counts.get(self.metric)
         if count is None or (self.relative and not total):
             return ThresholdResult(self, None, passed=True)
-        measured = Fraction(count, total if self.relative else 1)
-        passed = OPERATORS[self.comparison](measured, self.bound)
-        if own := excused.get(self.metric, 0):
-            least = measured - Fraction(own, total if self.relative else 1)
-            others = (least, min(max(least, self.bound), measured))
-            if any(OPERATORS[self.comparison](each, self.bound) != passed for each in others):
-                why = f"the mirror may not have caused {own:,} of {counts[self.metric]:,}: "
-                if self.metric == Finding.ALTERED_TIMESTAMP.label:
-                    why += (
-                        "their timestamps may be the source brokers': no acknowledgement shows "
-                        "which"
-                    )
-                else:
-                    why += (
-                        "they may have been sent twice without idempotence (produce with "
-                        "enable.idempotence=true, acks=all) or aborted (consume with "
-                        "isolation.level=read_committed)"
-                    )
-                return ThresholdResult(self, None, passed=True, why=why)
+        share = total if self.relative else 1
+        measured = Fraction(count, share)
+        if self.metric == _BELOW_ZERO and Series.LATENCY in latencies:
+            more = latencies[Series.LATENCY].unmeasured
+            if self._depends(self._is_met, measured, measured + Fraction(more, share)):
+                return ThresholdResult(self, None, passed=True, why=_read_by_others(more))
+        passed, own = self._is_met(measured), excused.get(self.metric, 0)
+        if self._depends(self._is_met, measured - Fraction(own, share), measured):
+            why = f"the mirror may not have caused {own:,} of {count:,}: "
+            if self.metric == Finding.ALTERED_TIMESTAMP.label:
+                why += "their timestamps may be the source brokers': no acknowledgement shows which"
+            else:
+                why += (
+                    "they may have been sent twice without idempotence (produce with "
+                    "enable.idempotence=true, acks=all) or aborted (consume with "
+                    "isolation.level=read_committed)"
+                )
+            return ThresholdResult(self, None, passed=True, why=why)
         value = float(measured * 100) if self.relative else count
         if not passed and self._may_be_met(count, total, outstanding):
             shown = f"{value:.4g}%" if self.relative else f"{count:,}"
@@ -216,20 +220,53 @@ class Threshold:
         # Imported here because it loads numpy, which parsing does not need.
         from mirrortest.timing.histogram import Histogram, bucket_of  # noqa: PLC0415
 
-        def is_met(latency: int) -> bool:
-            if bucket_of(latency) == bucket_of(int(self.bound)):
-                return True
-            return OPERATORS[self.comparison](latency, self.bound)
+        def is_met(latency: int | Fraction) -> bool:
+            return bucket_of(int(latency)) == bucket_of(int(self.bound)) or self._is_met(latency)
 
-        of_logs = self._statistic_of(Histogram.of(histogram.sparse()))
+        in_log = Histogram.of(histogram.sparse(), unmeasured=histogram.unmeasured)
+        of_logs = self._statistic_of(in_log)
         below, off = max(-histogram.minimum, 0), histogram.off_ns
         if of_logs < 0 or is_met(of_logs) is not is_met(of_logs + below):
             return ThresholdResult(self, None, passed=True, why=_clocks_disagree(histogram))
-        within = min(max(of_logs - off, int(self.bound)), of_logs + off)
-        if off and len({*map(is_met, (of_logs - off, within, of_logs + off))}) > 1:
+        if self._depends(is_met, of_logs - off, of_logs + off):
             return ThresholdResult(self, None, passed=True, why=_clocks_were_set(off))
+        least, most = self._range_of(in_log)
+        if self._depends(is_met, least - off, most + off):
+            why = _read_by_others(histogram.unmeasured)
+            return ThresholdResult(self, None, passed=True, why=why)
         value = self._statistic_of(histogram) / 10**9
         return ThresholdResult(self, value, passed=is_met(of_logs))
+
+    def _is_met(self, value: int | Fraction) -> bool:
+        return OPERATORS[self.comparison](value, self.bound)
+
+    def _depends(
+        self, is_met: Callable[[int | Fraction], bool], low: int | Fraction, high: int | Fraction
+    ) -> bool:
+        """Whether the condition is met at some values from `low` to `high`, and not at others."""
+        within = min(max(low, self.bound), high)
+        return len({*map(is_met, (low, within, high))}) > 1
+
+    def _range_of(self, histogram: Histogram) -> tuple[int, int]:
+        """The statistic if what was not measured had arrived at once, and if it never had."""
+        from mirrortest.timing.histogram import rank_of  # noqa: PLC0415  # as in `_compare`
+
+        more, count = histogram.unmeasured, histogram.count
+        if not more:
+            return (self._statistic_of(histogram),) * 2
+        match self.statistic:
+            case Fraction() as q:
+                rank = rank_of(q, count + more)
+                return (
+                    histogram.at_rank(rank - more) if rank > more else 0,
+                    histogram.at_rank(rank) if rank <= count else _NEVER_NS,
+                )
+            case "min":
+                return 0, histogram.minimum
+            case "max":
+                return histogram.maximum, _NEVER_NS
+            case _:
+                return histogram.total // (count + more), _NEVER_NS
 
     def _statistic_of(self, histogram: Histogram) -> int:
         match self.statistic:
@@ -315,6 +352,13 @@ def _clocks_were_set(off_ns: int) -> str:
     return (
         f"wall clocks were set by {format_seconds(off_ns / 1e9)} during the run, so that latencies "
         "may be off by as much. Synchronize them, then run a new test"
+    )
+
+
+def _read_by_others(messages: int) -> str:
+    return (
+        f"another consumer read up to {messages:,} of the messages before this one took over, and "
+        "their latencies are unknown here: `mirrortest reconcile` measures all"
     )
 
 

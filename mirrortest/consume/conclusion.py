@@ -54,10 +54,11 @@ def conclusion(
     if not unreachable:
         context.log.ends_asked(snapshot.at_ns)
     _log_expired(context, states, views, snapshot)
-    log_tails(context, states, views, snapshot, ours)
     for stream, verdict in verdicts.items():
         context.log.verdict(stream, verdict)
     context.log.vouched(context.ledger.ledger)
+    # Last: a log with them, of a consumer that was killed here, has all that they rest on.
+    log_tails(context, states, views, snapshot, ours)
     notes = [
         note
         for at, saved in states.saved()
@@ -196,7 +197,7 @@ class _Conclusion:
         if self.unreachable:
             unknown.insert(0, f"the {self._side} could not be read to its end: {self.unreachable}")
         outstanding = None if unknown else sum(total.counts[each] for each in OPEN)
-        intended, sent = metrics.merged_latency()
+        intended, sent = metrics.merged_latency(self._taken_over)
         results = evaluate(
             options.thresholds,
             counts | {"negative_latency": intended.negative},
@@ -238,6 +239,11 @@ class _Conclusion:
         partitions = self.context.partitions.values()
         return [each for each in partitions if each.at.topic in self.snapshot.ends]
 
+    @property
+    def _taken_over(self) -> int:
+        """Messages of our partitions that other consumers have read."""
+        return sum(each.taken_over for each in self._ours)
+
     def _rests_on(self) -> dict[str, Basis]:
         """By partition: how many messages this process read, and how many come from states."""
         mine = self.context.partitions
@@ -254,9 +260,8 @@ class _Conclusion:
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
         notes += self.context.stalls.notes
         client, run = self.context.options.client, self.context.options.run
-        metrics = self.context.metrics
-        read = metrics.backlog.total() + metrics.merged_latency()[0].count
-        before = sum(each.taken_over for each in self._ours)
+        metrics, before = self.context.metrics, self._taken_over
+        read = metrics.backlog.total() + metrics.merged_latency(before)[0].count
         if before and not read and before == sum(each.checker.messages for each in self._ours):
             notes.append(
                 f"this consumer read no message of run {run}: all had been judged before it "

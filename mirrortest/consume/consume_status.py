@@ -132,8 +132,11 @@ class ConsumeStatus:
             self.counts,
             total=self.counts.get("acked", 0),
             latencies={
-                Series.LATENCY: Histogram.of(self.latency.all, self.latency.off_ns),
-                Series.SENT_LATENCY: Histogram.of(self.sent_latency.all, self.sent_latency.off_ns),
+                series: Histogram.of(each.all, each.off_ns, each.unmeasured)
+                for series, each in (
+                    (Series.LATENCY, self.latency),
+                    (Series.SENT_LATENCY, self.sent_latency),
+                )
             },
             excused=self.excused,
             outstanding=0 if self.complete else None,

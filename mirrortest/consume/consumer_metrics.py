@@ -347,13 +347,18 @@ class ConsumerMetrics:
             messages=self.messages, value_bytes=self.value_bytes.total(), lag=lag
         )
 
-    def merged_latency(self) -> tuple[Histogram, Histogram]:
-        """Latencies over all topics: from the intended and from the actual send."""
+    def merged_latency(self, unmeasured: int) -> tuple[Histogram, Histogram]:
+        """Latencies over all topics: from the intended and from the actual send.
+
+        `unmeasured` messages of these partitions were read by other consumers.
+        """
         merged = (Histogram(), Histogram())
         for pair in self.latency.values():
             for into, histogram in zip(merged, pair, strict=True):
                 histogram.off_ns = self.clocks.off_ns
                 into.merge(histogram)
+        for each in merged:
+            each.unmeasured = unmeasured
         return merged
 
 

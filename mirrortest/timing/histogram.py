@@ -62,11 +62,12 @@ class Histogram:
         total: the exact sum of all values; `negative_total` is that of the negative ones.
         minimum, maximum: exact; 0 while there is no value.
         off_ns: by how much values may be too low or too high, because clocks were set meanwhile.
+        unmeasured: how many further values are unknown, because another process measured them.
     """
 
     __slots__ = (
         "_above", "_below", "count", "maximum", "minimum", "negative", "negative_total", "off_ns",
-        "total",
+        "total", "unmeasured",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -79,6 +80,7 @@ class Histogram:
         self.minimum = 0
         self.maximum = 0
         self.off_ns = 0
+        self.unmeasured = 0
 
     def add(self, values_ns: ArrayLike) -> None:
         """Count a batch of values: array work only."""
@@ -101,6 +103,7 @@ class Histogram:
     def merge(self, other: Histogram) -> None:
         """Add another histogram's values."""
         self.off_ns = max(self.off_ns, other.off_ns)
+        self.unmeasured += other.unmeasured
         if not other.count:
             return
         self._stretch(other.minimum, other.maximum)
@@ -120,11 +123,10 @@ class Histogram:
         """
         if not self.count:
             raise ValueError("no values, so no quantile")
-        # A float counts as its decimal text: 0.07 of 100 values is rank 7, not 8.
-        share = Fraction(repr(q)) if isinstance(q, float) else Fraction(q)
-        if not 0 <= share <= 1:
-            raise ValueError("a quantile must be between 0 and 1")
-        rank = max(ceil(share * self.count), 1)
+        return self.at_rank(rank_of(q, self.count))
+
+    def at_rank(self, rank: int) -> int:
+        """The value in ns at a rank from 1 to `count`, within 0.4 %; the extremes are exact."""
         if rank == 1:
             return self.minimum
         if rank == self.count:
@@ -151,7 +153,7 @@ class Histogram:
         return Sparse(self.negative - earlier.negative, *_listed(counts))
 
     @classmethod
-    def of(cls, sparse: Sparse, off_ns: int = 0) -> Histogram:
+    def of(cls, sparse: Sparse, off_ns: int = 0, unmeasured: int = 0) -> Histogram:
         """Rebuild from filled buckets; a bucket may occur more than once.
 
         Counts are exact; sum and extremes are computed from the buckets' middles. Negative values
@@ -160,7 +162,7 @@ class Histogram:
         """
         negative, buckets, counts = sparse
         histogram = cls()
-        histogram.off_ns = off_ns
+        histogram.off_ns, histogram.unmeasured = off_ns, unmeasured
         index = np.asarray(buckets, dtype=np.int64)
         number = np.asarray(counts, dtype=np.int64)
         if index.shape != number.shape or index.ndim != 1:
@@ -199,6 +201,15 @@ class Histogram:
         """Widen the extremes; to be called before `count` grows."""
         self.minimum = min(self.minimum, low) if self.count else low
         self.maximum = max(self.maximum, high) if self.count else high
+
+
+def rank_of(q: float | Fraction, count: int) -> int:
+    """The rank of a quantile among `count` values. Raises ValueError if q is not in [0, 1]."""
+    # A float counts as its decimal text: 0.07 of 100 values is rank 7, not 8.
+    share = Fraction(repr(q)) if isinstance(q, float) else Fraction(q)
+    if not 0 <= share <= 1:
+        raise ValueError("a quantile must be between 0 and 1")
+    return max(ceil(share * count), 1)
 
 
 class _Filled(NamedTuple):

@@ -17,12 +17,13 @@ RECENT_NS = 10_000_000_000
 class Latencies(NamedTuple):
     """Distributions of a latency, ns: of all messages so far, and of the recent ones.
 
-    `off_ns` is as in `Histogram`.
+    `off_ns` and `unmeasured` are as in `Histogram`.
     """
 
     all: Sparse = Sparse()
     recent: Sparse = Sparse()
     off_ns: int = 0
+    unmeasured: int = 0
 
     @classmethod
     def merged(cls, parts: Iterable[Latencies]) -> Latencies:
@@ -32,6 +33,7 @@ class Latencies(NamedTuple):
             _merged(part.all for part in each),
             _merged(part.recent for part in each),
             max((part.off_ns for part in each), default=0),
+            sum(part.unmeasured for part in each),
         )
 
 
@@ -69,7 +71,12 @@ class Recent:
                 (count - then) / seconds if seconds else 0.0
                 for count, then in zip(counts, before, strict=True)
             ),
-            Latencies(histogram.sparse(), histogram.since(earlier), histogram.off_ns),
+            Latencies(
+                histogram.sparse(),
+                histogram.since(earlier),
+                histogram.off_ns,
+                histogram.unmeasured,
+            ),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
 
 import numpy as np
@@ -217,6 +218,44 @@ def test_what_open_messages_may_meet_has_not_failed(
         assert comparison == "==" or any(each.passed for each in possible)
     elif not result.passed:
         assert not any(each.passed for each in possible)
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=5),
+    st.integers(0, 2),
+    st.sampled_from(["min", "mean", "max", "p(0)", "p(30)", "p(50)", "p(99)", "p(100)"]),
+    st.sampled_from([*OPERATORS]),
+    st.integers(0, 6),
+)
+def test_what_another_consumer_measured_may_have_been_anything(
+    measured: list[int], unmeasured: int, statistic: str, comparison: str, bound: int
+) -> None:
+    """A condition is decided only if it ends alike whatever the unknown latencies were."""
+    text = f"{statistic}{comparison}{bound}s"
+    known = seconds(*measured)
+    known.unmeasured = unmeasured
+    result = result_of(text, latency=known)
+    mean = bound * (len(measured) + unmeasured) - sum(measured)  # of one, with the other at 0
+    every = {*range(7), *({mean} if mean > 0 else ()), 2**30}
+    possible = {
+        result_of(text, latency=seconds(*measured, *others)).passed
+        for others in itertools.product(every, repeat=unmeasured)
+    }
+    assert result.undecided == (len(possible) == 2)
+    assert result.undecided or possible == {result.passed}
+    if result.undecided:
+        assert f"another consumer read up to {unmeasured} of the messages" in result.why
+
+
+@pytest.mark.parametrize(
+    ("text", "decided"),
+    [("negative_latency==0", False), ("negative_latency<=2", True), ("negative_latency<2%", False)],
+)
+def test_unknown_latencies_may_have_been_below_zero(text: str, *, decided: bool) -> None:
+    """Two of a hundred messages were measured by another consumer."""
+    known = seconds(1)
+    known.unmeasured = 2
+    assert result_of(text, {"negative_latency": 0}, latency=known).undecided is not decided
 
 
 def test_a_threshold_says_what_may_meet_it() -> None:

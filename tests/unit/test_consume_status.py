@@ -81,6 +81,15 @@ def test_what_clocks_may_have_caused_fails_no_threshold_yet() -> None:
     assert merged("c", None, None, [slow, other]).document().latency_seconds.off == 2.0
 
 
+def test_what_other_consumers_measured_fails_no_threshold_yet() -> None:
+    """The messages that were taken over from states may meet it."""
+    slow = replace(consuming(), latency=Latencies(sparse(3_001 * MS), sparse(3_001 * MS)))
+    other = replace(consuming(), latency=Latencies(unmeasured=99))
+    median = replace(slow, thresholds=thresholds(["p(50)<2s"]))
+    assert median.failed
+    assert merged("c", None, None, [median, other]).failed == []
+
+
 def test_what_remains_is_the_shorter_of_duration_and_messages() -> None:
     """It depends on the rate of arriving messages; without either limit, it is unknown."""
     status = replace(consuming(), read=900, read_per_second=50.0)

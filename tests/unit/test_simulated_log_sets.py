@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirrortest.consume.options import Shard
+from tests.simulation.batch import MessageId
 from tests.simulation.offline import reconciled
-from tests.simulation.plan import Plan
+from tests.simulation.plan import RUN, Plan
 from tests.simulation.scenarios import Script, played
 
 if TYPE_CHECKING:
@@ -73,6 +74,27 @@ def test_what_a_producer_that_has_ended_did_not_send_is_a_phantom() -> None:
         each.rows = [row for row in each.durable if row.kind != "vouched"]
         each.durable_rows = len(each.rows)
     assert reconciled(stage).counts["phantom"] == 10
+
+
+def test_the_log_of_a_consumer_that_was_killed_as_it_concluded_passes_nothing() -> None:
+    """All messages of p1 are lost, whose log is missing: only the ledger's records name them."""
+
+    async def script(stage: Stage) -> None:
+        lost = (MessageId("t0", f"p1@{RUN}.1", 0, seq) for seq in range(20))
+        stage.mirror.habits.drops = frozenset(lost)
+        stage.supervise("produce", "p0")
+        stage.supervise("produce", "p1")
+        stage.supervise("consume", "c0", duration=20.0, until_complete=False)
+
+    plan = Plan(messages=20, producers=2, rate=20.0, direct_ledger=True, deadline=60.0)
+    stage = played(plan, script)
+    assert reconciled(stage, without=["p1"]).exit_code == 3
+    [log] = [each for each in stage.world.logs if each.session.name == "c0"]
+    log.session = log.session.model_copy(update={"ended_ns": None, "clean": False})
+    rows = log.rows
+    for end in range(len(rows) - 6, len(rows)):
+        log.rows, log.durable_rows = rows[:end], end
+        assert reconciled(stage, without=["p1"]).exit_code == 3, rows[end - 1].kind
 
 
 @pytest.mark.parametrize("second", [False, True])

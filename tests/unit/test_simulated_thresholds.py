@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirrortest.config.shape import RATE_FORMS, parse_shape
 from mirrortest.config.threshold import thresholds
 from mirrortest.kafka.error_table import Code, RequestError
 from tests.simulation.offline import reconciled
@@ -99,6 +100,40 @@ def test_a_killed_consumers_log_says_how_far_the_clocks_are_apart() -> None:
     assert summary.exit_code == 3
     assert _CLOCKS in summary.inconclusive[0]
     assert reconciled(stage, ["max<2h"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("condition", "online", "offline"),
+    [("p(99)<20s", 3, 99), ("max<20s", 3, 99), ("max>=5s", 3, 0), ("p(50)<=20s", 0, 0)],
+)
+def test_what_a_killed_consumer_measured_is_unknown_to_its_successor(
+    condition: str, online: int, offline: int
+) -> None:
+    """It read 3 of 15 messages, 30 s late; its successor read the rest in time."""
+
+    async def script(stage: Stage, conditions: tuple[Any, ...]) -> None:
+        script = Script(stage)
+        stage.mirror.running = False
+        stage.supervise("consume", "c0", thresholds=conditions)
+        await script.until(lambda: "c0" in stage.current)
+        first = stage.current["c0"]
+        await asyncio.sleep(1)
+        load = parse_shape("steps(30 for 100ms, 0 for 40s, 120 for 100ms)", RATE_FORMS, option="")
+        stage.supervise("produce", "p0", throughput=load)
+        await asyncio.sleep(30)
+        script.write(range(3))
+        await script.read(3)
+        await asyncio.sleep(8)
+        first.process.kill()
+        await script.until(lambda: stage.current["c0"] is not first)
+        await script.until(lambda: stage.current["p0"].ended_ns is not None)
+        script.write(range(3, 15))
+
+    report, summary = _judged([condition], script)
+    assert (report.exit_code, summary.exit_code) == (online, offline)
+    assert len(report.inconclusive) == (online == 3)
+    if online == 3:
+        assert "another consumer read up to 3 of the messages" in report.inconclusive[0]
 
 
 @pytest.mark.parametrize("copied_late", [False, True])

@@ -177,6 +177,18 @@ def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
     assert merged.exit_code == 99
 
 
+def test_what_no_worker_measured_leaves_a_condition_on_latency_undecided() -> None:
+    """Workers take over 4 messages from states; what other processes read is not their part."""
+    options = replace(CONSUME, thresholds=thresholds(["max<1s"]))
+    first = read("c.1", [1], ["t-0"], conditions=[], rests_on={"t-0": Basis(1, 0)})
+    second = read(
+        "c.2", [1], ["t-1"], conditions=[], rests_on={"t-1": Basis(1, 4), "t-2": Basis(0, 9)}
+    )
+    merged = consumers.merged(options, [first, second])
+    assert merged.exit_code == 3
+    assert "another consumer read up to 4 of the messages" in merged.inconclusive[-1]
+
+
 def test_what_any_worker_found_in_what_it_read_fails_the_command() -> None:
     """It counts even if its state did not reach the first; what only others miss does not."""
     first = read("c.1", [], ["t-0"], conditions=[], counts={"misrouted": 0, "delivered": 10})

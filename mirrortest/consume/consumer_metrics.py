@@ -40,6 +40,14 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 
+_BY_TOPIC = (
+    names.CONSUMER_MESSAGES,
+    names.CONSUMER_BYTES,
+    names.CONSUMER_BACKLOG,
+    names.CONSUMER_LOST_CLAIMED,
+    names.CONSUMER_LOST_REPAID,
+)
+"""The counters of a source topic."""
 _PATIENCE = 90.0
 """Seconds. By default a request can take 30; a judging round takes a fraction of a second."""
 
@@ -296,7 +304,8 @@ class ConsumerMetrics:
         for topic in {topic for topic, _ in self._lags | now}:
             metrics.gauge(names.CONSUMER_PARTITIONS, topic=topic).set(partitions[topic])
             # Begin at 0: Prometheus' rate() ignores the value with which a counter begins.
-            metrics.counter(names.CONSUMER_MESSAGES, topic=topic)
+            for counter in _BY_TOPIC:
+                metrics.counter(counter, topic=topic)
             for since in ("intended", "sent"):
                 metrics.counter(names.CONSUMER_NEGATIVE, topic=topic, since=since)
                 metrics.histogram(names.CONSUMER_LATENCY, topic=topic, since=since)

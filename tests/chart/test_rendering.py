@@ -294,6 +294,17 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
         ("{c},consumers.replicas=2", "need to share the partitions"),
         ("{c},consumers.topicPattern=A", "consumers.topicPattern exclude"),
         ("{c},consumers.kind=Job,consumers.shards=true", "consumers.shards are the StatefulSet"),
+        *(
+            (
+                f"{common},{part}.replicas=0,{part}.kind=Job",
+                f"{part}.kind=Job .*{part}.enabled=false",
+            )
+            for common, part in (
+                ("{p},producers.topics={a},producers.numRecords=1", "producers"),
+                ("{c}", "consumers"),
+                ("{o}", "observers"),
+            )
+        ),
         ("{c},consumers.ledgerFromSource=true", "source.*: consumers.ledgerFromSource"),
         ("{c},consumers.topic=b", r"consumers: .*\btopic\b.* not allowed"),
         ("{c},consumers.replicas=two", "consumers.replicas: .*integer"),
@@ -322,6 +333,7 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, expected: str) -> None
     nightly = "nightly.enabled=true,source.bootstrapServers=a:1,nightly.scenarios.a="
     values = wrong
     names = {"{p}": producing, "{c}": consuming, "{n}": nightly}
+    names["{o}"] = "run=r,observers.enabled=true,observers.topics={a},source.bootstrapServers=a:1"
     names["{r}"] = "run=r,reconciliation.enabled=true"
     for name, common in names.items():
         values = values.replace(name, common)

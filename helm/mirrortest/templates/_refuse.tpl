@@ -39,6 +39,13 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- range $part := list "producers" "consumers" "observers" }}
+{{- with index $v $part }}
+{{- if and .enabled (eq .kind "Job") (eq (int .replicas) 0) }}
+{{- fail (printf "%s.kind=Job with %s.replicas=0 would complete at once, and no pod would run: set %s.replicas to 1 or more, or %s.enabled=false" $part $part $part $part) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- range $part := list "consumers" "observers" }}
 {{- with index $v $part }}
 {{- if .enabled }}

@@ -341,15 +341,34 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, expected: str) -> None
 
 
 @pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])
-def test_alerts_need_to_know_the_time_between_two_scrapes(helm: Helm, monitor: str) -> None:
+@pytest.mark.parametrize(
+    ("interval", "window"), [("", "2m"), ("0s", "2m"), ("31s", "2m"), ("2m", "7m59s999ms")]
+)
+def test_alerts_need_four_scrapes_within_their_window(
+    helm: Helm, monitor: str, interval: str, window: str
+) -> None:
     """With alerts an interval must be set: Prometheus' own is often too long for their windows."""
     path = CHART / "ci" / "operators-values.yaml"
-    chosen = ["--set", f"monitoring.podMonitor.enabled=false,monitoring.{monitor}.enabled=true"]
-    chosen += ["--set", f"monitoring.{monitor}.interval="]
+    chosen = [f"--set=monitoring.podMonitor.enabled=false,monitoring.{monitor}.enabled=true"]
+    chosen += [f"--set=monitoring.{monitor}.interval={interval}"]
+    chosen += [f"--set=monitoring.prometheusRule.limits.window={window}"]
     why = refusal(helm, "--values", str(path), *chosen, *OPERATORS)
-    assert re.search(rf"{monitor}.interval is empty.* at most a quarter of .*limits.window", why)
+    assert re.search(rf'{monitor}.interval="{interval}" .*limits.window=.*at most a quarter', why)
     chosen += ["--set", "monitoring.prometheusRule.enabled=false"]
     assert rendered(helm, "--values", str(path), *chosen, *OPERATORS)
+
+
+@pytest.mark.parametrize(("interval", "window"), [("30s", "2m"), ("1d6h", "5d"), ("08s", "32s")])
+def test_a_quarter_of_the_alerts_window_is_an_interval(
+    helm: Helm, interval: str, window: str
+) -> None:
+    """Both are durations as Prometheus reads them."""
+    path = CHART / "ci" / "operators-values.yaml"
+    chosen = (
+        f"monitoring.podMonitor.interval={interval},"
+        f"monitoring.prometheusRule.limits.window={window}"
+    )
+    assert rendered(helm, "--values", str(path), "--set", chosen, *OPERATORS)
 
 
 def test_topics_may_be_a_range(helm: Helm) -> None:

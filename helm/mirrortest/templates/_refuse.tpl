@@ -104,12 +104,26 @@
 {{- end }}
 {{- range $what := list "podMonitor" "serviceMonitor" }}
 {{- with index $v.monitoring $what }}
-{{- if and .enabled $v.monitoring.prometheusRule.enabled (not .interval) }}
-{{- fail (printf "monitoring.%s.interval is empty, and the alerts need to know it: set it to at most a quarter of monitoring.prometheusRule.limits.window, for example 15s" $what) }}
+{{- if and .enabled $v.monitoring.prometheusRule.enabled }}
+{{- $window := $v.monitoring.prometheusRule.limits.window }}
+{{- $interval := include "mirrortest.milliseconds" .interval | atoi }}
+{{- if or (eq $interval 0) (gt (mul 4 $interval) (include "mirrortest.milliseconds" $window | atoi | int64)) }}
+{{- fail (printf "monitoring.%s.interval=%q does not suit the alerts' monitoring.prometheusRule.limits.window=%s: set it to at most a quarter of that, for example 15s for 1m" $what .interval $window) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
 {{- if and $v.monitoring.podMonitor.enabled $v.monitoring.serviceMonitor.enabled }}
 {{- fail "monitoring.podMonitor and monitoring.serviceMonitor would scrape everything twice: leave one off" }}
 {{- end }}
+{{- end }}
+
+{{- /* A duration as Prometheus reads it; 0 where it is empty. */}}
+{{- define "mirrortest.milliseconds" -}}
+{{- $units := dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000 "d" 86400000 }}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+[a-z]+" . -1 }}
+{{- $sum = add $sum (mul (regexFind "[0-9]+" . | atoi) (get $units (regexFind "[a-z]+" .))) }}
+{{- end }}
+{{- $sum }}
 {{- end }}

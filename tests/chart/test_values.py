@@ -237,6 +237,28 @@ def test_values_of_a_monitor_reach_it(helm: Helm, kind: str) -> None:
         assert _at(changed, row.field) == row.changed, row.value
 
 
+@pytest.mark.parametrize("egress", [[], [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]])
+def test_a_network_policy_lets_the_releases_pods_reach_each_other(
+    helm: Helm, egress: list[dict[str, Any]]
+) -> None:
+    """On all ports: Spark's executors reach their driver, and the chart's test reaches the pods."""
+    policy = {"enabled": True, "egress": egress}
+    manifests = rendered(
+        helm,
+        *_with({"networkPolicy": policy, "reconciliation": {"kind": "SparkApplication"}}),
+    )
+    (spec,) = (each["spec"] for each in manifests if each["kind"] == "NetworkPolicy")
+    assert {"from": [{"podSelector": spec["podSelector"]}]} in spec["ingress"]
+    assert ("Egress" in spec["policyTypes"]) == bool(egress)
+    assert ({"to": [{"podSelector": spec["podSelector"]}]} in spec.get("egress", [])) == bool(
+        egress
+    )
+    (test,) = (each["metadata"] for each in manifests if each["kind"] == "Pod")
+    (spark,) = (each["spec"] for each in manifests if each["kind"] == "SparkApplication")
+    for labels in (test["labels"], spark["driver"]["labels"], spark["executor"]["labels"]):
+        assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+
+
 def _rule(helm: Helm, **values: Any) -> Manifest:
     return _one(helm, "PrometheusRule", {"monitoring": {"prometheusRule": values}})
 

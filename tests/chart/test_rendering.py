@@ -324,6 +324,10 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
         ("{n}b,logs.uri=s3://b/l", "the nights are kept on the volume"),
         ("{n}b,nightly.keep=1", "nightly.keep: .* 2"),
         ("{c},logs.uri=s3://b/l,logs.volume.existingClaim=c", "logs.volume.existingClaim exclude"),
+        *(
+            (f"{{c}},metrics.address={address}", f"metrics.address={address} .* 0.0.0.0")
+            for address in ("127.0.0.1", "127.1.2.3", "localhost", "::1")
+        ),
     ],
 )
 def test_wrong_values_are_refused(helm: Helm, wrong: str, expected: str) -> None:
@@ -338,6 +342,27 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, expected: str) -> None
     for name, common in names.items():
         values = values.replace(name, common)
     assert re.search(expected, refusal(helm, *(("--set", values) if values else ())))
+
+
+@pytest.mark.parametrize(
+    "value", ["logs.uri", "reconciliation.extraLogs[0]", "reconciliation.output"]
+)
+@pytest.mark.parametrize(
+    "address",
+    ["s3://k:hunter%2F2@b/l", "s3://k:hunter/2@b/l", "abfs://c@a/l?client_secret=hunter2"],
+)
+def test_an_address_with_credentials_is_refused(helm: Helm, value: str, address: str) -> None:
+    """Arguments of pods are no secrets; the message names the way to give one, and not the secret.
+
+    An address may name a user, as Azure's do.
+    """
+    path = CHART / "ci" / "bounded-values.yaml"
+    why = refusal(helm, "--values", str(path), "--set", f"{value}={address}")
+    assert value.removesuffix("[0]") in why
+    assert "logs.credentials.existingSecret" in why
+    assert "hunter" not in why
+    allowed = ("--set", f"{value}=abfs://container@account.dfs.core.windows.net/l")
+    assert rendered(helm, "--values", str(path), *allowed)
 
 
 @pytest.mark.parametrize("monitor", ["podMonitor", "serviceMonitor"])

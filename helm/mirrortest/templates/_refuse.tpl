@@ -70,6 +70,14 @@
 {{- if and $v.logs.uri $v.logs.volume.existingClaim }}
 {{- fail "logs.uri and logs.volume.existingClaim exclude each other: logs are in an object store or on a volume" }}
 {{- end }}
+{{- range $name, $places := dict "logs.uri" (list $v.logs.uri) "reconciliation.extraLogs" $v.reconciliation.extraLogs "reconciliation.output" (list $v.reconciliation.output) "reconciliation.html" (list $v.reconciliation.html) }}
+{{- if regexMatch "://[^/@\\s]*:[^@\\s]*@|[?&](client_secret|sig)=" (join " " $places) }}
+{{- fail (printf "%s has credentials in it, and the pods' manifests would show them: put them into a secret as environment variables, for example AWS_SECRET_ACCESS_KEY, and name it in logs.credentials.existingSecret" $name) }}
+{{- end }}
+{{- end }}
+{{- if regexMatch "^(127[.]|::1$|localhost$)" $v.metrics.address }}
+{{- fail (printf "metrics.address=%s cannot be reached from outside the pod, so every probe would fail: set it to 0.0.0.0, or leave it out" $v.metrics.address) }}
+{{- end }}
 {{- range $name := list "output" "html" }}
 {{- $place := index $v.reconciliation $name }}
 {{- if and $v.reconciliation.enabled $place (not (regexMatch "^(/|[a-zA-Z][a-zA-Z0-9+.-]*://)" $place)) }}

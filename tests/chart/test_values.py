@@ -7,12 +7,15 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+import yaml
 
 from grafana.alerts import Limits, rules
 from grafana.links import Addresses
-from tests.chart.rendering import OPERATORS, Manifest, of_part, refusal, rendered
+from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, refusal, rendered
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.chart.conftest import Helm
 
 pytestmark = pytest.mark.chart
@@ -235,6 +238,69 @@ def test_values_of_a_monitor_reach_it(helm: Helm, kind: str) -> None:
     for row in rows + OF_MONITORS_SPECS:
         assert _at(unchanged, row.field) == row.default, row.value
         assert _at(changed, row.field) == row.changed, row.value
+
+
+def test_the_chart_s_own_labels_cannot_be_changed(helm: Helm) -> None:
+    """They are refused; labels of one part override common ones, and empty ones are none."""
+    workload = of_part(rendered(helm, *_with()), *WORKLOADS["consumers"])
+    for label in workload["metadata"]["labels"]:
+        for wrong in ({"commonLabels": {label: "x"}}, {"consumers": {"podLabels": {label: "x"}}}):
+            assert re.search(rf"abels has {label}, which", refusal(helm, *_with(wrong))), label
+    labels = {"team": "of one", "app.kubernetes.io/part-of": "of one"}
+    chosen = {
+        "commonLabels": {"team": "of all", "site": "here"},
+        "consumers": {"podLabels": {"team": "of one"}},
+        "monitoring": {"podMonitor": {"labels": labels}},
+    }
+    manifests = rendered(helm, *_with(chosen))
+    for found in (
+        of_part(manifests, *WORKLOADS["consumers"])["spec"]["template"]["metadata"]["labels"],
+        _one(helm, "PodMonitor", chosen)["metadata"]["labels"],
+    ):
+        assert (found["team"], found["site"]) == ("of one", "here")
+    assert rendered(helm, *_with({"commonLabels": None, "consumers": {"podLabels": None}}))
+
+
+def test_no_key_is_rendered_twice(helm: Helm) -> None:
+    """Neither labels nor annotations, wherever users may set them."""
+    both = {"team": "kafka", "kubectl.kubernetes.io/default-container": "mine"}
+    keys = {"podLabels": {"team": "kafka"}, "podAnnotations": both, "annotations": both}
+    chosen = {
+        "commonLabels": {"team": "kafka"},
+        "commonAnnotations": both,
+        **dict.fromkeys(WORKLOADS, keys),
+        "monitoring": {
+            name: {"enabled": True, "labels": {"team": "kafka"}, "annotations": both}
+            for name in ("podMonitor", "prometheusRule", "dashboards")
+        },
+    }
+    done = helm("template", "dc1", str(CHART), *_with(chosen))
+    assert done.returncode == 0, done.stderr
+    for document in done.stdout.split("\n---\n"):
+        for node in _mappings(yaml.compose(document)):
+            names = [key.value for key, _ in node.value]
+            assert len(set(names)) == len(names), names
+
+
+def _mappings(node: Any) -> Iterator[yaml.MappingNode]:
+    """All mappings below a node of YAML."""
+    if isinstance(node, yaml.MappingNode):
+        yield node
+        for _, below in node.value:
+            yield from _mappings(below)
+    elif isinstance(node, yaml.SequenceNode):
+        for below in node.value:
+            yield from _mappings(below)
+
+
+def test_a_name_of_digits_is_text(helm: Helm) -> None:
+    """Labels are strings also where a release or the chart is named by a number."""
+    done = helm("template", "7", str(CHART), "--set-string", "nameOverride=12", *_with())
+    assert done.returncode == 0, done.stderr
+    for manifest in yaml.safe_load_all(done.stdout):
+        labels = manifest["metadata"]["labels"]
+        assert labels["app.kubernetes.io/instance"] == "7"
+        assert labels["app.kubernetes.io/name"] == "12"
 
 
 @pytest.mark.parametrize("egress", [[], [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]])

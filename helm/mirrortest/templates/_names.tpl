@@ -17,8 +17,8 @@
 {{- end }}
 
 {{- define "mirrortest.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "mirrortest.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "mirrortest.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "mirrortest.labels" -}}
@@ -37,13 +37,8 @@ app.kubernetes.io/part-of: mirrortest
 name: {{ .name }}
 namespace: {{ .root.Release.Namespace }}
 labels:
-  {{- include "mirrortest.labels" .root | nindent 2 }}
-  {{- with .part }}
-  app.kubernetes.io/component: {{ . }}
-  {{- end }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
+  {{- $part := ternary (dict) (dict "app.kubernetes.io/component" .part) (empty .part) }}
+  {{- toYaml (merge (dict) (default (dict) .labels) $part (include "mirrortest.labels" .root | fromYaml)) | nindent 2 }}
 {{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
 annotations:
   {{- toYaml . | nindent 2 }}

@@ -11,17 +11,11 @@ metadata:
     {{- include "mirrortest.selectorLabels" $root | nindent 4 }}
     app.kubernetes.io/component: {{ .part }}
     app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
-    {{- with $v.commonLabels }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
-    {{- with .it.podLabels }}
+    {{- with merge (dict) (default (dict) .it.podLabels) (default (dict) $v.commonLabels) }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    kubectl.kubernetes.io/default-container: mirrortest
-    {{- with merge (dict) .it.podAnnotations $v.commonAnnotations }}
-    {{- toYaml . | nindent 4 }}
-    {{- end }}
+    {{- toYaml (merge (dict) .it.podAnnotations $v.commonAnnotations (dict "kubectl.kubernetes.io/default-container" "mirrortest")) | nindent 4 }}
 spec:
   serviceAccountName: {{ include "mirrortest.serviceAccountName" $root }}
   automountServiceAccountToken: {{ $v.serviceAccount.automountServiceAccountToken }}

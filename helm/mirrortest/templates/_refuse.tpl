@@ -67,6 +67,15 @@
 {{- end }}
 {{- end }}
 {{- end }}
+{{- $labels := dict "commonLabels" $v.commonLabels }}
+{{- range $part := list "producers" "consumers" "observers" "reconciliation" "nightly" }}{{ $_ := set $labels (printf "%s.podLabels" $part) (index $v $part).podLabels }}{{ end }}
+{{- range $name, $chosen := $labels }}
+{{- range $label, $_ := $chosen }}
+{{- if regexMatch "^(app[.]kubernetes[.]io/(name|instance|version|managed-by|part-of|component)|helm[.]sh/chart)$" $label }}
+{{- fail (printf "%s has %s, which the chart sets itself: leave it out, or name it otherwise" $name $label) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if and $v.logs.uri $v.logs.volume.existingClaim }}
 {{- fail "logs.uri and logs.volume.existingClaim exclude each other: logs are in an object store or on a volume" }}
 {{- end }}

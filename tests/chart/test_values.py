@@ -303,6 +303,25 @@ def test_a_name_of_digits_is_text(helm: Helm) -> None:
         assert labels["app.kubernetes.io/name"] == "12"
 
 
+@pytest.mark.parametrize("kind", ["CronJob", "SparkApplication"])
+def test_long_names_are_cut_to_what_kubernetes_takes(helm: Helm, kind: str) -> None:
+    """A CronJob may have 52 letters; the Spark operator adds seven for the driver's service."""
+    chosen = {
+        "fullnameOverride": "n" * 80,
+        "reconciliation": {"kind": kind},
+        "nightly": {"enabled": True, "scenarios": {"a": "b"}},
+    }
+    names = {
+        (each["kind"], each["metadata"]["labels"].get("app.kubernetes.io/component")): len(
+            each["metadata"]["name"]
+        )
+        for each in rendered(helm, *_with(chosen))
+    }
+    most = {"CronJob": 52, "SparkApplication": 63 - len("-ui-svc")}
+    assert names["CronJob", "nightly"] <= most["CronJob"]
+    assert names[kind, "reconciliation"] <= most[kind]
+
+
 @pytest.mark.parametrize("egress", [[], [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]])
 def test_a_network_policy_lets_the_releases_pods_reach_each_other(
     helm: Helm, egress: list[dict[str, Any]]

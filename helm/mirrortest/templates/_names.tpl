@@ -2,16 +2,16 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{- /* At most 40 letters: the parts' names and a pod's number follow, and 63 is the end. */}}
+{{- /* At most 37 letters: `-reconciliation` follows, and a CronJob's name ends at 52. */}}
 {{- define "mirrortest.fullname" -}}
 {{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- .Values.fullnameOverride | trunc 37 | trimSuffix "-" }}
 {{- else }}
 {{- $name := include "mirrortest.name" . }}
 {{- if contains $name .Release.Name }}
-{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- .Release.Name | trunc 37 | trimSuffix "-" }}
 {{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- printf "%s-%s" .Release.Name $name | trunc 37 | trimSuffix "-" }}
 {{- end }}
 {{- end }}
 {{- end }}

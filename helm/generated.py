@@ -3,7 +3,8 @@
 The table of values in its README is made of values.yaml: a comment that begins with `# --`
 describes the value below it, and all that lies under that value unless it is described itself.
 Dashboards are copies, as a chart reads no file beside it, and alerts are the same rules with
-markers where values.yaml has limits: `@latency@`, and `@duplicates%@` in percent.
+markers where values.yaml has limits: `@latency@`, and `@duplicates%@` in percent. The schema has
+the metrics that thresholds may name.
 """  # noqa: INP001  # a tool beside the chart, no package
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import yaml
 
 from grafana.alerts import Limits, rules
 from grafana.written import as_yaml
+from mirrortest.config.threshold import COUNTS, OPERATORS, Series
 
 CHART = Path(__file__).parent / "mirrortest"
 README = CHART / "README.md"
+SCHEMA = CHART / "values.schema.json"
 ROOT = CHART.parents[1]
 DASHBOARDS = ROOT / "grafana" / "dashboards"
 BEGIN, END = "<!-- values: python -m helm.generated -->\n", "<!-- end of values -->\n"
@@ -73,6 +76,16 @@ def readme(old: str, values: str) -> str:
     return before + BEGIN + table(values) + END + after
 
 
+def schema(old: str) -> str:
+    """The schema with the present metrics in the pattern of thresholds."""
+    changed = json.loads(old)
+    counts, series, operators = ("|".join(each) for each in (COUNTS, Series, OPERATORS))
+    statistic = rf"(({series})\.)?(min|mean|max|p\([0-9.]+\))"
+    pattern = rf"^\s*({counts}|{statistic})\s*({operators})\s*[0-9]"
+    changed["definitions"]["thresholds"]["items"]["pattern"] = pattern
+    return json.dumps(changed, indent=2) + "\n"
+
+
 class _Marker(float):
     """A limit that a rule's text names instead of its number."""
 
@@ -109,6 +122,7 @@ def copies() -> dict[str, str]:
 def write() -> None:
     """Write everything; copies of what is no more go."""
     README.write_text(readme(README.read_text(), (CHART / "values.yaml").read_text()))
+    SCHEMA.write_text(schema(SCHEMA.read_text()))
     for old in (CHART / "files").rglob("*.*"):
         old.unlink()
     for path, content in copies().items():

@@ -14,6 +14,7 @@ import yaml
 
 import mirrortest
 from helm import generated
+from mirrortest.config.threshold import COUNTS, OPERATORS, Series, Threshold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,6 +70,25 @@ def test_alerts_and_dashboards_are_those_of_the_repository() -> None:
     assert files == generated.copies()
     assert "files/alerts.yaml" in files
     assert any(path.startswith("files/dashboards/") for path in files)
+
+
+def test_the_schema_takes_the_thresholds_that_the_options_take() -> None:
+    """`python -m helm.generated` writes its pattern: metrics by their names, and an operator."""
+    assert (CHART / "values.schema.json").read_text() == generated.schema(
+        generated.SCHEMA.read_text()
+    )
+    pattern = SCHEMA["definitions"]["thresholds"]["items"]["pattern"]
+    series = ("", *(f"{name}." for name in Series))
+    statistics = [f"{name}{of}" for name in series for of in ("p(99.9)", "min", "mean", "max")]
+    for metric, bound in (
+        *((name, "0") for name in COUNTS),
+        *((name, "0.1 %") for name in COUNTS),
+        *((name, "1m30s") for name in statistics),
+    ):
+        for operator in OPERATORS:
+            for text in (f"{metric}{operator}{bound}", f" {metric} {operator} {bound}"):
+                assert Threshold.parse(text)
+                assert re.search(pattern, text)
 
 
 def test_the_comparison_names_values_that_there_are() -> None:
@@ -148,6 +168,11 @@ def test_the_examples_are_valid(path: Path) -> None:
         ({"source": {"bootstrapServers": "dc1"}}, "'dc1' does not match"),
         ({"source": {"password": "secret"}}, "'password' was unexpected"),
         ({"run": "Nightly-1"}, "'Nightly-1' does not match"),
+        *(
+            ({part: {"thresholds": [wrong]}}, f"'{re.escape(wrong)}' does not match .*|lost|")
+            for part in ("consumers", "reconciliation")
+            for wrong in ("lst==0", "p99<2s", "lost=0", "lost", "late.p(99)<2s", "lost==")
+        ),
         ({"logs": {"uri": "/a/path"}}, "'/a/path' does not match"),
     ],
 )

@@ -112,7 +112,8 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             "",
             "Run {{ $labels.run }}: duplicates in {{ $labels.topic }}",
             "{{ $value | humanizePercentage }} of the acknowledged messages are at more than one "
-            f"offset of the destination. The limit is {limits.duplicates:.2%}.",
+            "offset of the destination. "
+            f"The limit is {{{{ {limits.duplicates:g} | humanizePercentage }}}}.",
             "overview",
             "Duplicated and reordered",
         ),

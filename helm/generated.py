@@ -3,8 +3,8 @@
 The table of values in its README is made of values.yaml: a comment that begins with `# --`
 describes the value below it, and all that lies under that value unless it is described itself.
 Dashboards are copies, as a chart reads no file beside it, and alerts are the same rules with
-markers where values.yaml has limits: `@latency@`, and `@duplicates%@` in percent. The schema has
-the metrics that thresholds may name.
+markers where values.yaml has limits, as `@latency@`. The schema has the metrics that thresholds may
+name.
 """  # noqa: INP001  # a tool beside the chart, no package
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Marker(float):
         return marker
 
     def __format__(self, specification: str) -> str:
-        return f"@{self.name}%@" if specification.endswith("%") else f"@{self.name}@"
+        return f"@{self.name}@"
 
 
 def alerts() -> str:

@@ -357,6 +357,7 @@ def test_the_alerts_limits_are_those_of_the_values(helm: Helm) -> None:
     assert _rule(helm)["spec"] == rules(Limits())
     assert _rule(helm, limits=other)["spec"] == rules(Limits(**other))
     assert _rule(helm, limits={"latency": 1e6})["spec"] == rules(Limits(latency=1e6))
+    assert _rule(helm, limits={"duplicates": 2e-5})["spec"] == rules(Limits(duplicates=2e-5))
 
 
 def test_without_grafanas_address_alerts_have_no_links_into_it(helm: Helm) -> None:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from grafana.alert_cases import cases, rules_tests
-from grafana.alerts import alerts
+from grafana.alerts import Limits, alerts
 from grafana.catalogue import panel_of
 from tests.prometheus import tools
 from tests.tools import ToolMissingError
@@ -138,6 +138,28 @@ def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:
             linked[alert.name] = urls
     assert linked.keys() == by_name.keys()
     (tmp_path / "test.yaml").write_text(yaml.safe_dump(tests, width=4096))
+    done = run(promtool, "test", "rules", tmp_path / "test.yaml")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("limit", "shown"), [(0.001, "0.1%"), (0.00002, "0.002%"), (0, "0%"), (1, "100%")]
+)
+def test_the_text_about_duplicates_has_the_limit(
+    promtool: Path, tmp_path: Path, limit: float, shown: str
+) -> None:
+    """A limit below 0.01 % is not rounded to nothing."""
+    (alert,) = (
+        each for each in alerts(Limits(duplicates=limit)) if each.name == "MirrortestDuplicates"
+    )
+    text = {"description": alert.description[alert.description.index("The limit") :]}
+    rule = {"alert": alert.name, "expr": "vector(1)", "annotations": text}
+    group = {"name": "duplicates", "rules": [rule]}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [group]}))
+    firing = {"exp_annotations": {"description": f"The limit is {shown}."}}
+    asked = {"alertname": alert.name, "eval_time": "1m", "exp_alerts": [firing]}
+    tested = {"rule_files": ["rules.yaml"], "tests": [{"alert_rule_test": [asked]}]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(tested))
     done = run(promtool, "test", "rules", tmp_path / "test.yaml")
     assert done.returncode == 0, done.stdout
 

@@ -1,6 +1,6 @@
 {{- /*
 The alerts' rules. Those of files/alerts.yaml have templates of Prometheus's own, so that they are not
-filled in as a template: `@latency@` stands for a limit, `@duplicates%@` for a limit in percent.
+filled in as a template: `@latency@` stands for a limit.
 */}}
 {{- define "mirrortest.rules" -}}
 {{- $text := .Files.Get "files/alerts.yaml" }}
@@ -11,7 +11,6 @@ filled in as a template: `@latency@` stands for a limit, `@duplicates%@` for a l
 {{- $text = replace (printf "@%s@" $limit) $value $text }}
 {{- else }}
 {{- $text = replace (printf "@%s@" $limit) (printf "%g" (float64 $value)) $text }}
-{{- $text = replace (printf "@%s%%@" $limit) (printf "%.2f%%" (mulf 100 $value)) $text }}
 {{- end }}
 {{- end }}
 {{- with $monitoring.grafanaUrl }}{{ $text = replace "http://localhost:3000/" (printf "%s/" (trimSuffix "/" .)) $text }}{{ end }}

@@ -303,6 +303,21 @@ def test_a_name_of_digits_is_text(helm: Helm) -> None:
         assert labels["app.kubernetes.io/name"] == "12"
 
 
+@pytest.mark.parametrize(
+    ("kind", "persistent", "claimed"),
+    [("StatefulSet", True, True), ("StatefulSet", False, False), ("Job", True, False)],
+)
+def test_only_pods_of_a_statefulset_have_claims_for_unfinished_files(
+    helm: Helm, kind: str, persistent: bool, claimed: bool
+) -> None:
+    """A Job's pod that is replaced has another name, and would not find a claim of its own."""
+    logs = {"uri": "s3://b/l", "spool": {"persistent": persistent}}
+    manifests = rendered(helm, *_with({"logs": logs, "consumers": {"kind": kind, "group": "g"}}))
+    spec = of_part(manifests, kind, "consumer")["spec"]
+    volumes = [each["name"] for each in spec["template"]["spec"]["volumes"]]
+    assert ("volumeClaimTemplates" in spec, "spool" in volumes) == (claimed, not claimed)
+
+
 @pytest.mark.parametrize("kind", ["CronJob", "SparkApplication"])
 def test_long_names_are_cut_to_what_kubernetes_takes(helm: Helm, kind: str) -> None:
     """A CronJob may have 52 letters; the Spark operator adds seven for the driver's service."""

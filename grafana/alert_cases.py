@@ -72,8 +72,8 @@ def _lag(values: str, **labels: str) -> Series:
     return _of(names.CONSUMER_LAG, "c", values, topic=TOPIC, partition="0", **labels)
 
 
-def _complete(values: str) -> Series:
-    return _of(names.CONSUMER_COMPLETE, "c", values)
+def _complete(values: str, instance: str = "c", role: str = "consumer") -> Series:
+    return _of(names.CONSUMER_COMPLETE, instance, values, role=role)
 
 
 def _ledger_ended(values: str) -> Series:
@@ -242,6 +242,41 @@ def _targets() -> list[Case]:
             alert,
             (ann, _up("p", "1x20 0x60"), CARL, _complete("0x20 1x60"), _up("c", "1x80")),
             {"9m": quiet},
+        ),
+        Case(
+            "a consumer whose run is complete only at the source",
+            alert,
+            (
+                _there("source", "sue", "s"),
+                *(_complete("0x20 1x60", "s", "source"), _up("s", "1x80", pod="s-1")),
+                *(carl, _complete("0x20 stale"), _up("c", "1x20 0x60", pod="c-1")),
+                *(ann, _up("p", "1x20 0x60", pod="p-1")),
+            ),
+            {"9m": carl_is_down},
+        ),
+        Case(
+            "a consumer whose topics nobody has judged, though another one is complete",
+            alert,
+            (
+                *(carl, _complete("0x20 stale"), falls),
+                *(_there("consumer", "dora", "d"), _complete("0x20 1x60", "d"), _up("d", "1x80")),
+            ),
+            {"9m": carl_is_down},
+        ),
+        Case(
+            "a consumer that was complete and has ended, while another one goes on",
+            alert,
+            (
+                *(carl, _complete("0x19 1 stale"), falls),
+                *(_there("consumer", "dora", "d"), _complete("0x80", "d"), _up("d", "1x80")),
+            ),
+            {"9m": quiet},
+        ),
+        Case(
+            "a consumer that was complete in an earlier run",
+            alert,
+            (*(carl, _complete("0x5 1x5 0x9 stale"), falls, still_there, stays),),
+            {"9m": carl_is_down},
         ),
         Case(
             "an observer of machines is not missed, and does not show that a run goes on",

@@ -255,11 +255,16 @@ def _down(scope: Scope) -> str:
     taking_part = f'{names.RUN_INFO.full_name}{{role!="observer"}}'
     was_there = f"max by (job, instance, run, name) (max_over_time({taking_part}[1h]))"
     down = f"({was_there} and on (job, instance) (up == 0))"
-    complete = scope.by("max", "run", scope.one(names.CONSUMER_COMPLETE, role="~.+"))
+    # One complete consumer proves that all producers have ended, and nothing about the other
+    # consumers: they may read other topics.
+    complete = scope.one(names.CONSUMER_COMPLETE, role="~.+")
+    producers = f"max_over_time({scope.info(role='producer')}[1h])"
+    ended_producers = f"({producers} and on (run) ({scope.by('max', 'run', complete)} == 1))"
+    ended = f"(min by (job, instance) (last_over_time({complete}[1h])) == 1)"
     return (
         f'(({down} and on (job, instance) up{{pod!=""}}) '
         f"or ({down} and on (run) max by (run) ({taking_part}))) "
-        f"unless on (run) ({complete} == 1)"
+        f"unless on (job, instance, run) {ended_producers} unless on (job, instance) {ended}"
     )
 
 

@@ -65,7 +65,6 @@ def _verdict() -> list[Panel]:
     scope = DASHBOARD
     acked = whole(scope, "run", scope.one(names.CONSUMER_ACKED, outcome="acked"))
     delivered = whole(scope, "run", scope.one(names.CONSUMER_DELIVERED))
-    complete = scope.by("min", "run", scope.one(names.CONSUMER_COMPLETE))
     alerts = 'ALERTS{alertname=~"Mirrortest.+", alertstate="firing"}'
     return [
         number(
@@ -132,9 +131,10 @@ def _verdict() -> list[Panel]:
         number(
             "Run",
             "Complete once the ledger has every expected producer and the end of every lane, and "
-            "every acknowledged message has a verdict.",
+            "every acknowledged message has a verdict, by all consumers of the last hour: one that "
+            "is down before it was complete may have had topics of its own.",
             "none",
-            Query(complete, "{{run}}"),
+            Query(_complete(scope), "{{run}}"),
             states=[State(0, "going on", "blue"), State(1, "complete", GREEN)],
         ),
         rows(
@@ -165,6 +165,17 @@ def _verdict_so_far(scope: Scope, acked: str) -> str:
         f"2 * ({failing} > bool 0) > 0 or ({inconclusive} > bool 0) > 0 "
         f"or ({acked} == bool 0) > 0 or 0 * {failing}"
     )
+
+
+def _complete(scope: Scope) -> str:
+    """1 where every consumer is complete; one that is down counts as it last was."""
+    complete, here = scope.one(names.CONSUMER_COMPLETE), scope.info(role="consumer")
+    by_run = scope.by("min", "run", complete)
+    missing = (
+        f"last_over_time({here}[1h]) unless on (run, name) {here} "
+        f"unless on (job, instance) (min by (job, instance) (last_over_time({complete}[1h])) == 1)"
+    )
+    return f"({by_run} unless on (run) ({missing})) or 0 * {by_run}"
 
 
 def _lanes(scope: Scope) -> str:

@@ -34,6 +34,31 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def shown(
+    promtool: Path,
+    folder: Path,
+    dashboard: str,
+    panel: str,
+    series: dict[str, str],
+    expected: dict[str, float],
+) -> subprocess.CompletedProcess[str]:
+    """Promtool's test of a panel's first query: `expected` values by labels, after a minute."""
+    query = next(text for title, text in queries_of(DASHBOARDS[dashboard]) if title == panel)
+    asked = {
+        "expr": filled_in(query, window="1m", over="1h", step="10s"),
+        "eval_time": "1m",
+        "exp_samples": [{"labels": labels, "value": value} for labels, value in expected.items()],
+    }
+    tested = {
+        "interval": "15s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [asked],
+    }
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [], "tests": [tested]}, width=4096))
+    return run(promtool, "test", "rules", file)
+
+
 def test_the_rules_are_rules(promtool: Path) -> None:
     """Promtool accepts the committed rules, with lint errors as fatal, and finds each alert."""
     done = run(promtool, "check", "rules", "--lint-fatal", PLACE / "rules.yaml")
@@ -77,30 +102,44 @@ def test_the_verdict_so_far_has_three_states(
     promtool: Path, tmp_path: Path, acked: str, findings: dict[str, str], state: int
 ) -> None:
     """The overview's first panel reads 0 only with acked and without inconclusive messages."""
-    ((_, query),) = (
-        each for each in queries_of(DASHBOARDS["overview"]) if each[0] == "Verdict now"
-    )
     process, of_topic = 'job="m", instance="c"', 'topic="t", role="consumer"'
     series = {
-        f'mirrortest_run_info{{{process}, run="r", role="consumer", name="n"}}': "1",
-        f'mirrortest_consumer_vouched_messages{{{process}, {of_topic}, outcome="acked"}}': acked,
+        f'mirrortest_run_info{{{process}, run="r", role="consumer", name="n"}}': "1x9",
+        f'mirrortest_consumer_vouched_messages{{{process}, {of_topic}, outcome="acked"}}': (
+            f"{acked}x9"
+        ),
     } | {
-        f'mirrortest_consumer_findings{{{process}, {of_topic}, finding="{finding}"}}': count
+        f'mirrortest_consumer_findings{{{process}, {of_topic}, finding="{finding}"}}': f"{count}x9"
         for finding, count in findings.items()
     }
-    asked = {
-        "expr": filled_in(query, window="1m", over="1h", step="10s"),
-        "eval_time": "1m",
-        "exp_samples": [{"labels": '{run="r"}', "value": state}],
+    done = shown(promtool, tmp_path, "overview", "Verdict now", series, {'{run="r"}': state})
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("of_carl", "of_dora", "state"),
+    [
+        ("0 1x9", "0 1x9", 1),
+        ("0 1x9", "0x9", 0),
+        ("0 1x9", "0x2 stale", 0),
+        ("0 1x9", "0 1 stale", 1),
+    ],
+    ids=["both complete", "one goes on", "one is down before it was", "one has ended"],
+)
+def test_a_run_is_complete_once_all_its_consumers_are(
+    promtool: Path, tmp_path: Path, of_carl: str, of_dora: str, state: int
+) -> None:
+    """A consumer that is down counts as it last was: it may have had topics of its own."""
+    ends = " stale" if "stale" in of_dora else ""
+    series = {
+        'mirrortest_run_info{job="m", instance="c", run="r", role="consumer", name="carl"}': "1x9",
+        'mirrortest_run_info{job="m", instance="d", run="r", role="consumer", name="dora"}': (
+            f"1x2{ends}" if ends else "1x9"
+        ),
+        'mirrortest_consumer_ledger_complete{job="m", instance="c", role="consumer"}': of_carl,
+        'mirrortest_consumer_ledger_complete{job="m", instance="d", role="consumer"}': of_dora,
     }
-    tested = {
-        "interval": "15s",
-        "input_series": [{"series": name, "values": f"{n}x9"} for name, n in series.items()],
-        "promql_expr_test": [asked],
-    }
-    file = tmp_path / "test.yaml"
-    file.write_text(yaml.safe_dump({"rule_files": [], "tests": [tested]}, width=4096))
-    done = run(promtool, "test", "rules", file)
+    done = shown(promtool, tmp_path, "overview", "Run", series, {'{run="r"}': state})
     assert done.returncode == 0, done.stdout
 
 

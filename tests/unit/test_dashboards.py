@@ -56,7 +56,7 @@ SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{([^}]*)\})?(\[[^\]]+\])?")
 WORDS = {
     "by", "on", "or", "and", "unless", "group_left", "without", "bool", "sum", "max", "min", "avg",
     "count", "rate", "increase", "histogram_quantile", "max_over_time", "min_over_time",
-    "sum_over_time", "timestamp", "sort_desc",
+    "sum_over_time", "last_over_time", "timestamp", "sort_desc",
 }  # fmt: skip
 ANCESTOR = {
     "broker bytes in and out": [("mirror", "Bytes in"), ("mirror", "Bytes out")],

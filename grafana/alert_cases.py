@@ -68,6 +68,20 @@ def _read(values: str, **labels: str) -> Series:
     return _of(names.CONSUMER_MESSAGES, "c", values, topic=TOPIC, **labels)
 
 
+def _first(values: str) -> Series:
+    """First copies of the run's messages."""
+    counted = f"{names.CONSUMER_LATENCY.full_name}_count"
+    return _of(counted, "c", values, role="consumer", topic=TOPIC, since="intended")
+
+
+def _arrive(values: str) -> tuple[Series, Series]:
+    return _read(values), _first(values)
+
+
+def _delivered(values: str) -> Series:
+    return _of(names.CONSUMER_DELIVERED, "c", values, topic=TOPIC)
+
+
 def _lag(values: str, **labels: str) -> Series:
     return _of(names.CONSUMER_LAG, "c", values, topic=TOPIC, partition="0", **labels)
 
@@ -304,15 +318,17 @@ def _stalled_mirror() -> list[Case]:
     alert = "MirrortestMirrorStalled"
     quiet: list[str] = []
     produced = (ANN, CARL, _acked("0+100x80"))
-    stops = _read("0+100x20 2000x60")
+    stops = _arrive("0+100x20 2000x60")
+    others_arrive = _read("0+100x80")
     going_on, there = _complete("0x80"), _away("0x80")
+    begun = _delivered("2000x80")
     # With a record every 20 s, and with none any more.
     pauses, dies = _silent("10 5 15x78"), _silent("0x20 0+15x60")
     return [
         Case(
             "acknowledged and never read, with consumers at the end",
             alert,
-            (*produced, stops, _lag("0x80"), going_on, there),
+            (*produced, *stops, _lag("0x80"), going_on, there),
             {"5m": quiet, "9m": [_OF_TOPIC]},
         ),
         Case(
@@ -324,19 +340,19 @@ def _stalled_mirror() -> list[Case]:
         Case(
             "it goes on again",
             alert,
-            (*produced, _read("0+100x20 2000x20 2000+100x40"), _lag("0x80"), going_on, there),
+            (*produced, *_arrive("0+100x20 2000x20 2000+100x40"), _lag("0x80"), going_on, there),
             {"9m": [_OF_TOPIC], "12m": quiet},
         ),
         Case(
             "consumers that lag are not the mirror's fault",
             alert,
-            (*produced, _read("2000x80"), _lag("9x80"), going_on, there),
+            (*produced, *_arrive("2000x80"), _lag("9x80"), going_on, there),
             {"9m": quiet},
         ),
         Case(
             "a cluster that is away is not the mirror's fault",
             alert,
-            (*produced, _read("2000x80"), _lag("0x80"), going_on, _away("1x80")),
+            (*produced, *_arrive("2000x80"), _lag("0x80"), going_on, _away("1x80")),
             {"9m": quiet},
         ),
         Case(
@@ -348,7 +364,7 @@ def _stalled_mirror() -> list[Case]:
         Case(
             "from the destination alone: the run has not ended, and nothing arrives any more",
             alert,
-            (CARL, stops, _lag("0x80"), going_on, there, _ledger_ended("0x80"), dies),
+            (CARL, *stops, begun, _lag("0x80"), going_on, there, _ledger_ended("0x80"), dies),
             {"5m": quiet, "9m": [_OF_RUN]},
         ),
         Case(
@@ -363,38 +379,86 @@ def _stalled_mirror() -> list[Case]:
             (
                 CARL,
                 _found("in_flight", "0x20 5x60"),
-                *(stops, _lag("0x80"), going_on, there, _ledger_ended("0x80"), dies),
+                *(*stops, begun, _lag("0x80"), going_on, there, _ledger_ended("0x80"), dies),
             ),
             {"9m": [_OF_TOPIC]},
         ),
         Case(
             "what consumers have before them is not the mirror's fault",
             alert,
-            (CARL, stops, _found("in_flight", "0x20 5x60"), _lag("0x20 5x60"), going_on, pauses),
+            (CARL, *stops, _found("in_flight", "0x20 5x60"), _lag("0x20 5x60"), going_on, pauses),
             {"9m": quiet},
         ),
         Case(
             "producers that pause are alive, and all that they sent has arrived",
             alert,
-            (CARL, stops, _lag("0x80"), going_on, there, _ledger_ended("0x80"), pauses),
+            (CARL, *stops, begun, _lag("0x80"), going_on, there, _ledger_ended("0x80"), pauses),
             {"9m": quiet},
         ),
         Case(
             "a first burst between two scrapes, and a pause",
             alert,
-            (ANN, CARL, _acked("0 0 1000x78"), _read("0 0 1000x78"), _lag("0x80"), there),
+            (ANN, CARL, _acked("0 0 1000x78"), *_arrive("0 0 1000x78"), _lag("0x80"), there),
             {"2m": quiet, "3m": quiet},
         ),
         Case(
             "a run that has ended is not stalled",
             alert,
-            (CARL, stops, _lag("0x80"), _complete("0x20 1x60"), there),
+            (CARL, *stops, begun, _lag("0x80"), _complete("0x20 1x60"), there),
             {"9m": quiet},
         ),
         Case(
             "a consumer that waits for its run to begin is not stalled",
             alert,
-            (CARL, _read("0x80"), _lag("0x80"), going_on, there),
+            (CARL, *_arrive("0x80"), _delivered("0x80"), _lag("0x80"), going_on, there),
+            {"9m": quiet},
+        ),
+        Case(
+            "other messages arrive, as another run's or further copies, and none of the run",
+            alert,
+            (*produced, others_arrive, _first("0+100x20 2000x60"), _lag("0 50x79"), there),
+            {"5m": quiet, "9m": [_OF_TOPIC]},
+        ),
+        Case(
+            "from the destination alone: the run has not ended, and only other messages arrive",
+            alert,
+            (
+                *(CARL, others_arrive, _first("0+100x20 2000x60"), begun, _lag("0 50x79")),
+                *(going_on, there, _ledger_ended("0x80"), dies),
+            ),
+            {"5m": quiet, "9m": [_OF_RUN]},
+        ),
+        Case(
+            "others' messages before a run has begun",
+            alert,
+            (
+                *(CARL, others_arrive, _first("0x80"), _delivered("0x80"), _lag("0x80")),
+                *(going_on, there, _ledger_ended("0x80"), dies),
+            ),
+            {"9m": quiet},
+        ),
+        Case(
+            "consumers read many other messages before those of the run",
+            alert,
+            (*produced, _read("0+1000x80"), _first("0x80"), _lag("80000-1000x80"), there),
+            {"9m": quiet},
+        ),
+        Case(
+            "all that arrives has no latency: it was there before the consumer",
+            alert,
+            (
+                *(*produced, _read("0+100x80"), _first("0x80"), _lag("9x80"), there),
+                _of(names.CONSUMER_BACKLOG, "c", "0+100x80", topic=TOPIC),
+            ),
+            {"9m": quiet},
+        ),
+        Case(
+            "all that arrives seems to arrive before it was sent",
+            alert,
+            (
+                *(*produced, _read("0+100x80"), _first("0x80"), _lag("0x80"), there),
+                _of(names.CONSUMER_NEGATIVE, "c", "0+100x80", topic=TOPIC, since="intended"),
+            ),
             {"9m": quiet},
         ),
     ]

@@ -145,31 +145,29 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
 def _progress(scope: Scope, limits: Limits) -> list[Alert]:
     by_topic = "run, topic"
     produced = scope.by("sum", by_topic, scope.rate(names.PRODUCER_MESSAGES, outcome="acked"))
-    consumed = scope.by("sum", by_topic, scope.rate(names.CONSUMER_MESSAGES))
-    lag = scope.by("sum", by_topic, scope.one(names.CONSUMER_LAG))
-    ever = scope.by("sum", "run", scope.one(names.CONSUMER_MESSAGES))
+    arriving, lagging = _arriving(scope, by_topic), _lagging(scope, by_topic)
+    begun = f"{scope.by('max', 'run', scope.one(names.CONSUMER_DELIVERED))} > 0"
     judged = f"max by (run) ({scope.info(role='consumer')})"
     producing = f"max by (run) ({scope.info(role='producer')})"
     away = scope.by("max", "run", scope.one(names.CONSUMER_UNREACHABLE))
     incomplete = f"{scope.by('max', 'run', scope.one(names.CONSUMER_COMPLETE))} == 0"
-    nothing = f"({scope.by('sum', 'run', scope.rate(names.CONSUMER_MESSAGES))} == 0)"
-    at_end = f"({scope.by('sum', 'run', scope.one(names.CONSUMER_LAG))} == 0)"
     # Where producers are scraped, too: they are acknowledged, and nothing of it arrives.
     seen_from_both = (
-        f"(({produced} > 0) unless on ({by_topic}) ({consumed} > 0) "
-        f"unless on ({by_topic}) ({lag} > 0) unless on (run) ({away} == 1) and on (run) {judged})"
+        f"(({produced} > 0) unless on ({by_topic}) ({arriving}) unless on ({by_topic}) ({lagging}) "
+        f"unless on (run) ({away} == 1) and on (run) {judged})"
     )
     age, here = scope.one(names.LEDGER_AGE), scope.info(role="consumer")
     of_consumer = f"* on ({PROCESS}) group_left (run, name) {here}"
     going_on = f"and on ({PROCESS}) ({scope.one(names.CONSUMER_LEDGER_ENDED)} == 0)"
     fell_silent = f"max by (run) ((({age} {going_on}) {of_consumer}) > {limits.silence:g})"
     # From the destination alone: what the ledger vouches for does not arrive; or the run is not
-    # over, and neither messages nor records of the ledger arrive any more.
+    # over, and neither messages of it nor records of the ledger arrive any more.
     in_flight = scope.by("max", by_topic, scope.one(names.CONSUMER_FINDINGS, finding="in_flight"))
     seen_from_destination = (
-        f"((({in_flight} > 0) unless on ({by_topic}) ({consumed} > 0) "
-        f"unless on ({by_topic}) ({lag} > 0) or on (run) ({nothing} and on (run) ({incomplete}) "
-        f"and on (run) {at_end} and on (run) ({ever} > 0) and on (run) {fell_silent})) "
+        f"((({in_flight} > 0) unless on ({by_topic}) ({arriving}) "
+        f"unless on ({by_topic}) ({lagging}) or on (run) (({incomplete}) "
+        f"unless on (run) ({_arriving(scope, 'run')}) unless on (run) ({_lagging(scope, 'run')}) "
+        f"and on (run) ({begun}) and on (run) {fell_silent})) "
         f"unless on (run) {producing} unless on (run) ({away} == 1))"
     )
     silent = (
@@ -204,7 +202,7 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             "Run {{ $labels.run }}: the mirror copies nothing",
             "{{ with $labels.topic }}{{ . }}: the source acknowledges messages, and none of them "
             "arrives{{ else }}The run has not ended, consumers wait at the destination's end, "
-            "and nothing arrives{{ end }}.",
+            "and no message of the run arrives{{ end }}.",
             "mirror",
             "Records",
         ),
@@ -242,6 +240,22 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             "Behind schedule",
         ),
     ]
+
+
+def _arriving(scope: Scope, labels: str) -> str:
+    """Where first copies of the run's messages arrive; others do not show that it is mirrored."""
+    rates = (
+        scope.rate(names.CONSUMER_LATENCY, "_count", since="intended"),
+        scope.rate(names.CONSUMER_NEGATIVE, since="intended"),
+        scope.rate(names.CONSUMER_BACKLOG),
+    )
+    return " or ".join(f"{scope.by('sum', labels, each)} > 0" for each in rates)
+
+
+def _lagging(scope: Scope, labels: str) -> str:
+    """Where consumers have more to read than they read in 10 s: it may contain the run's."""
+    lag = scope.by("sum", labels, scope.one(names.CONSUMER_LAG))
+    return f"{lag} > 10 * {scope.by('sum', labels, scope.rate(names.CONSUMER_MESSAGES))}"
 
 
 def _down(scope: Scope) -> str:

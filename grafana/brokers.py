@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from grafana.panels import Panel
     from mirrortest.model.observed import Observed
 
-_OF = {HOST: "instance", DEVICE: "instance, device", INTERFACE: "instance, interface"}
-"""By which labels a table's figures are drawn; of the others by their first key."""
-
 
 def brokers() -> Dashboard:
     """The dashboard."""
@@ -51,8 +48,9 @@ def brokers() -> Dashboard:
 
 
 def _query(table: Observed, figure: str, word: str = "", how: str = "sum") -> Query:
-    """A figure by what it is of, called by that and a word for the figure."""
-    labels = _OF.get(table, table.keys[0].name if table.keys else "")
+    """A figure by observer and by what it is of, called by that and a word for the figure."""
+    # Machines may have the same devices, paths, matches and names of endpoints.
+    labels = ", ".join(["instance", *(each.name for each in table.keys[:1])])
     shown = " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
     expression = f"{how} by ({labels}) ({DASHBOARD.one(names.OBSERVED[table][figure])})"
     return Query(expression, f"{shown} {word}".strip())
@@ -191,14 +189,14 @@ def _jvms() -> list[Panel]:
             "Time in pauses",
             "The share of time in which garbage collections stopped a JVM.",
             "percentunit",
-            Query(f"sum by (log) ({pauses})", "{{log}}"),
+            Query(f"sum by (instance, log) ({pauses})", "{{instance}} {{log}}"),
             span=8,
         ),
         lines(
             "Collections",
             "Events of the logs of garbage collections, by kind.",
             "ops",
-            Query(f"sum by (log, kind) ({collections})", "{{kind}} {{log}}"),
+            Query(f"sum by (instance, log, kind) ({collections})", "{{kind}} {{instance}} {{log}}"),
             span=8,
         ),
         lines(

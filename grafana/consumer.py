@@ -190,7 +190,7 @@ def _judging() -> list[Panel]:
             ),
             Query(
                 scope.by(
-                    "sum", "run, topic", f"increase({scope.one(names.CONSUMER_LOST_REPAID)}[5m])"
+                    "max", "run, topic", f"increase({scope.one(names.CONSUMER_LOST_REPAID)}[5m])"
                 ),
                 "arrived later {{run}} {{topic}}",
             ),
@@ -258,7 +258,7 @@ def _state() -> list[Panel]:
             "short",
             Query(
                 scope.by(
-                    "sum",
+                    "max",
                     "run, name",
                     f"increase({scope.one(names.CONSUMER_LEDGER_MALFORMED)}[5m])",
                 ),

@@ -41,9 +41,10 @@ def shown(
     panel: str,
     series: dict[str, str],
     expected: dict[str, float],
+    number: int = 0,
 ) -> subprocess.CompletedProcess[str]:
-    """Promtool's test of a panel's first query: `expected` values by labels, after a minute."""
-    query = next(text for title, text in queries_of(DASHBOARDS[dashboard]) if title == panel)
+    """Promtool's test of a panel's query: `expected` values by labels, after a minute."""
+    query = [text for title, text in queries_of(DASHBOARDS[dashboard]) if title == panel][number]
     asked = {
         "expr": filled_in(query, window="1m", over="1h", step="10s"),
         "eval_time": "1m",
@@ -140,6 +141,88 @@ def test_a_run_is_complete_once_all_its_consumers_are(
         'mirrortest_consumer_ledger_complete{job="m", instance="d", role="consumer"}': of_dora,
     }
     done = shown(promtool, tmp_path, "overview", "Run", series, {'{run="r"}': state})
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("panel", "metric", "labels", "values", "name", "value"),
+    [
+        (
+            "Time in pauses",
+            "mirrortest_observer_gc_pause_seconds_total",
+            'log="gc.log", collector="G1", kind="young pause"',
+            "0+6x9",
+            'log="gc.log"',
+            0.4,
+        ),
+        (
+            "Threads idle",
+            "mirrortest_observer_broker_handler_idle_ratio",
+            'endpoint="broker1"',
+            "0.8x9",
+            'endpoint="broker1"',
+            0.8,
+        ),
+        (
+            "CPU of processes",
+            "mirrortest_observer_process_cpus",
+            'process="kafka.Kafka", pid="1"',
+            "1.5x9",
+            'process="kafka.Kafka"',
+            1.5,
+        ),
+    ],
+)
+def test_what_has_one_name_on_several_machines_stays_apart(
+    promtool: Path,
+    tmp_path: Path,
+    panel: str,
+    metric: str,
+    labels: str,
+    values: str,
+    name: str,
+    value: float,
+) -> None:
+    """Brokers often have the same log path, and observers the same endpoints and matches."""
+    machines = ("b1:9464", "b2:9464", "b3:9464")
+    series = {f'{metric}{{job="m", instance="{each}", {labels}}}': values for each in machines}
+    expected = {f'{{instance="{each}", {name}}}': value for each in machines}
+    done = shown(promtool, tmp_path, "brokers", panel, series, expected)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("panel", "number", "metric", "labels"),
+    [
+        (
+            "Claimed lost, and arrived later",
+            1,
+            'mirrortest_consumer_lost_repaid_total{topic="t", ',
+            'run="r", topic="t"',
+        ),
+        (
+            "Damaged records of the ledger",
+            0,
+            "mirrortest_consumer_ledger_malformed_total{",
+            'run="r", name="n"',
+        ),
+    ],
+)
+def test_what_each_consumer_counts_entirely_is_not_added_up(
+    promtool: Path, tmp_path: Path, panel: str, number: int, metric: str, labels: str
+) -> None:
+    """Late messages are the entire run's, and each worker reads the entire ledger."""
+    workers = [f'job="m", instance="c", worker="{each}", role="consumer"' for each in range(2)]
+    series = {
+        text: values
+        for each in workers
+        for text, values in (
+            (f'mirrortest_run_info{{{each}, run="r", name="n"}}', "1x9"),
+            (f"{metric}{each}}}", "0 100x9"),
+        )
+    }
+    expected = {f"{{{labels}}}": 100.0}
+    done = shown(promtool, tmp_path, "consumer", panel, series, expected, number)
     assert done.returncode == 0, done.stdout
 
 

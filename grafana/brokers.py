@@ -183,7 +183,8 @@ def _requests() -> list[Panel]:
 def _jvms() -> list[Panel]:
     pauses = DASHBOARD.rate(names.OBSERVED_PAUSES)
     collections = DASHBOARD.rate(names.OBSERVED_COLLECTIONS)
-    entries = DASHBOARD.rate(names.OBSERVED_LINES)
+    # No rate: each type's series begins with its first entries, which a rate leaves out.
+    entries = DASHBOARD.one(names.OBSERVED_LINES)
     return [
         lines(
             "Time in pauses",
@@ -201,8 +202,9 @@ def _jvms() -> list[Panel]:
         ),
         lines(
             "Exceptions, errors and warnings",
-            "In the observed logs, by class, or by logger where no exception is named.",
-            "ops",
+            "In the observed logs since their observation began, by class, or by logger where no "
+            "exception is named.",
+            "short",
             Query(f"sum by (kind, type) ({entries})", "{{kind}} {{type}}"),
             span=8,
         ),

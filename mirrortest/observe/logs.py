@@ -29,6 +29,11 @@ class _OpenGcLog:
         for event in [event for line in lines for event in self._log.events(line)]:
             yield self._row(event)
 
+    @property
+    def collector(self) -> str:
+        """The collector's name, empty until the log has it."""
+        return self._log.collector
+
     def _row(self, event: GcEvent) -> dict[str, object]:
         ended_ns = event.at.time_ns
         if ended_ns is None:
@@ -64,6 +69,11 @@ class GcLogs:
     def rows(self) -> list[dict[str, object]]:
         """The events since the last call, with their times."""
         return [row for log in self._logs for row in log.rows(_lines(self._files, log.file))]
+
+    @property
+    def collectors(self) -> list[tuple[str, str]]:
+        """Each log's file and its collector, empty until the log has it."""
+        return [(str(log.file.path), log.collector) for log in self._logs]
 
 
 class KafkaLogs:

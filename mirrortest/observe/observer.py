@@ -55,7 +55,7 @@ class Observer:
             Scraper(each, options.scrape_interval, by_partition=options.by_partition)
             for each in options.endpoints
         ]
-        self._gc_logs = GcLogs(files, options.gc_logs)
+        self.gc_logs = GcLogs(files, options.gc_logs)
         self._kafka_logs = KafkaLogs(files, options.logs)
         self.clusters = ClusterConfigurations(options.clusters)
 
@@ -99,7 +99,7 @@ class Observer:
 
     def log_rows(self, *, last: bool = False) -> Tables:
         """Rows of the logs alone; with `last` including the last entry of each log."""
-        return {GC: self._gc_logs.rows(), LOG: self._kafka_logs.rows(last=last)}
+        return {GC: self.gc_logs.rows(), LOG: self._kafka_logs.rows(last=last)}
 
 
 async def run(
@@ -142,6 +142,7 @@ async def run(
                 recording.write(table, [times | row for row in found])
             report.add(rows)
             if options.metrics_port:
+                metrics.begin_gc(observer.gc_logs.collectors)
                 metrics.publish(rows, observer.left_out)
 
         drift: DriftWatch | None = None
@@ -154,6 +155,7 @@ async def run(
             for path in (*options.gc_logs, *options.logs):
                 if not path.exists():
                     _log.warning(f"{path} does not exist yet")
+            metrics.begin_gc(observer.gc_logs.collectors)
             drift = DriftWatch(options, observer.profile)
             configurations = {"configurations": _configurations(options)}
             recording.write_profile(drift.first | configurations)

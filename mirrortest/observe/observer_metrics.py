@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
-from mirrortest.model.observed import GC, LOG, PAUSES
+from mirrortest.model.observed import GC, LOG, PAUSES, GcKind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from mirrortest.metrics.collector import Gauge
     from mirrortest.model.observed import Observed
@@ -33,6 +33,15 @@ class ObserverMetrics(Metrics):
         if run is not None:
             self.gauge(names.RUN_INFO, run=run, role="observer", name=name).set(1)
         self._published: dict[Observed, dict[tuple[str, _Key], Gauge]] = {}
+
+    def begin_gc(self, logs: Iterable[tuple[str, str]]) -> None:
+        """Begin the counters of (log, collector) at 0, so that rates include their first events."""
+        for log, collector in logs:
+            for kind in GcKind:
+                labels = {"log": log, "collector": collector, "kind": kind.value}
+                self.counter(names.OBSERVED_COLLECTIONS, **labels)
+                if kind in PAUSES:
+                    self.counter(names.OBSERVED_PAUSES, **labels)
 
     def publish(self, tables: Tables, failing: Collection[str] = ()) -> None:
         """Publish the rows of an interval, and remove the figures of `failing` endpoints."""

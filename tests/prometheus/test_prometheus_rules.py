@@ -226,6 +226,16 @@ def test_what_each_consumer_counts_entirely_is_not_added_up(
     assert done.returncode == 0, done.stdout
 
 
+def test_the_first_exceptions_of_a_type_are_shown(promtool: Path, tmp_path: Path) -> None:
+    """Their counter begins with them: a rate would be 0."""
+    labels = 'kind="exception", type="KafkaStorageException"'
+    metric = "mirrortest_observer_log_entries_total"
+    series = {f'{metric}{{job="m", instance="o", log="l", {labels}}}': "_x2 500x9"}
+    title = "Exceptions, errors and warnings"
+    done = shown(promtool, tmp_path, "brokers", title, series, {f"{{{labels}}}": 500})
+    assert done.returncode == 0, done.stdout
+
+
 def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:
     """Prometheus fills run, topic and a start one hour earlier into every alert's links."""
     rules = yaml.safe_load((PLACE / "rules.yaml").read_text())

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.metrics import names
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.metrics.names import OBSERVER_TABLE, TABLE, Kind
 from mirrortest.model.observed import BROKER, DEVICE, GC, HOST, LOG
+from mirrortest.observe import observer
 from mirrortest.observe.observer_metrics import ObserverMetrics
+from mirrortest.observe.options import ObserveOptions
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirrortest.observe.machine import Tables
 
 
@@ -89,6 +96,43 @@ def test_events_of_logs_are_counted() -> None:
         ("gc_events_total", ("gc", "G1", "concurrent")): 2,
         ("log_entries_total", ("l", "warning", "t")): 4,
     }
+
+
+def test_pauses_of_every_kind_begin_at_zero() -> None:
+    """Prometheus's rate() ignores the value with which a counter begins: that of a full GC."""
+    metrics = ObserverMetrics(name="here", run=None)
+    metrics.begin_gc([("gc", "G1")])
+    kinds = {"young pause", "full pause", "pause"}
+    assert published(metrics) == {
+        ("gc_pause_seconds_total", ("gc", "G1", kind)): 0 for kind in kinds
+    } | {
+        ("gc_events_total", ("gc", "G1", kind)): 0
+        for kind in {*kinds, "concurrent", "phase", "collection"}
+    }
+    metrics.publish({GC: [{"log": "gc", "collector": "G1", "kind": "pause", "seconds": 0.5}]})
+    metrics.begin_gc([("gc", "G1")])
+    assert published(metrics)["gc_pause_seconds_total", ("gc", "G1", "pause")] == 0.5
+
+
+def test_an_observer_begins_with_the_logs_that_it_has(tmp_path: Path) -> None:
+    """The collector is the one that the log names before the observation."""
+    log = tmp_path / "gc.log"
+    log.write_text("[0.004s][info][gc] Using G1\n")
+    (port,) = free_ports(1)
+    options = ObserveOptions(
+        name="here", output=tmp_path, gc_logs=(log,), interval=0.2, metrics_port=port
+    )
+    pages: list[str] = []
+
+    def scrape(_: object) -> None:
+        with urlopen(f"http://{ADDRESS}:{port}/metrics", timeout=5) as answer:
+            pages.append(answer.read().decode())
+        stop.set()
+
+    stop = asyncio.Event()
+    asyncio.run(observer.run(options, stop=stop, on_progress=scrape))
+    labels = f'{{collector="G1",kind="full pause",log="{log}"}}'
+    assert f"mirrortest_observer_gc_pause_seconds_total{labels} 0.0" in pages[0]
 
 
 def test_an_observed_run_is_named() -> None:

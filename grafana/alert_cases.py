@@ -152,6 +152,16 @@ def _correctness() -> list[Case]:
             {"4m": [_OF_TOPIC]},
         ),
         Case(
+            "two clusters with the same addresses, and a job each",
+            loss,
+            (
+                *(CARL, _found("lost", "3x80")),
+                _of(names.RUN_INFO, "c", _ALWAYS, job="n", run="s", role="consumer", name="carl"),
+                _of(names.CONSUMER_FINDINGS, "c", "0x80", job="n", topic=TOPIC, finding="lost"),
+            ),
+            {"5m": [_OF_TOPIC]},
+        ),
+        Case(
             "what a source observer misses, the mirror did not lose",
             loss,
             (_there("source", "sue", "c"), _found("lost", "3x80", role="source")),

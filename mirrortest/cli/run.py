@@ -25,6 +25,7 @@ from mirrortest.model.verdict import ExitCode
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from mirrortest.compare.history import Unjudged
     from mirrortest.scenario.matrix import Document
     from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
     from mirrortest.scenario.series import Series
@@ -99,11 +100,16 @@ def run(
         ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results of all points as JSON.")
+        bool,
+        typer.Option(
+            "--json",
+            help="Print the results of all points as JSON; of several scenarios, a line for each.",
+        ),
     ] = False,
     details: Details = False,
 ) -> None:
     """Run a whole test from one file: clusters, clients, faults, the verdict of each point."""
+    from mirrortest.compare.history import Unjudged
     from mirrortest.scenario import catalogue
     from mirrortest.scenario.outcome import worst
 
@@ -122,16 +128,36 @@ def run(
         name = names[0] if len(names) == 1 else ""
         now = datetime.now()  # noqa: DTZ005  # local time, for people
         output = Path("-".join(filter(None, ("mirrortest", name, f"{now:%Y%m%d-%H%M%S}"))))
-    all_series = [_series(each, output, history, len(names)) for each in documents]
+    unjudged = None if history is None else Unjudged(history.absolute(), names)
+    all_series = [_series(each, output, history, unjudged, len(names)) for each in documents]
     # SIGTERM ends the run the way Ctrl-C does: everything that was started is ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
     codes: list[int] = []
+    out = console.err if as_json else console.out
+    kept = "to run them again, name another --output"
+    if history is not None:
+        kept = "the night is compared again, because the command was interrupted"
     try:
+        if unjudged is not None:
+            unjudged.keep(series.output for series in all_series)
         for series in all_series:
-            codes.append(_play(series, as_json=as_json, details=details))
-            if history is not None:
-                codes.append(_judge(series, keep, console.err if as_json else console.out))
+            outcome = _play(series, kept)
+            codes.append(outcome.exit_code)
+            if as_json:
+                indent = 2 if len(all_series) == 1 else None
+                typer.echo(outcome.model_dump_json(indent=indent))
+            else:
+                _print_results(series, details=details)
+            if unjudged is not None:
+                codes.append(_judge(series, out))
+        if keep is not None:
+            codes += [_prune(series.output, keep, out) for series in all_series]
+        # From here on no signal may change the exit code: the nights do not count a second time.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        if unjudged is not None:
+            unjudged.clear()
     except KeyboardInterrupt as interrupted:
         *_, number = (signal.SIGINT, *interrupted.args)
         words = ["--output", str(output)] if history is None else ["--history", str(history)]
@@ -145,9 +171,13 @@ def run(
 
 
 def _series(
-    document: Document, output: Path | None, history: Path | None, scenario_count: int
+    document: Document,
+    output: Path | None,
+    history: Path | None,
+    unjudged: Unjudged | None,
+    scenario_count: int,
 ) -> Series:
-    """The scenario in its directory of results; in a history, the last one if it is incomplete."""
+    """The scenario in its directory of results; in a history, the last one if it is unfinished."""
     from mirrortest.cli.client_tables import arguments
     from mirrortest.compare.history import TIME, nights
     from mirrortest.scenario.series import Series
@@ -158,54 +188,53 @@ def _series(
         return Series(document, place.absolute(), arguments)
     place = (history or Path()).absolute() / document.name
     check_fillable(place, "--history")
-    for last in nights(place)[-1:]:
+    begun = [] if unjudged is None else unjudged.of(place)
+    for last in begun or nights(place)[-1:]:
         with contextlib.suppress(UsageError):  # results of another version of the scenario
             series = Series(document, last, arguments)
-            if len(series.ended) < len(series.points):
+            if begun or len(series.ended) < len(series.points):
                 return series
     return Series(document, place / f"{datetime.now(UTC):{TIME}}", arguments)
 
 
-def _play(series: Series, *, as_json: bool, details: bool) -> int:
+def _play(series: Series, kept: str) -> SeriesOutcome:
     from mirrortest.scenario.board import Board
 
     console.err.print(f"results: {series.output}", markup=False)
     if len(series.ended) == len(series.points):
-        console.err.print("every point has ended before: to run them again, name another --output")
+        console.err.print(f"every point has ended before: {kept}")
     with BoardDisplay(console.err) as display:
-        outcome = series.run(Board(display.show), _print_point)
-    if as_json:
-        typer.echo(outcome.model_dump_json(indent=2))
-    else:
-        _print_results(series, details=details)
-    return outcome.exit_code
+        return series.run(Board(display.show), _print_point)
 
 
-def _judge(series: Series, keep: int | None, out: Console) -> int:
-    """Compare with the last results and print what got worse; then keep only `keep` results."""
-    from mirrortest.compare.history import judge, prune
+def _judge(series: Series, out: Console) -> int:
+    """Compare with the last results, and print what got worse."""
+    from mirrortest.compare.history import judge
 
     outcome = series.outcome
     met = sum(point.as_expected for point in outcome.points)
     ended = f"{outcome.name}: {met} of {outcome.planned} as expected"
-    code = ExitCode.PASSED
     try:
         judgement = judge(series.output)
     except MirrortestError as error:  # the other scenarios must still run
         out.print(f"{ended}; not compared: {visible(str(error))}", markup=False)
-        code = ExitCode.ERROR
-    else:
-        out.print(visible(f"{ended}; {judgement.text}"), markup=False)
-        for each in judgement.worse:
-            out.print(f"  [red]worse[/]: {escape(visible(each))}")
-            code = ExitCode.FAILED
+        return ExitCode.ERROR
+    out.print(visible(f"{ended}; {judgement.text}"), markup=False)
+    for each in judgement.worse:
+        out.print(f"  [red]worse[/]: {escape(visible(each))}")
+    return ExitCode.FAILED if judgement.worse else ExitCode.PASSED
+
+
+def _prune(night: Path, keep: int, out: Console) -> int:
+    """Keep only `keep` results of a scenario."""
+    from mirrortest.compare.history import prune
+
     try:
-        if keep is not None:
-            prune(series.output.parent, keep)
+        prune(night, keep)
     except MirrortestError as error:
-        out.print(visible(f"  {error}"), markup=False)
-        code = code or ExitCode.ERROR
-    return code
+        out.print(visible(str(error)), markup=False)
+        return ExitCode.ERROR
+    return ExitCode.PASSED
 
 
 def _change(text: str) -> tuple[str, Any]:

@@ -6,6 +6,8 @@ with all earlier ones: a change that is too small for two nights shows in the tr
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import re
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,13 +19,14 @@ from mirrortest.compare.reading import read_side
 from mirrortest.compare.statistics import FEWEST
 from mirrortest.compare.terminal import exact_changes
 from mirrortest.compare.trend import trend
-from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.config.visible import visible
+from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
 from mirrortest.host.error_text import reason_of
 from mirrortest.report.result import write_text
 from mirrortest.seqlog.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from mirrortest.compare.document import Pair
@@ -48,9 +51,52 @@ def nights(history: Path) -> list[Path]:
     return sorted(each for each in found if each.is_dir() and _NAME.fullmatch(each.name))
 
 
-def prune(history: Path, keep: int) -> None:
-    """Remove all but the newest `keep` nights; raises MirrortestError if one cannot be removed."""
-    for night in nights(history)[:-keep]:
+class Unjudged:
+    """The nights of one command until all of them are judged, in a file of the history.
+
+    An interrupted command continues these nights, also those whose points have all ended: what
+    failed in them must still decide its exit code. `names` are those of its scenarios.
+    """
+
+    def __init__(self, history: Path, names: Sequence[str]) -> None:
+        digest = hashlib.blake2b(visible("\n".join(names)).encode(), digest_size=8)
+        self._file = history / f"unjudged-{digest.hexdigest()}"
+
+    def of(self, history: Path) -> list[Path]:
+        """Those of a scenario's nights that the file lists."""
+        try:
+            listed = self._file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return []
+        return [night for night in nights(history) if _line(night) in listed]
+
+    def keep(self, those: Iterable[Path]) -> None:
+        """Write the file; raises MirrortestError if that fails."""
+        with contextlib.suppress(OSError):  # writing the file then shows the reason
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(Location.parse(self._file), "".join(f"{_line(each)}\n" for each in those))
+
+    def clear(self) -> None:
+        """Remove the file; raises MirrortestError if that fails."""
+        try:
+            self._file.unlink(missing_ok=True)
+        except OSError as error:
+            why = reason_of(error)
+            raise MirrortestError(f"{self._file}: cannot be removed: {why}: remove it") from error
+
+
+def _line(night: Path) -> str:
+    return visible(f"{night.parent.name}/{night.name}")
+
+
+def prune(tonight: Path, keep: int) -> None:
+    """Keep a night and the newest others, `keep` in all; remove the rest.
+
+    Raises:
+        MirrortestError: a night cannot be removed.
+    """
+    others = [night for night in nights(tonight.parent) if night != tonight]
+    for night in others[: 1 - keep]:
         try:
             shutil.rmtree(night)
         except OSError as error:
@@ -62,25 +108,30 @@ def judge(night: Path) -> NightResult:
     """Compare a night with the one before and with all earlier ones; write a page for each.
 
     Earlier nights without usable summaries are skipped, for example if nothing could be started.
+    So is one with a file that cannot be read; the result's text names it.
 
     Raises:
-        MirrortestError: this night has no usable summaries; a file of any night cannot be read; or
-            a page cannot be written.
+        MirrortestError: this night has no usable summaries, or a file that cannot be read; or a
+            page cannot be written.
     """
     history = night.parent
     tonight = read_side(str(night), with_logs=True)
     read: dict[Path, Side] = {}
+    notes: list[str] = []
     for each in reversed([other for other in nights(history) if other < night]):
         # The page draws the intervals of the two nights that it compares.
-        side = _read(each, with_logs=not read)
-        if side is not None:
-            read[each] = side
+        try:
+            read[each] = read_side(str(each), with_logs=not read)
+        except UsageError:
+            continue
+        except SequenceLogError as error:
+            notes.append(f"passed over: {error}")
     earlier = [*read.values()][::-1]
     before = _together(history, earlier)
     now = trend(_together(history, [*earlier, tonight]))
     write_text(Location.parse(history / TREND_PAGE), render_trend(now))
     if not earlier:
-        return NightResult([], "the first of its history")
+        return NightResult([], "; ".join(["the first of its history", *notes]))
     found = compare(earlier[-1], [tonight])
     write_text(Location.parse(night / COMPARISON_PAGE), render(found, [earlier[-1], tonight]))
     last = next(iter(read)).name
@@ -89,19 +140,12 @@ def judge(night: Path) -> NightResult:
         *(f"{text} (trend)" for text in _new_levels(trend(before), now)),
     ]
     if worse:
-        return NightResult(worse, f"worse than {last}")
+        return NightResult(worse, "; ".join([f"worse than {last}", *notes]))
     undecided = found.inconclusive or [
         each.change for each in found.pairs if each.change is Change.UNKNOWN
     ]
     text = f"comparison with {last} is inconclusive" if undecided else f"not worse than {last}"
-    return NightResult([], text)
-
-
-def _read(night: Path, *, with_logs: bool) -> Side | None:
-    try:
-        return read_side(str(night), with_logs=with_logs)
-    except UsageError:
-        return None
+    return NightResult([], "; ".join([text, *notes]))
 
 
 def _together(history: Path, sides: list[Side]) -> Side:

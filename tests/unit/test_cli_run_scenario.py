@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import signal
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +14,7 @@ import typer
 from mirrortest.cli import main
 from mirrortest.cli.interrupt import interrupt
 from mirrortest.cli.run import run
+from mirrortest.compare import history as history_module
 from mirrortest.compare.history import TIME, nights
 from mirrortest.errors import UsageError
 from mirrortest.model.verdict import Verdict
@@ -203,6 +206,88 @@ def test_a_night_that_was_interrupted_is_gone_on_with(
     numbers = [each.name for each in begun]
     assert numbers == ["point-001", "point-002", "point-002", "point-003", "point-004"]
     assert {each.parent for each in begun} == {night}
+
+
+class _Nights:
+    """The clock of `run`: each night begins an hour after the one before."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+    def now(self, _: object) -> _Nights:
+        return self
+
+    def __format__(self, _: str) -> str:
+        self.begun += 1
+        return f"20260101T{self.begun:02}0000Z"
+
+
+@pytest.mark.parametrize("within", ["another scenario", "the comparison", "the removal"])
+def test_what_failed_before_an_interrupt_still_decides_the_exit_code(
+    within: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command ran the failed scenario anew, and passed.
+
+    It continues each night until the last one has been compared; only then new ones begin.
+    """
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(PRODUCER)
+    played: list[tuple[str, int]] = []
+    interrupted = threading.Event()
+
+    def interrupt_once(*_: object) -> None:
+        if not interrupted.is_set():
+            interrupted.set()
+            raise KeyboardInterrupt
+
+    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
+        name = directory.parent.parent.name
+        if within == "another scenario" and (name, point.number) == ("two", 2):
+            interrupt_once()
+        played.append((name, point.number))
+        found = _outcome(point, produced(f"{name}{len(played)}"), directory)
+        if played != [("one", 1)]:
+            return found
+        change = {"verdict": Verdict.FAILED, "as_expected": False, "exit_code": 99}
+        return found.model_copy(update=change)
+
+    monkeypatch.setattr("mirrortest.scenario.series.play", play)
+    monkeypatch.setattr("mirrortest.cli.run.datetime", _Nights())
+    if within != "another scenario":
+        name = {"the comparison": "judge", "the removal": "prune"}[within]
+        real = getattr(history_module, name)
+
+        def interrupted_once(*given: object) -> object:
+            interrupt_once()
+            return real(*given)
+
+        monkeypatch.setattr(history_module, name, interrupted_once)
+    history = tmp_path / "nights"
+    scenarios = [str(tmp_path / f"{name}.toml") for name in ("one", "two")]
+    codes = [_code(*scenarios, history=history, keep=9) for _ in range(2)]
+    assert codes == [130, 99]
+    assert played == [(name, number) for name in ("one", "two") for number in range(1, 5)]
+    assert [len(nights(history / name)) for name in ("one", "two")] == [1, 1]
+    assert _code(*scenarios, history=history, keep=9) == 0
+    assert [len(nights(history / name)) for name in ("one", "two")] == [2, 2]
+    assert sorted(each.name for each in history.iterdir()) == ["one", "two"]
+
+
+def test_the_results_of_several_scenarios_are_json_by_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two documents of many lines are no JSON that a parser takes."""
+
+    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
+        return _outcome(point, produced(f"r{point.number}"), directory)
+
+    monkeypatch.setattr("mirrortest.scenario.series.play", play)
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(PRODUCER)
+    scenarios = [str(tmp_path / f"{name}.toml") for name in ("one", "two")]
+    assert _code(*scenarios, output=tmp_path / "out", as_json=True) == 0
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    assert [each["name"] for each in lines] == ["one", "two"]
 
 
 @pytest.mark.parametrize(

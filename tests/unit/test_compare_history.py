@@ -133,7 +133,7 @@ def test_a_night_that_cannot_be_removed_is_named(tmp_path: Path) -> None:
     elsewhere = (tmp_path / "20260101T020000Z").rename(tmp_path / "elsewhere")
     (tmp_path / "20260101T020000Z").symlink_to(elsewhere)
     with pytest.raises(MirrortestError, match="20260101T020000Z: cannot be removed"):
-        prune(tmp_path, 2)
+        prune(tmp_path / "20260103T020000Z", 2)
 
 
 def test_the_two_nights_that_are_compared_are_drawn(
@@ -159,8 +159,32 @@ def test_the_two_nights_that_are_compared_are_drawn(
 def test_only_the_newest_nights_are_kept(keep: int, left: list[int], tmp_path: Path) -> None:
     """Files that are not nights are kept, too."""
     for day in range(1, 5):
-        _night(tmp_path, day, 1.0)
+        tonight = _night(tmp_path, day, 1.0)
     (tmp_path / TREND_PAGE).touch()
-    prune(tmp_path, keep)
+    prune(tonight, keep)
     assert [int(each.name[6:8]) for each in nights(tmp_path)] == left
     assert (tmp_path / TREND_PAGE).exists()
+
+
+def test_a_night_is_not_removed_by_its_own_run(tmp_path: Path) -> None:
+    """It was, if a clock that was ahead had dated the nights before it later than this one."""
+    tonight = _night(tmp_path, 1, 1.0)
+    for day in (7, 8, 9):
+        _night(tmp_path, day, 1.0)
+    prune(tonight, 2)
+    assert [int(each.name[6:8]) for each in nights(tmp_path)] == [1, 9]
+
+
+def test_an_earlier_night_whose_log_is_damaged_is_named_and_passed_over(tmp_path: Path) -> None:
+    """It ended the comparison of each later night, until it was removed."""
+    equal = (1.0, 1.01, 0.99, 1.02)
+    for day in (1, 2):
+        _night(tmp_path, day, *equal)
+    session = tmp_path / "20260101T020000Z/point-000/logs/run=r/role=producer/p1-x/session.json"
+    session.parent.mkdir(parents=True)
+    session.touch()
+    worse, text = judge(_night(tmp_path, 3, *equal))
+    assert worse == []
+    assert text.startswith("not worse than 20260102T020000Z; passed over: ")
+    assert str(session) in text
+    assert judge(tmp_path / "20260102T020000Z")[1].startswith("the first of its history; passed")

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +42,7 @@ class Document:
         """A copy with other values at these paths; ``produce.acks`` changes all producers.
 
         Raises:
-            UsageError: there is no such table.
+            UsageError: there is no such table, or it is something else.
         """
         content = copy.deepcopy(dict(self.content))
         for path, value in changes.items():
@@ -56,10 +57,12 @@ class Document:
     def digest(self) -> str:
         """A hash of the content and of the files that it names: equal content, equal digest.
 
+        The order of keys is content: points are run in the order of `vary`.
+
         Raises:
             UsageError: such a file cannot be read.
         """
-        text = json.dumps(self.content, sort_keys=True, default=str)
+        text = json.dumps(self.content, default=str)
         found = hashlib.blake2b(text.encode(), digest_size=16)
         for name in sorted(set(named_files(self.content, self.directory))):
             try:
@@ -81,6 +84,8 @@ class Document:
             )
         found = content[table]
         for each in found if isinstance(found, list) else [found]:
+            if not isinstance(each, dict):
+                raise UsageError(f"{self.where}: {path}: {table} is not a table")
             each[key] = value
 
 
@@ -108,13 +113,12 @@ def points(document: Document) -> list[Point]:
     repeats = _count(document, vary, "repeats", 1)
     seed = _count(document, vary, "seed", 0)
     values = dict(_axes(document, vary))
+    number_of_points = math.prod(map(len, values.values())) * repeats
+    if number_of_points > _MOST:
+        raise UsageError(f"{document.where}: vary: {number_of_points:,} points; at most {_MOST:,}")
     combinations = [
         dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())
     ]
-    if len(combinations) * repeats > _MOST:
-        raise UsageError(
-            f"{document.where}: vary: {len(combinations) * repeats:,} points; at most {_MOST:,}"
-        )
     scenarios = [document.changed(settings).scenario() for settings in combinations]
     order = random.Random(seed)
     found: list[Point] = []

@@ -73,7 +73,10 @@ class PointOutcome(BaseModel):
 
 
 class SeriesOutcome(BaseModel):
-    """A scenario's ``scenario.json``: the points that have ended, of `planned` points."""
+    """A scenario's ``scenario.json``: the points that have ended, of `planned` points.
+
+    `exit_code` is that of the worst point; while points are missing, at least 3 (inconclusive).
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -91,12 +94,15 @@ class SeriesOutcome(BaseModel):
         cls, name: str, description: str, digest: str, planned: int, points: Sequence[PointOutcome]
     ) -> Self:
         """The outcome with the points that have ended."""
+        codes = [point.exit_code for point in points]
+        if len(points) < planned:
+            codes.append(ExitCode.INCONCLUSIVE)
         return cls(
             name=name,
             description=description,
             digest=digest,
             planned=planned,
-            exit_code=worst(point.exit_code for point in points),
+            exit_code=worst(codes),
             points=list(points),
         )
 

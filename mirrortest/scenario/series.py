@@ -56,8 +56,7 @@ class Series:
         self._document = document
         self._arguments = arguments
         self._check_clients()
-        self._check_output()
-        self.ended = [found for point in self.points if (found := self._ended(point)) is not None]
+        self.ended = self._found()
 
     @property
     def outcome(self) -> SeriesOutcome:
@@ -79,6 +78,7 @@ class Series:
 
         Raises:
             BusyError: another process runs this scenario in the same directory.
+            UsageError: `output` contains anything but the scenario's results by now.
             MirrortestError: a result cannot be written, or an old one cannot be removed.
         """
         self.output.mkdir(parents=True, exist_ok=True)
@@ -92,8 +92,9 @@ class Series:
                 os.close(lock)
 
     def _run(self, board: Board, on_end: Callable[[PointOutcome], None]) -> SeriesOutcome:
+        self.ended = self._found()  # another process may have run points since
+        self._write_all()  # first: it marks the directory as ours
         self._keep_source()
-        self._write_all()
         done = {outcome.number for outcome in self.ended}
         for point in self.points:
             if point.number in done:
@@ -125,7 +126,7 @@ class Series:
         """Copy the scenario's file, or the files of its directory, into the results."""
         place = Path(self._document.where)
         kept = self.output / "scenario"
-        if kept.resolve() in (place.resolve(), place.resolve().parent):
+        if kept.resolve() in (place.resolve(), *place.resolve().parents):
             return  # the user gave the copy itself
         _empty(kept)
         for file in place.iterdir() if place.is_dir() else [place]:
@@ -156,6 +157,18 @@ class Series:
         except UsageError as error:
             raise UsageError(f"{self._document.where}: {error}") from None
 
+    def _found(self) -> list[PointOutcome]:
+        """The points that have ended; raises UsageError if `output` is another's."""
+        self._check_output()
+        read = [
+            _read(self.directory(each.number) / POINT_FILE, PointOutcome) for each in self.points
+        ]
+        return [
+            found
+            for point, found in zip(self.points, read, strict=True)
+            if found is not None and (found.label, found.repeat) == (point.label, point.repeat)
+        ]
+
     def _check_output(self) -> None:
         file = self.output / SERIES_FILE
         if file.exists():
@@ -165,18 +178,11 @@ class Series:
                     f"--output {self.output}: it has results of another scenario: name another "
                     "directory"
                 )
-        elif self.output.exists() and any(
-            not each.name.startswith(("point-", "scenario")) for each in self.output.iterdir()
-        ):
-            raise UsageError(f"--output {self.output}: it is not empty: name another directory")
-        elif any(self.output.glob(f"point-*/{POINT_FILE}")):
+        elif self.output.exists() and any(self.output.iterdir()):
             raise UsageError(
-                f"--output {self.output}: it contains results, but no {SERIES_FILE}: name "
-                "another directory"
+                f"--output {self.output}: it is not empty, and has no {SERIES_FILE}: name another "
+                "directory"
             )
-
-    def _ended(self, point: Point) -> PointOutcome | None:
-        return _read(self.directory(point.number) / POINT_FILE, PointOutcome)
 
 
 def _empty(directory: Path) -> None:

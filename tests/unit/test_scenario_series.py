@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +13,7 @@ from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.overview import PAGE
-from mirrortest.scenario.series import SERIES_FILE, Series
+from mirrortest.scenario.series import POINT_FILE, SERIES_FILE, Series
 from mirrortest.seqlog.session_directory import BusyError
 from tests.unit.scripted_clients import (
     PRODUCER,
@@ -28,16 +29,19 @@ if TYPE_CHECKING:
     from mirrortest.scenario.outcome import PointOutcome
 
 
-def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Path) -> None:
-    """Points that have ended do not run again; a point without a result starts again."""
-    text = PRODUCER + "[vary]\nrepeats = 3\n"
-
+def _run_until_point_ends(number: int, text: str, output: Path) -> None:
     def interrupt(outcome: PointOutcome) -> None:
-        if outcome.number == 2:
+        if outcome.number == number:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        series(text, tmp_path / "out").run(Board(lambda _: None), interrupt)
+        series(text, output).run(Board(lambda _: None), interrupt)
+
+
+def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Path) -> None:
+    """Points that have ended do not run again; a point without a result starts again."""
+    text = PRODUCER + "[vary]\nrepeats = 3\n"
+    _run_until_point_ends(2, text, tmp_path / "out")
     half = tmp_path / "out" / "point-003"
     half.mkdir()
     (half / "left").touch()
@@ -54,14 +58,16 @@ def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Pa
     assert (written["planned"], len(written["points"])) == (3, 3)
 
 
-@pytest.mark.parametrize("place", ["point-001", "scenario"])
+@pytest.mark.parametrize("place", ["point-002", "scenario"])
 @pytest.mark.parametrize(("left", "why"), [("link", "a link"), ("file", "Not a directory")])
 def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
     tmp_path: Path, place: str, left: str, why: str
 ) -> None:
     """For example, files of another user that a container left; nothing is run."""
+    text = PRODUCER + "[vary]\nrepeats = 2\n"
+    _run_until_point_ends(1, text, tmp_path / "out")
     there = tmp_path / "out" / place
-    there.parent.mkdir()
+    shutil.rmtree(there, ignore_errors=True)
     if left == "link":
         there.symlink_to(tmp_path)
     else:
@@ -69,14 +75,18 @@ def test_what_an_earlier_run_left_and_cannot_be_removed_is_named(
     with pytest.raises(
         MirrortestError, match=f"{place}: cannot be replaced: .*{why}: remove .*{place}"
     ):
-        play(PRODUCER, tmp_path / "out")
+        play(text, tmp_path / "out")
 
 
-def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["", "mine"])
+def test_the_copy_of_a_scenario_is_kept_where_it_is_what_was_given(
+    place: str, tmp_path: Path
+) -> None:
     """For example, to continue results that were copied without the scenario's file."""
     output = tmp_path / "out"
-    copy = output / "scenario" / "small.toml"
-    copy.parent.mkdir(parents=True)
+    play(PRODUCER, output)
+    copy = output / "scenario" / place / "small.toml"
+    copy.parent.mkdir(exist_ok=True)
     copy.write_text(PRODUCER)
     document = Document("small", str(copy), copy.parent, parse_table(PRODUCER, "small.toml"))
     Series(document, output, arguments)._keep_source()
@@ -102,10 +112,57 @@ def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> Non
     with pytest.raises(UsageError, match="it has results of another scenario"):
         series(PRODUCER + "acks = 1\n", tmp_path / "out")
     (tmp_path / "out" / SERIES_FILE).unlink()
-    with pytest.raises(UsageError, match=r"it contains results, but no scenario[.]json"):
-        series(PRODUCER + "acks = 1\n", tmp_path / "out")
+    with pytest.raises(UsageError, match=r"it is not empty, and has no scenario[.]json"):
+        series(PRODUCER, tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["scenario/mine.toml", "scenario.toml", "point-001/notes", "a"])
+def test_a_users_own_files_are_not_replaced_by_results(name: str, tmp_path: Path) -> None:
+    """Files whose names begin like those of results were removed."""
+    file = tmp_path / "out" / name
+    file.parent.mkdir(parents=True)
+    file.touch()
     with pytest.raises(UsageError, match="it is not empty"):
-        series(PRODUCER, tmp_path)
+        play(PRODUCER, tmp_path / "out")
+    assert file.exists()
+
+
+def test_results_of_the_same_points_in_another_order_are_not_gone_on_with(tmp_path: Path) -> None:
+    """One combination never ran, another twice, and all were as expected."""
+    varied = ["produce.acks = ['1', 'all']\n", "produce.linger = [0, 5, 9]\n"]
+    text, reordered = (f"{PRODUCER}[vary]\n{''.join(each)}" for each in (varied, varied[::-1]))
+    _run_until_point_ends(3, text, tmp_path / "out")
+    with pytest.raises(UsageError, match="it has results of another scenario"):
+        series(reordered, tmp_path / "out")
+
+
+@pytest.mark.parametrize("change", [{"repeat": 2}, {"label": "produce.acks all"}])
+def test_the_result_of_another_point_is_not_taken(
+    change: dict[str, object], tmp_path: Path
+) -> None:
+    """A directory that was copied or renamed is run again."""
+    text = PRODUCER + "[vary]\nproduce.acks = ['1']\n"
+    play(text, tmp_path / "out")
+    assert len(series(text, tmp_path / "out").ended) == 1
+    file = tmp_path / "out" / "point-001" / POINT_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    assert series(text, tmp_path / "out").ended == []
+
+
+def test_a_series_that_is_not_complete_has_not_passed(tmp_path: Path) -> None:
+    """Its file said exit code 0 after `kill -9`."""
+    text, file = PRODUCER + "[vary]\nrepeats = 2\n", tmp_path / "out" / SERIES_FILE
+    _run_until_point_ends(1, text, tmp_path / "out")
+    assert json.loads(file.read_text())["exit_code"] == 3
+    play(text, tmp_path / "out")
+    assert json.loads(file.read_text())["exit_code"] == 0
+
+
+def test_points_that_another_process_has_run_meanwhile_are_kept(tmp_path: Path) -> None:
+    """`run one two` reads what ended of `two` before `one` runs, for hours."""
+    early = series(PRODUCER, tmp_path / "out")
+    outcome = play(PRODUCER, tmp_path / "out")
+    assert early.run(Board(lambda _: None), lambda _: None).points == [outcome]
 
 
 def test_results_of_other_files_are_not_gone_on_with(tmp_path: Path) -> None:

@@ -65,6 +65,9 @@ def _commands() -> dict[str, Any]:
     for verb in _SET_BY_SCENARIO:
         add_verb(app, verb)
     found: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    for command in found.values():
+        for option in command.params:
+            option.envvar = None  # clients do not get the shell's options
     return found
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+CACHE_VARIABLE = "MIRRORTEST_CACHE"
+"""The environment variable that names the directory."""
+
 
 def cache_directory() -> Path:
     """$MIRRORTEST_CACHE, else the user's cache directory."""
-    if chosen := os.environ.get("MIRRORTEST_CACHE"):
+    if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "mirrortest"

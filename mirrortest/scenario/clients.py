@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from mirrortest.config.units import parse_count
+from mirrortest.host.cache import CACHE_VARIABLE
 from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GuardedProcess
+from mirrortest.scenario.fields import as_list
 from mirrortest.scenario.specification import TOPICS
 from mirrortest.seqlog.options import Role
 
@@ -46,7 +50,20 @@ class Place(NamedTuple):
 
 def here(point: Path, home: Path) -> Place:
     """Processes of this machine, in `home`: file names in the scenario are relative to it."""
-    return Place(PROGRAM, point, lambda name: GuardedProcess(name, home))
+    return Place(PROGRAM, point, lambda name: program(name, home))
+
+
+def program(name: str, directory: Path | None = None) -> GuardedProcess:
+    """Create a program of mirrortest on this machine, as `GuardedProcess` does.
+
+    It does not get the shell's options, MIRRORTEST_WORKERS and the like: the scenario has them all.
+    """
+    inherited = {
+        key: value
+        for key, value in os.environ.items()
+        if key == CACHE_VARIABLE or not key.startswith("MIRRORTEST_")
+    }
+    return GuardedProcess(name, directory, inherited)
 
 
 def status_file(name: str) -> str:
@@ -163,7 +180,8 @@ def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
 def _producers(scenario: Scenario) -> Iterator[str]:
     """The producers' names as consumers see them: each worker has its own."""
     for name, table in scenario.producers:
-        workers = int(str(table.get("workers", 1)))
+        text = ",".join(as_list(table.get("workers", 1)))
+        workers = parse_count(text, option="[[produce]] workers", minimum=1)
         yield from [name] if workers == 1 else [f"{name}.{n}" for n in range(1, workers + 1)]
 
 
@@ -185,5 +203,5 @@ def observer(
     """
     own = {"run": run, "output": str(output)}
     command = (*PROGRAM, "observe", *arguments("observe", table, own))
-    program = GuardedProcess("observe", home)
-    return Part("observe", command, output.with_name("observe.log"), program=program)
+    log = output.with_name("observe.log")
+    return Part("observe", command, log, program=program("observe", home))

@@ -20,7 +20,7 @@ from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
 from mirrortest.scenario.board import progress
-from mirrortest.scenario.clients import CLIENTS, LOGS, PROGRAM, Client, clients, observer
+from mirrortest.scenario.clients import CLIENTS, LOGS, PROGRAM, Client, clients, observer, program
 from mirrortest.scenario.clusters import running_clusters
 from mirrortest.scenario.deadline import Deadline, run_command
 from mirrortest.scenario.injection import Injection
@@ -239,7 +239,8 @@ class _Playing:
             *(*PROGRAM, "reconcile", str(self._logs), "--run", self._run, *options),
             *("--html", str(self._directory / REPORT_FILE)),
         )
-        part = Part("reconcile", command, self._directory / "reconcile.log")
+        log = self._directory / "reconcile.log"
+        part = Part("reconcile", command, log, program=program("reconcile"))
         with Endings() as endings:
             endings.add(part.kill)
             part.spawn()
@@ -317,7 +318,8 @@ def _later(faults: Sequence[Fault]) -> set[str]:
     """The parts that are not started before a fault starts them."""
     first: dict[str, str] = {}
     for fault in faults:
-        first.setdefault(fault.subject, fault.do)
+        if fault.part is not None:  # a topic may have a part's name
+            first.setdefault(fault.part, fault.do)
     return {part for part, do in first.items() if do == "start"}
 
 

@@ -242,7 +242,10 @@ class Scenario(Section):
         ids = [name for name, _ in (*self.producers, *self.consumers)]
         if twice := [name for name in ids if ids.count(name) > 1]:
             raise ValueError(f"two clients have the id {twice[0]}: give each table an id")
-        parts = [*([] if self.lab is None else self.lab.parts), *ids]
+        of_lab = [] if self.lab is None else self.lab.parts
+        if taken := [name for name in ids if name in of_lab]:
+            raise ValueError(f"{taken[0]} is a part of the lab: give the client another id")
+        parts = [*of_lab, *ids]
         for part in self._faulted:
             if self.lab is not None and self.lab.image is not None and part in LINKS:
                 raise ValueError(f"{part}: {NO_LINKS}")

@@ -23,6 +23,7 @@ from mirrortest.scenario import clients as client_processes
 from mirrortest.scenario import clusters, deadline, point_run
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.clusters import Sides
+from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
 from mirrortest.scenario.series import POINT_FILE
@@ -233,6 +234,14 @@ def test_a_client_may_be_started_later(tmp_path: Path) -> None:
     assert {each.name: each.verdict for each in outcome.clients}["late"] is Verdict.PASSED
 
 
+def test_a_client_may_be_started_after_a_topic_of_its_name_was_created() -> None:
+    """It was started at once, and the fault then failed the point."""
+    create = {"do": "create-topic", "topic": "late", "partitions": 1, "at": "0s"}
+    start = {"do": "start", "part": "late", "at": "1s"}
+    faults = [Fault.model_validate(each) for each in (create, start)]
+    assert point_run._later(faults) == {"late"}
+
+
 def test_a_point_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     """The error names the clients that still ran."""
     text = (
@@ -315,6 +324,21 @@ def test_names_of_files_count_from_the_scenario_s_directory(tmp_path: Path) -> N
     point = tmp_path / "out" / "point-001"
     assert (point / "told").read_text().strip() == str(tmp_path)
     assert json.loads((point / "clients/p1.json").read_text())["directory"] == str(tmp_path)
+
+
+def test_the_shells_options_are_not_those_of_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MIRRORTEST_WORKERS split up the producers, whose consumers then waited for another name."""
+    for name in ("WORKERS", "NUM_RECORDS", "CACHE"):
+        monkeypatch.setenv(f"MIRRORTEST_{name}", "7")
+    place = client_processes.here(tmp_path, tmp_path)
+    client = Part("c1", ("env",), tmp_path / "log", program=place.program("c1"))
+    client.start()
+    until(lambda: not client.alive)
+    client.kill()
+    options = [line for line in client.tail(1000).splitlines() if line.startswith("MIRRORTEST_")]
+    assert options == ["MIRRORTEST_CACHE=7"]
 
 
 def test_set_up_and_tear_down_are_run_around_a_point(tmp_path: Path) -> None:

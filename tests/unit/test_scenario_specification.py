@@ -135,6 +135,16 @@ def document(text: str) -> Document:
         (SMALL + "[vary]\nproduc.acks = ['all']", "no table produc: did you mean produce?"),
         (SMALL + "[vary]\nrepeats = 0", "vary.repeats: it must be a whole number, 1 or more"),
         (SMALL + "[vary]\nlab.brokers = [1, 'x']", "lab.brokers: it must be a whole number"),
+        (
+            f"description = 'a'\n{SMALL}[vary]\ndescription.x = [1]",
+            "description.x: description is not a table",
+        ),
+        (
+            SMALL + "[vary]\n" + "".join(f"produce.k{n} = {[*range(10)]}\n" for n in range(9)),
+            "vary: 1,000,000,000 points; at most 10,000",
+        ),
+        (SMALL.replace("ann", "mirror"), "mirror is a part of the lab: give the client another id"),
+        (SMALL.replace("carl", "B1"), "B1 is a part of the lab: give the client another id"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_file_the_place_and_what_was_meant(
@@ -146,6 +156,15 @@ def test_a_mistake_is_one_line_with_the_file_the_place_and_what_was_meant(
     assert answer in str(caught.value)
     assert str(caught.value).startswith("small.toml")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("path", ["description.x", "timeout.x", "thresholds.x", "produce.x"])
+def test_a_value_below_what_is_no_table_is_refused(path: str) -> None:
+    """`--set description.x=1`, for example, ended in a traceback."""
+    text = "description = 'a'\ntimeout = '1m'\nthresholds = ['lost==0']\nproduce = ['x']\n"
+    table = path.partition(".")[0]
+    with pytest.raises(UsageError, match=f"small.toml: {path}: {table} is not a table"):
+        document(text).changed({path: 1})
 
 
 @pytest.mark.parametrize(
@@ -178,6 +197,14 @@ def test_a_clients_options_are_those_of_its_command(
     with pytest.raises(UsageError) as caught:
         arguments(verb, {**topics, key: value}, OWN[verb])
     assert answer in str(caught.value)
+
+
+def test_a_clients_options_are_checked_without_those_of_the_shell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client does not get them either."""
+    monkeypatch.setenv("MIRRORTEST_WORKERS", "many")
+    assert arguments("produce", {"topics": ["orders"]}, {}) == ["--topics=orders"]
 
 
 @pytest.mark.parametrize("verb", ["produce", "consume"])
@@ -230,6 +257,17 @@ def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
         "--run=r1",
     ):
         assert option in consumer._command
+
+
+@pytest.mark.parametrize("workers", ["[2]", "'2'", "2.0", "'2e0'"])
+def test_the_number_of_workers_is_read_as_the_command_reads_it(
+    workers: str, tmp_path: Path
+) -> None:
+    """A list with one number, for example, ended in a traceback."""
+    scenario = document(SMALL.replace("workers = 2", f"workers = {workers}")).scenario()
+    place = here(tmp_path, tmp_path)
+    _, consumer = clients(scenario, SIDES, "r1", tmp_path, place, arguments)
+    assert "--expect-producers=ann.1,ann.2" in consumer._command
 
 
 def test_consumers_read_the_topic_that_a_producer_has_by_the_other_name(tmp_path: Path) -> None:

@@ -22,12 +22,19 @@ GUARD = Path(__file__).with_name("guard.py")
 class GuardedProcess(Program):
     """A process that leads a process group of its own, started and signalled by its guard.
 
-    It runs in `directory`, by default the current one.
+    It runs in `directory`, by default the current one, with the environment `inherited`, by default
+    this process's.
     """
 
-    def __init__(self, name: str, directory: Path | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path | None = None,
+        inherited: Mapping[str, str] = os.environ,
+    ) -> None:
         self._name = name
         self._directory = directory
+        self._inherited = inherited
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._stopped = False
@@ -45,7 +52,7 @@ class GuardedProcess(Program):
                 stderr=output,
                 bufsize=0,
                 cwd=self._directory,
-                env={**os.environ, **environment},
+                env={**self._inherited, **environment},
                 start_new_session=True,
             )
         line = self._answer()

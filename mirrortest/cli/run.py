@@ -248,12 +248,14 @@ def _change(text: str) -> tuple[str, Any]:
 
 
 def _print_point(point: PointOutcome) -> None:
-    """One line for a point that has ended, and one for each reason why it is not as expected."""
+    """One line for a point that has ended, and one for each of its reasons and notes."""
     word = point.result_word
     label = f" ({escape(visible(point.label))})" if point.label else ""
     console.err.print(f"point {point.number}{label}: [{_COLOURS[word]}]{word}[/]")
     for reason in point.reasons:
         console.err.print(f"  {visible(reason)}", markup=False)
+    for note in point.notes:
+        console.err.print(f"  note: {visible(note)}", markup=False)
 
 
 def _print_results(series: Series, *, details: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -10,6 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from mirrortest.config.redaction import command_without_secrets
 from mirrortest.errors import MirrortestError, WorkerError
 
 if TYPE_CHECKING:
@@ -45,6 +47,19 @@ class Deadline:
             self._cancelled.wait(_POLL)
 
 
+def shown_command(command: str) -> str:
+    """A user's command as results and errors show it: without the secrets that can be recognized.
+
+    A command without secrets stays as it is.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError:  # of a shell's own syntax, such as a comment with an apostrophe
+        words = command.split()
+    shown = command_without_secrets(words)
+    return command if shown == words else " ".join(shown)
+
+
 def run_command(
     command: str, environment: Mapping[str, str], directory: Path, deadline: Deadline
 ) -> None:
@@ -67,7 +82,7 @@ def run_command(
             start_new_session=True,
         )
         try:
-            deadline.wait(lambda: process.poll() is not None, command)
+            deadline.wait(lambda: process.poll() is not None, shown_command(command))
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -76,4 +91,5 @@ def run_command(
             output.seek(0)
             lines = output.read().decode(errors="replace").strip().splitlines()
             last = lines[-1] if lines else "no output"
-            raise MirrortestError(f"{command}: exit code {process.returncode}: {last}")
+            shown = shown_command(command)
+            raise MirrortestError(f"{shown}: exit code {process.returncode}: {last}")

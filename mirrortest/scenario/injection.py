@@ -17,7 +17,7 @@ from mirrortest.lab.mirrors import Mirror, MirrorMaker2
 from mirrortest.lab.part import CLEARED_BY, inject
 from mirrortest.lab.runtime import PartState
 from mirrortest.scenario.catch_up import catch_up_seconds
-from mirrortest.scenario.deadline import run_command
+from mirrortest.scenario.deadline import run_command, shown_command
 from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
 from mirrortest.scenario.fields import AFTER_PRODUCERS
 
@@ -54,6 +54,7 @@ class Injection:
     Attributes:
         produced: the caller sets it once all producers have ended.
         errors: the errors of actions that failed.
+        notes: which faults were not injected, and why.
         figures: `discovery_seconds.TOPIC`, how long the mirror took to create the copy of a new
             topic, or of added partitions; `catch_up_seconds.PART`, the longest time that it took,
             after a fault of a link or of the mirror with `for`, to copy what the source contained
@@ -74,6 +75,7 @@ class Injection:
     ) -> None:
         self.produced = threading.Event()
         self.errors: list[MirrortestError] = []
+        self.notes: list[str] = []
         self.figures: dict[str, float] = {}
         self._faults = faults
         self._parts = parts
@@ -115,16 +117,25 @@ class Injection:
         return any(self._faults[index].part == part for index in tuple(self._starts))
 
     def _run(self, index: int, fault: Fault) -> None:
+        what = f"{fault.do} of {shown_command(fault.subject)}"
         try:
-            moment = self._first(index, fault)
+            moment, was_due = self._first(index, fault), False
             while moment is not None and self._is_due(fault, moment):
+                was_due = True
                 self._do(index, fault)
                 moment = None if fault.every is None else moment + fault.every
+            if not was_due:
+                self._note_left_out(what, "the clients had ended before it was due")
         except Exception as error:  # noqa: BLE001  # a fault that was not done must fail the point
-            self._failed(f"{fault.do} of {fault.subject}", error)
+            self._failed(what, error)
         finally:
             self._starts.discard(index)
             self._ended[index].set()
+
+    def _note_left_out(self, what: str, why: str) -> None:
+        text = f"{what} was not done: {why}"
+        if text not in self.notes:  # of a plan, many can be alike
+            self.notes.append(text)
 
     def _failed(self, what: str, error: Exception) -> None:
         if not isinstance(error, MirrortestError):
@@ -158,7 +169,7 @@ class Injection:
 
     def _do(self, index: int, fault: Fault) -> None:
         if fault.do == COMMAND:
-            self._note(COMMAND, fault.subject)
+            self._note(COMMAND, shown_command(fault.subject))
             run_command(fault.subject, self._environment, self._directory, self._deadline)
         elif fault.do in set(TopicChange):
             self._change_topic(fault)
@@ -169,6 +180,7 @@ class Injection:
         part = self._parts[fault.subject]
         if fault.do != "start" and not part.alive:
             self._on_action(f"{fault.do} left out: it does not run", part.name)
+            self._note_left_out(f"{fault.do} of {part.name}", "it did not run")
             return
         clears = CLEARED_BY.get(fault.do) if fault.for_ is not None else None
         if clears == "start" or fault.do == "restart":

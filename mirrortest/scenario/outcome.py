@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,6 +10,7 @@ from mirrortest.config.threshold import Threshold
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import ExitCode, Verdict
+from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -41,7 +42,8 @@ class PointOutcome(BaseModel):
     """A point's ``point.json``.
 
     `settings` are the varied values, by path; `label` names the point. `verdict` is None if the
-    point could not be judged; `reasons` explain why it is not as expected. `figures` are in
+    point could not be judged; `reasons` explain why it is not as expected, and `notes` which faults
+    were not injected. `figures` are in
     messages, seconds and MiB; those of several clients are added up, but of percentiles the worst
     one counts. `findings` are the reconciliation's.
     """
@@ -60,6 +62,7 @@ class PointOutcome(BaseModel):
     as_expected: bool
     exit_code: int
     reasons: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
     began: str
     seconds: float
     clients: list[ClientOutcome] = Field(default_factory=list)
@@ -107,28 +110,40 @@ class SeriesOutcome(BaseModel):
         )
 
 
+class Ended(NamedTuple):
+    """How a client or the reconciliation ended.
+
+    `verdict` is None if there is none. `failed` are the metrics of the thresholds that failed.
+    """
+
+    name: str
+    verdict: Verdict | None
+    failed: Sequence[str] = ()
+
+
 def judged(
-    expect: Expectation, verdicts: Sequence[tuple[str, Verdict | None]], summary: Summary | None
+    expect: Expectation, those: Sequence[Ended], counts: Mapping[str, int]
 ) -> tuple[Verdict | None, int, list[str]]:
     """A point's verdict, its exit code given the expectation, and the reasons.
 
-    `verdicts` are those of the clients and of the reconciliation, by name; None: no verdict.
+    `those` are its clients and the reconciliation, whose `counts` are by finding.
     """
-    if not verdicts:
+    if not those:
         return None, ExitCode.ERROR.value, ["every client was killed: nothing left a verdict"]
-    silent = [name for name, verdict in verdicts if verdict is None]
+    silent = [each.name for each in those if each.verdict is None]
     if silent:
         return None, ExitCode.ERROR.value, [f"{name} left no verdict" for name in silent]
-    ended = {verdict for _, verdict in verdicts}
-    verdict = Verdict.of(failed=Verdict.FAILED in ended, inconclusive=Verdict.INCONCLUSIVE in ended)
-    counts = {} if summary is None else summary.counts
+    found = {each.verdict for each in those}
+    verdict = Verdict.of(failed=Verdict.FAILED in found, inconclusive=Verdict.INCONCLUSIVE in found)
     reasons = [f"no message was {name}" for name in expect.findings if not counts.get(name)]
     if verdict is not expect.verdict:
-        by = ", ".join(f"{name}: {each}" for name, each in verdicts if each is verdict)
+        by = ", ".join(f"{each.name}: {verdict}" for each in those if each.verdict is verdict)
         reasons.insert(0, f"{verdict.value}, not {expect.verdict.value} ({by})")
     elif verdict is Verdict.FAILED and expect.findings:
-        meant = set(expect.findings)
-        reasons += [f"{each} failed" for each in _failed(summary) if each not in meant]
+        for each in those:
+            other = [metric for metric in each.failed if metric not in expect.findings]
+            if each.verdict is Verdict.FAILED and (other or not each.failed):
+                reasons.append(f"{each.name} failed: {', '.join(other) or 'not by a threshold'}")
     if not reasons:
         return verdict, ExitCode.PASSED.value, []
     return verdict, verdict.exit_code or ExitCode.FAILED.value, reasons
@@ -143,7 +158,9 @@ def findings(counts: Mapping[str, int]) -> dict[str, int]:
 def figures(reports: Sequence[Mapping[str, Any]], summary: Summary | None) -> dict[str, float]:
     """The figures of a point, from the summaries of its clients and of the reconciliation."""
     sent = [report["whole"] for report in reports if report.get("kind") == "produce"]
-    read = [report["reading"] for report in reports if report.get("kind") == "consume"]
+    consumed = [report for report in reports if report.get("kind") == "consume"]
+    # An observer reads at the source what consumers read again at the destination.
+    read = [report["reading"] for report in consumed if report.get("role") != Role.SOURCE]
     found: dict[str, float] = {}
     if sent:
         found["acked"] = sum(each["acked"] for each in sent)
@@ -168,14 +185,15 @@ def _put(found: dict[str, float], name: str, values: Sequence[float | None]) -> 
         found[name] = max(present)
 
 
-def _failed(summary: Summary | None) -> list[str]:
+def failed_metrics(thresholds: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The metrics of the thresholds of a summary that failed."""
     names = []
-    for each in () if summary is None else summary.thresholds:
-        if not each.passed:
+    for each in thresholds:
+        if not each["passed"]:
             try:
-                names.append(Threshold.parse(each.expression).metric)
+                names.append(Threshold.parse(each["expression"]).metric)
             except UsageError:  # written by a version with more metrics
-                names.append(each.expression)
+                names.append(each["expression"])
     return names
 
 

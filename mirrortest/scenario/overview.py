@@ -22,11 +22,16 @@ _FIGURES = {
     "p99, s": ("latency_p99_seconds", ",.3f"),
 }
 """Columns of the table of points: heading -> figure, format."""
+_OF_ONE = {"catch_up_seconds.": "catch-up of {}, s", "discovery_seconds.": "discovery of {}, s"}
+"""Figures of one part or topic, whose name follows in the figure's: beginning -> heading."""
 _TONES = {"passed": "good", "failed": "bad", "inconclusive": "doubt", "error": "bad"}
 
 
 class Row(NamedTuple):
-    """A row of the table of points; `tone` is good if the point ended as expected."""
+    """A row of the table of points; `tone` is good if the point ended as expected.
+
+    `reasons` are also the point's notes.
+    """
 
     number: int
     cells: list[str]
@@ -54,11 +59,11 @@ def rows(series: SeriesOutcome) -> list[Row]:
             cells=[
                 *map(str, point.settings.values()),
                 *([str(point.repeat)] if repeats else []),
-                *(_shown(point, name) for name in measured),
+                *(_shown(point, *column) for column in measured.values()),
             ],
             verdict=point.result_word,
             tone="good" if point.as_expected else _TONES[point.result_word],
-            reasons=point.reasons,
+            reasons=[*point.reasons, *point.notes],
             findings=", ".join(
                 f"{count:,} {readable_name(name)}" for name, count in point.findings.items()
             ),
@@ -96,15 +101,19 @@ def _combination(point: PointOutcome) -> tuple[list[tuple[bool, Any]], int]:
     return cells, point.number
 
 
-def _measured(series: SeriesOutcome) -> list[str]:
-    return [
-        heading
-        for heading, (name, _) in _FIGURES.items()
-        if any(name in point.figures for point in series.points)
-    ]
+def _measured(series: SeriesOutcome) -> dict[str, tuple[str, str]]:
+    """The columns of the figures that some point has: heading -> figure, format."""
+    names = sorted({name for point in series.points for name in point.figures})
+    of_one = {
+        heading.format(name.removeprefix(beginning)): (name, ",.1f")
+        for beginning, heading in _OF_ONE.items()
+        for name in names
+        if name.startswith(beginning)
+    }
+    found = {heading: column for heading, column in _FIGURES.items() if column[0] in names}
+    return {**found, **of_one}
 
 
-def _shown(point: PointOutcome, heading: str) -> str:
-    name, form = _FIGURES[heading]
+def _shown(point: PointOutcome, name: str, form: str) -> str:
     value = point.figures.get(name)
     return "" if value is None else format(value, form)

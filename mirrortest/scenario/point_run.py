@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,9 +10,11 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from mirrortest import __version__
 from mirrortest.config.run import run_id
 from mirrortest.errors import MirrortestError, UsageError, WorkerError
 from mirrortest.host.endings import Endings
+from mirrortest.host.error_text import reason_of
 from mirrortest.lab.observing import observing_table
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
@@ -26,7 +29,9 @@ from mirrortest.scenario.deadline import Deadline, run_command
 from mirrortest.scenario.injection import Injection
 from mirrortest.scenario.outcome import (
     ClientOutcome,
+    Ended,
     PointOutcome,
+    failed_metrics,
     figures,
     findings,
     judged,
@@ -85,18 +90,29 @@ def play(
         # The error of a part that died ends with its log's last lines.
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reasons.append(" ".join(dict.fromkeys((lines[0], lines[-1]))))
-    ended = [
-        (client.name, _verdict(client))
-        for client in playing.clients
-        if client.name not in playing.killed
-    ]
+    ended: list[Ended] = []
+    measured: dict[str, float] = {}
+    try:
+        ended = [
+            Ended(each.name, _verdict(each), failed_metrics(each.report.get("thresholds", ())))
+            for each in playing.clients
+            if each.name not in playing.killed
+        ]
+        measured = figures([each.report for each in playing.clients], summary)
+    except (KeyError, TypeError, AttributeError) as error:
+        reasons.append(
+            f"a client's summary cannot be read ({reason_of(error)}): is the client of another "
+            f"version than {__version__}?"
+        )
     if summary is not None:
-        ended.append(("reconcile", summary.verdict))
+        failed = failed_metrics(each.model_dump() for each in summary.thresholds)
+        ended.append(Ended("reconcile", summary.verdict, failed))
+    counts = {} if summary is None else summary.counts
     expect = point.scenario.expect
     if reasons:
         verdict, exit_code = None, ExitCode.ERROR.value
     else:
-        verdict, exit_code, reasons = judged(expect, ended, summary)
+        verdict, exit_code, reasons = judged(expect, ended, counts)
     return PointOutcome(
         number=point.number,
         label=point.label,
@@ -108,14 +124,15 @@ def play(
         as_expected=not exit_code,
         exit_code=exit_code,
         reasons=reasons,
+        notes=playing.notes,
         began=began.isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - started, 1),
         clients=[
             ClientOutcome(name=client.name, verb=client.verb, verdict=_verdict(client))
             for client in playing.clients
         ],
-        figures={**figures([c.report for c in playing.clients], summary), **playing.figures},
-        findings={} if summary is None else findings(summary.counts),
+        figures={**measured, **playing.figures},
+        findings=findings(counts),
     )
 
 
@@ -140,6 +157,7 @@ class _Playing:
         self.killed: set[str] = set()
         """The clients that a fault ended for good."""
         self.figures: dict[str, float] = {}
+        self.notes: list[str] = []
         self._scenario = scenario
         self._directory = directory
         self._home = home
@@ -198,6 +216,7 @@ class _Playing:
             if injection.errors:  # of a command that ended after the clients
                 raise injection.errors[0]
             self.figures = injection.figures
+            self.notes = injection.notes
 
     def _awaited(self, client: Client) -> str:
         """Name a client without figures, with the reason if it cannot run yet; show that, too."""
@@ -309,7 +328,8 @@ class _Playing:
         for client in self.clients:
             status = client.status
             if status and client.alive:
-                self._board.put(client.name, progress(status))
+                with contextlib.suppress(KeyError, TypeError):  # of another version
+                    self._board.put(client.name, progress(status))
             elif verdict := _verdict(client):
                 self._board.put(client.name, verdict.value)
 

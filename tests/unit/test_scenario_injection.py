@@ -8,6 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from mirrortest.errors import LabError
 from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
@@ -19,8 +21,6 @@ from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
-    import pytest
-
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
 
@@ -93,10 +93,11 @@ def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None
         fault(do="kill", part="B1", at="produced"),
         fault(do="kill", part="B1", after="0s"),
     ]
-    with injection(events, faults, early, late):
+    with injection(events, faults, early, late) as running:
         until(lambda: early.done)
     assert [what for what, _ in early.done] == ["kill"]
     assert late.done == []
+    assert running.notes == ["kill of B1 was not done: the clients had ended before it was due"]
 
 
 def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
@@ -119,6 +120,7 @@ def test_a_fault_is_repeated_until_its_end(tmp_path: Path) -> None:
     with injection(events, [fault(do="kill", part="A1", **keys)], part) as running:
         until(lambda: not any(thread.is_alive() for thread in running._threads))
     assert [what for what, _ in part.done].count("kill") == 4
+    assert running.notes == []
 
 
 def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
@@ -143,6 +145,7 @@ def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
         until(running._ended[0].is_set)
     assert part.done == []
     assert Events.read(events.place).events == []
+    assert running.notes == ["kill of c1 was not done: it did not run"]
 
 
 def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
@@ -237,6 +240,39 @@ def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
         "echo no such luck; exit 3: exit code 3: no such luck",
         "kill of A1 failed: no descriptor",
     ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "true --password=geheim; exit 3",
+        "curl 'https://ann:geheim@host/' || exit 3",
+        "exit 3 # don't password=geheim",
+    ],
+)
+def test_a_commands_secrets_are_in_no_result(command: str, tmp_path: Path) -> None:
+    """They were in the events, in the point's reasons, and so in the report."""
+    event, error = _of_command(command, tmp_path)
+    assert "geheim" not in event + error
+    assert error.startswith(f"{event}: exit code 3")
+
+
+def test_a_command_without_secrets_is_shown_as_it_is(tmp_path: Path) -> None:
+    """With its own spaces and quotes."""
+    command = "echo 'a  b' >&2; exit 3"
+    event, error = _of_command(command, tmp_path)
+    assert event == command
+    assert error == f"{command}: exit code 3: a  b"
+
+
+def _of_command(command: str, folder: Path) -> tuple[str, str]:
+    """A failing command as the event log and the point's error show it."""
+    events = EventLog(folder, "r1")
+    with injection(events, [fault(do="command", command=command, at="0s")]) as running:
+        until(running._ended[0].is_set)
+    (event,) = Events.read(events.place).events
+    (error,) = running.errors
+    return event.part, str(error)
 
 
 def test_a_mirror_that_writes_in_transactions_has_no_catch_up(

@@ -7,58 +7,88 @@ from typing import Any
 import pytest
 
 from mirrortest.model.verdict import Verdict
-from mirrortest.results.summary import Summary, Threshold
-from mirrortest.scenario.outcome import judged, worst
+from mirrortest.scenario.outcome import Ended, failed_metrics, figures, judged, worst
 from mirrortest.scenario.specification import Expectation
+from mirrortest.seqlog.options import Role
 
-FAILED = Summary(
-    run="r1",
-    verdict=Verdict.FAILED,
-    exit_code=99,
-    counts={"duplicated": 3, "lost": 0},
-    thresholds=[
-        Threshold(expression="duplicated==0", value=3, passed=False),
-        Threshold(expression="lost==0", value=0, passed=True),
-    ],
-)
+COUNTS = {"duplicated": 3, "lost": 0}
+DUPLICATED = ("duplicated",)
 
 
 @pytest.mark.parametrize(
-    ("expect", "verdict", "summary", "code", "reasons"),
+    ("expect", "verdict", "failed", "code", "reasons"),
     [
-        ({}, Verdict.PASSED, None, 0, []),
-        ({}, Verdict.FAILED, FAILED, 99, ["failed, not passed (c1: failed)"]),
-        ({}, Verdict.INCONCLUSIVE, None, 3, ["inconclusive, not passed (c1: inconclusive)"]),
-        ({}, None, None, 1, ["c1 left no verdict"]),
-        ({"verdict": "failed"}, Verdict.FAILED, FAILED, 0, []),
-        ({"verdict": "failed"}, Verdict.PASSED, None, 99, ["passed, not failed (c1: passed)"]),
-        ({"verdict": "failed"}, None, None, 1, ["c1 left no verdict"]),
-        ({"verdict": "failed", "findings": ["duplicated"]}, Verdict.FAILED, FAILED, 0, []),
+        ({}, Verdict.PASSED, (), 0, []),
+        ({}, Verdict.FAILED, DUPLICATED, 99, ["failed, not passed (c1: failed)"]),
+        ({}, Verdict.INCONCLUSIVE, (), 3, ["inconclusive, not passed (c1: inconclusive)"]),
+        ({}, None, (), 1, ["c1 left no verdict"]),
+        ({"verdict": "failed"}, Verdict.FAILED, DUPLICATED, 0, []),
+        ({"verdict": "failed"}, Verdict.PASSED, (), 99, ["passed, not failed (c1: passed)"]),
+        ({"verdict": "failed"}, None, (), 1, ["c1 left no verdict"]),
+        ({"verdict": "failed", "findings": ["duplicated"]}, Verdict.FAILED, DUPLICATED, 0, []),
         (
             {"verdict": "failed", "findings": ["lost"]},
             Verdict.FAILED,
-            FAILED,
+            DUPLICATED,
             99,
-            ["no message was lost", "duplicated failed"],
+            ["no message was lost", "c1 failed: duplicated"],
         ),
-        ({"findings": ["late"]}, Verdict.PASSED, None, 99, ["no message was late"]),
+        ({"findings": ["late"]}, Verdict.PASSED, (), 99, ["no message was late"]),
     ],
 )
 def test_a_point_is_judged_by_what_its_file_expects(
     expect: dict[str, Any],
     verdict: Verdict | None,
-    summary: Summary | None,
+    failed: tuple[str, ...],
     code: int,
     reasons: list[str],
 ) -> None:
     """An unexpected outcome never has exit code 0, and always has a reason."""
-    found = judged(Expectation.model_validate(expect), [("c1", verdict)], summary)
+    found = judged(Expectation.model_validate(expect), [Ended("c1", verdict, failed)], COUNTS)
     assert found == (verdict, code, reasons)
+
+
+@pytest.mark.parametrize(
+    ("failed", "reasons"),
+    [
+        (DUPLICATED, []),
+        (("p(99)", "duplicated"), ["c1 failed: p(99)"]),
+        ((), ["c1 failed: not by a threshold"]),
+    ],
+)
+@pytest.mark.parametrize("offline", list(Verdict))
+def test_only_the_expected_findings_may_fail_a_client(
+    offline: Verdict, failed: tuple[str, ...], reasons: list[str]
+) -> None:
+    """A client that failed for another reason, or alone, passed as what was expected."""
+    expect = Expectation.model_validate({"verdict": "failed", "findings": ["duplicated"]})
+    those = [
+        Ended("c1", Verdict.FAILED, failed),
+        Ended("reconcile", offline, DUPLICATED if offline is Verdict.FAILED else ()),
+    ]
+    code = 99 if reasons else 0
+    assert judged(expect, those, COUNTS) == (Verdict.FAILED, code, reasons)
+
+
+def test_thresholds_of_another_version_are_named_as_they_are() -> None:
+    """Their metrics may be unknown here."""
+    texts = {"lost==0": False, "duplicated==0": True, "p(99)<2s": False, "new==0": False}
+    found = failed_metrics({"expression": each, "passed": texts[each]} for each in texts)
+    assert found == ["lost", "p(99)", "new==0"]
+
+
+def test_an_observer_of_the_source_is_no_reader_of_the_destination() -> None:
+    """The rate at which messages were read counted it, too."""
+    roles = (Role.CONSUMER, Role.SOURCE)
+    reading = {"records_per_second": 1000.0, "mib_per_second": 1.0}
+    reports = [{"kind": "consume", "role": each, "reading": reading} for each in roles]
+    found = figures(reports, None)
+    assert found == {"read_per_second": 1000.0, "read_mib_per_second": 1.0}
 
 
 def test_a_point_whose_clients_were_all_killed_has_not_passed() -> None:
     """A killed client need not have a verdict, as others go on: here none did."""
-    found = judged(Expectation(), [], None)
+    found = judged(Expectation(), [], {})
     assert found == (None, 1, ["every client was killed: nothing left a verdict"])
 
 

@@ -26,6 +26,7 @@ from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
+from mirrortest.scenario.overview import PAGE
 from mirrortest.scenario.series import POINT_FILE
 from tests.lab.harness import until
 from tests.unit.scripted_clients import (
@@ -99,6 +100,28 @@ def test_a_client_without_an_end_is_asked_to_end_after_all_others(tmp_path: Path
     text = PRODUCER.partition("[[produce]]")[0] + observer
     outcome = play(text, tmp_path / "b")
     assert (outcome.verdict, outcome.exit_code) == (Verdict.INCONCLUSIVE, 3)
+
+
+def test_a_client_of_another_version_fails_the_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pod with another image, for example: it ended in a traceback, without a result."""
+    report = {"kind": "produce", "verdict": "passed"}
+    monkeypatch.setattr(client_processes.Client, "report", report)
+    monkeypatch.setattr(client_processes.Client, "status", {"kind": "produce_status"})
+    outcome = play(PRODUCER, tmp_path / "out")
+    assert (outcome.verdict, outcome.exit_code) == (None, 1)
+    (reason,) = outcome.reasons
+    assert reason.startswith("a client's summary cannot be read ('whole'): is the client of")
+
+
+def test_a_fault_that_was_never_due_is_noted(tmp_path: Path) -> None:
+    """The point passed, and nothing showed that it did not test the fault."""
+    kill = "[[fault]]\ndo = 'kill'\npart = 'p1'\nat = '1h'\n"
+    outcome = play(PRODUCER + kill, tmp_path / "out")
+    note = "kill of p1 was not done: the clients had ended before it was due"
+    assert (outcome.verdict, outcome.notes) == (Verdict.PASSED, [note])
+    assert note in (tmp_path / "out" / PAGE).read_text()
 
 
 def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: Path) -> None:

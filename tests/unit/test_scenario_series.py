@@ -12,7 +12,8 @@ from mirrortest.config.option_file import parse_table
 from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.matrix import Document
-from mirrortest.scenario.overview import PAGE
+from mirrortest.scenario.outcome import SeriesOutcome
+from mirrortest.scenario.overview import PAGE, render
 from mirrortest.scenario.series import POINT_FILE, SERIES_FILE, Series
 from mirrortest.seqlog.session_directory import BusyError
 from tests.unit.scripted_clients import (
@@ -104,6 +105,16 @@ def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Pat
     assert "failed, not passed (p1: failed)" in page
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
+
+
+def test_the_page_has_how_long_the_mirror_took(tmp_path: Path) -> None:
+    """To catch up after a fault, and to create a new topic: only the JSON file had it."""
+    point = play(PRODUCER, tmp_path / "out")
+    figures = {"catch_up_seconds.mirror": 12.5, "discovery_seconds.late": 3.25}
+    measured = point.model_copy(update={"figures": figures})
+    page = render(SeriesOutcome.of("small", "", "", 1, [measured]), {})
+    for text in ("catch-up of mirror, s", "12.5", "discovery of late, s", "3.2"):
+        assert text in page
 
 
 def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> None:

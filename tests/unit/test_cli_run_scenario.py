@@ -276,7 +276,7 @@ def test_what_failed_before_an_interrupt_still_decides_the_exit_code(
 def test_the_results_of_several_scenarios_are_json_by_the_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two documents of many lines are no JSON that a parser takes."""
+    """No parser reads two documents of many lines."""
 
     def play(point: Point, directory: Path, *_: object) -> PointOutcome:
         return _outcome(point, produced(f"r{point.number}"), directory)

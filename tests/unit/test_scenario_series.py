@@ -138,7 +138,7 @@ def test_a_users_own_files_are_not_replaced_by_results(name: str, tmp_path: Path
     assert file.exists()
 
 
-def test_results_of_the_same_points_in_another_order_are_not_gone_on_with(tmp_path: Path) -> None:
+def test_results_of_the_same_points_in_another_order_are_not_continued(tmp_path: Path) -> None:
     """One combination never ran, another twice, and all were as expected."""
     varied = ["produce.acks = ['1', 'all']\n", "produce.linger = [0, 5, 9]\n"]
     text, reordered = (f"{PRODUCER}[vary]\n{''.join(each)}" for each in (varied, varied[::-1]))

@@ -63,7 +63,7 @@ class SessionDirectory:
         self.path = path
         self.target = target
         self.session = session
-        self.separate_target = not target.local or Path(target.path) != path
+        self.separate_target = not _is_same(path, target)
         self._lock = lock_directory(path)
 
     @classmethod
@@ -250,9 +250,12 @@ def seal(journal: Path, damage: list[Damage], schema: pa.Schema | None = None) -
 def upload(file: Path, target: Location) -> None:
     """Copy a local file to its final place and check its size there.
 
-    Raises SequenceLogError that names the place.
+    Raises SequenceLogError that names the place; also if the target is the file itself, which the
+    copy would empty.
     """
     size = file.stat().st_size
+    if _is_same(file, target):
+        raise SequenceLogError(f"{file}: cannot be uploaded: {target.shown} is the same file")
     with target.checked("written"):
         target.filesystem.create_dir(target.parent.path, recursive=True)
         fs.copy_files(
@@ -265,6 +268,11 @@ def upload(file: Path, target: Location) -> None:
         arrived = target.filesystem.get_file_info(target.path).size
     if arrived != size:
         raise SequenceLogError(f"{target.shown}: {arrived} of {size} bytes arrived")
+
+
+def _is_same(path: Path, target: Location) -> bool:
+    """Whether a target is this local path, however either is written (links, `..`, mounts)."""
+    return target.local and Path(target.path).exists() and path.samefile(target.path)
 
 
 def replace(path: Path, content: bytes) -> None:

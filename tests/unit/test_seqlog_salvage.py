@@ -26,7 +26,7 @@ from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
-from mirrortest.seqlog.session_directory import SessionDirectory, salvage, seal
+from mirrortest.seqlog.session_directory import SessionDirectory, salvage, seal, upload
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import Histogram
 from mirrortest.wire.stream import StreamId
@@ -222,6 +222,32 @@ def test_a_local_log_is_finished_in_place(tmp_path: Path) -> None:
         "000002.parquet",
         "000003.parquet",
     }
+
+
+@pytest.mark.parametrize("target", ["link", "sub/../logs", "file://{}/sub/../logs"])
+def test_a_directory_under_another_name_is_the_same_directory(tmp_path: Path, target: str) -> None:
+    """Salvage finishes logs in place, also if --log-dir names the spool by a link or with `..`.
+
+    Their files were copied onto themselves, which emptied them.
+    """
+    logs = tmp_path / "logs"
+    (tmp_path / "sub").mkdir()
+    killed(Location.parse(logs), logs).release()
+    (tmp_path / "link").symlink_to(logs)
+    where = target.format(tmp_path) if "://" in target else str(tmp_path / target)
+    for _ in range(2):
+        salvage(logs, where)
+        assert offsets(Location.parse(logs))[0] == [1, 2, 3]
+
+
+def test_a_file_is_never_uploaded_onto_itself(tmp_path: Path) -> None:
+    """An upload whose target is another name of the file is refused, and the file stays."""
+    file, other = tmp_path / "000001.parquet", tmp_path / "other"
+    file.write_bytes(b"rows")
+    other.hardlink_to(file)
+    with pytest.raises(SequenceLogError, match="other is the same file"):
+        upload(file, Location.parse(other))
+    assert file.read_bytes() == b"rows"
 
 
 def test_a_spool_comes_home_to_a_local_directory(tmp_path: Path) -> None:

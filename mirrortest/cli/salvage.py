@@ -13,7 +13,7 @@ from rich.markup import escape
 from mirrortest.cli import console
 from mirrortest.config.units import number
 from mirrortest.config.visible import visible
-from mirrortest.errors import UsageError
+from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.wire.stream import checked_run
 
 if TYPE_CHECKING:
@@ -46,19 +46,26 @@ def salvage(
     if run is not None:
         checked_run(run)
     from mirrortest.seqlog.session_directory import salvage as upload_spool
+    from mirrortest.seqlog.session_directory import spools_below
 
-    saved = [_summary(session) for session in upload_spool(spool, log_dir, run)]
+    failed: list[SequenceLogError] = []
+    saved = [_summary(session) for session in upload_spool(spool, log_dir, run, failed)]
+    if not (saved or failed) and (below := spools_below(spool, run)):
+        raise UsageError(f"{spool}: not a spool; salvage those below it: {', '.join(below)}")
     if json:
         typer.echo(dumps({"salvaged": saved}))
-        return
-    for each in saved:
+    for each in [] if json else saved:
         console.out.print(
             escape(visible("{role} {name} of run {run}, session {session}: ".format(**each)))
             + f"{number(each['rows'], 'row')} in {number(each['files'], 'file')}"
         )
         for damage in each["damage"]:
             console.err.print(f"[yellow]damaged:[/] {escape(visible(damage))}")
-    if not saved:
+    if failed:
+        raise SequenceLogError(
+            f"{number(len(failed), 'session')} not salvaged: {'; '.join(map(str, failed))}"
+        )
+    if not (saved or json):
         console.out.print(f"nothing to salvage in {escape(str(spool))}")
 
 

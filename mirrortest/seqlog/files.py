@@ -36,7 +36,7 @@ from mirrortest.seqlog.session import (
 from mirrortest.seqlog.session import digest as digest_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from mirrortest.seqlog.parquet import Marked
 
@@ -83,11 +83,16 @@ class SessionFiles:
     intervals: Location | None = None
 
 
-def find_sessions(where: Location | Path | str, run: str | None = None) -> list[SessionFiles]:
+def find_sessions(
+    where: Location | Path | str,
+    run: str | None = None,
+    failed: list[SequenceLogError] | None = None,
+) -> list[SessionFiles]:
     """The sessions below LOGDIR, of one run or of all, in the order of their paths.
 
     Raises SequenceLogError if LOGDIR cannot be listed, a session.json cannot be read, or a
-    directory with log files has no session.json.
+    directory with log files has no session.json. With `failed`, the errors of single sessions are
+    appended to it, and the other sessions are returned.
     """
     root = Location.parse(where)
     top = root if run is None else root.child(f"run={run}")
@@ -106,20 +111,27 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
         if SESSION_FILE not in names and not numbered:
             continue
         location = root.below(folder)
-        if SESSION_FILE not in names:
-            raise SequenceLogError(f"{location.shown}: log files without {SESSION_FILE}")
         try:
-            session = read_session(location)
-        except SequenceLogError:
+            session = _listed_session(location, names)
+        except SequenceLogError as error:
             if _vanished(location):
                 continue
-            raise
+            if failed is None:
+                raise
+            failed.append(error)
+            continue
         if run is None or session.run == run:
             present = {name: (location, size) for name, size in numbered.items()}
             kept = INTERVALS_FILE + (JOURNAL if session.intervals is None else PARQUET)
             intervals = location if kept in names else None
             sessions.append(_session_files(session, location, present, intervals))
     return sessions
+
+
+def _listed_session(location: Location, names: Collection[str]) -> Session:
+    if SESSION_FILE not in names:
+        raise SequenceLogError(f"{location.shown}: log files without {SESSION_FILE}")
+    return read_session(location)
 
 
 def _vanished(directory: Location) -> bool:

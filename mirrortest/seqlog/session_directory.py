@@ -171,16 +171,22 @@ def lock_directory(path: Path) -> int:
     return lock
 
 
-def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -> list[Session]:
+def salvage(
+    spool: Path,
+    where: Location | Path | str,
+    run: str | None = None,
+    failed: list[SequenceLogError] | None = None,
+) -> list[Session]:
     """Move the log files of dead sessions from a spool to LOGDIR `where`; return the sessions.
 
     Sessions whose process is alive on this machine are skipped. The others crashed, so they get no
     `ended_ns`; their `damage` lists what could not be read. A salvage can be repeated, also after
-    it was killed. Raises SequenceLogError.
+    it was killed. Raises SequenceLogError. With `failed`, the errors of sessions that
+    `find_sessions` cannot read are appended to it, and the others are salvaged.
     """
     root = Location.parse(where)
     saved = []
-    for found in find_sessions(spool, run):
+    for found in find_sessions(spool, run, failed):
         path = spool.absolute().joinpath(*found.session.folders)
         target = root.child(*found.session.folders)
         try:
@@ -201,6 +207,19 @@ def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -
             directory.release()
         saved.append(directory.session)
     return saved
+
+
+def spools_below(directory: Path, run: str | None = None) -> list[str]:
+    """The directories below this one that contain sessions, of one run or of all.
+
+    Raises SequenceLogError if a directory cannot be listed.
+    """
+    found = {
+        str(Path(each.location.path).parents[len(each.session.folders) - 1])
+        for each in find_sessions(directory, failed=[])
+        if run in (None, each.session.run)
+    }
+    return sorted(found - {str(directory.absolute())})
 
 
 def _finish_all(directory: SessionDirectory) -> None:

@@ -224,6 +224,36 @@ def test_a_local_log_is_finished_in_place(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("run", [None, "r1"])
+def test_a_directory_above_the_spools_is_refused_by_their_names(
+    target: Location, tmp_path: Path, run: str | None
+) -> None:
+    """Given a directory above spools, the command names them: it found nothing to salvage there."""
+    for name in ("host1", "host2"):
+        killed(target, tmp_path / name).release()
+    with pytest.raises(UsageError, match=f"{tmp_path}/host1, {tmp_path}/host2"):
+        salvage_command(spool=tmp_path, log_dir=played(target), run=run)
+    salvage_command(spool=tmp_path, log_dir=played(target), run="r2")
+    salvage_command(spool=tmp_path / "host2", log_dir=played(target), run=run)
+    assert offsets(target)[0] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_a_session_that_cannot_be_read_hinders_no_other(
+    target: Location, tmp_path: Path, capsys: pytest.CaptureFixture[str], *, json: bool
+) -> None:
+    """The command salvages the others, names the unreadable one and ends with an error."""
+    killed(target, tmp_path).release()
+    damaged = tmp_path / "run=r0" / "role=consumer" / "c-s"
+    damaged.mkdir(parents=True)
+    (damaged / "session.json").touch()
+    with pytest.raises(SequenceLogError, match=f"1 session not salvaged: {damaged}"):
+        salvage_command(spool=tmp_path, log_dir=played(target), json=json)
+    assert "r1" in capsys.readouterr().out
+    assert offsets(target)[0] == [1, 2, 3]
+    assert damaged.exists()
+
+
 @pytest.mark.parametrize("target", ["link", "sub/../logs", "file://{}/sub/../logs"])
 def test_a_directory_under_another_name_is_the_same_directory(tmp_path: Path, target: str) -> None:
     """Salvage finishes logs in place, also if --log-dir names the spool by a link or with `..`.

@@ -150,7 +150,8 @@ def reconcile_by(
         workloads=plan.workloads,
         tables=place.shown,
     )
-    _write_summary(place, summary)
+    with place.checked("written"):
+        place.child("summary.json").write_text(summary.encode())
     return summary
 
 
@@ -384,16 +385,12 @@ def _explain(result: _Result, *, emptied: bool) -> None:
 
 
 def _clear(place: Location) -> None:
-    """Create the directory, and delete an earlier summary: its tables are about to be replaced."""
+    """Create the directory, and delete an earlier summary and its report.
+
+    Their tables are about to be replaced.
+    """
     with place.checked("written"):
         place.filesystem.create_dir(place.path, recursive=True)
-        with contextlib.suppress(FileNotFoundError):
-            place.filesystem.delete_file(place.child("summary.json").path)
-
-
-def _write_summary(place: Location, summary: Summary) -> None:
-    with (
-        place.checked("written"),
-        place.filesystem.open_output_stream(place.child("summary.json").path) as sink,
-    ):
-        sink.write(summary.encode().encode())
+        for name in ("summary.json", "report.html"):
+            with contextlib.suppress(FileNotFoundError):
+                place.filesystem.delete_file(place.child(name).path)

@@ -10,7 +10,6 @@ import contextlib
 import json
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,7 +20,6 @@ from pydantic import ValidationError
 from mirrortest.config.units import number
 from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
 from mirrortest.host.error_text import reason_of
-from mirrortest.host.user_files import replace_text
 from mirrortest.model.observed import OBSERVATIONS
 from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
@@ -289,10 +287,6 @@ def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
 def write_text(place: Location, text: str) -> None:
     """Write a document, replacing an existing one; raises MirrortestError if that fails."""
     try:
-        if place.local:
-            replace_text(Path(place.path), text)
-        else:
-            with place.filesystem.open_output_stream(place.path) as sink:
-                sink.write(text.encode())
+        place.write_text(text)
     except (pa.ArrowException, OSError) as error:
         raise MirrortestError(f"{place.shown}: cannot be written: {reason_of(error)}") from error

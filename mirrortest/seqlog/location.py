@@ -13,6 +13,7 @@ from pyarrow import fs
 from mirrortest.config.visible import uri_without_secrets
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.host.error_text import reason_of
+from mirrortest.host.user_files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +80,17 @@ class Location:
     def read(self) -> bytes:
         """The file's bytes as `bytes`, for small files. Raises as `buffer` does."""
         return bytes(self.buffer().to_pybytes())
+
+    def write_text(self, text: str) -> None:
+        """Write a small document, replacing an existing one. Raises OSError or pyarrow's errors.
+
+        On a local file system, a process that is killed meanwhile leaves the old document, or none.
+        """
+        if self.local:
+            replace_text(Path(self.path), text)
+        else:
+            with self.filesystem.open_output_stream(self.path) as sink:
+                sink.write(text.encode())
 
     @contextmanager
     def checked(self, done: str) -> Iterator[None]:

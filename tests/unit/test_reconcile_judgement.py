@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import random
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,12 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from mirrortest.errors import SequenceLogError
 from mirrortest.reconcile import holes, missing, parts, source
 from mirrortest.reconcile.bundle import Parts
 from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.job import _latency_seconds, _Result, reconcile_by
 from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.slices import slices
+from mirrortest.report import REPORT_FILE
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
 from mirrortest.seqlog.options import Detail
@@ -30,7 +34,6 @@ from tests.oracle.truth import RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from mirrortest.reconcile.stream_rows import StreamRows
 
@@ -128,6 +131,26 @@ def test_a_lane_is_judged_slice_by_slice_as_at_once(
     assert len(cut) > 20
     assert results[1] == results[0]
     assert results[0][0].counts["lost"] == 3_000
+
+
+def test_a_new_result_removes_the_earlier_report_and_a_summary_is_complete_or_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report showed the earlier verdict, and a kill could leave the half of a summary."""
+    synthesize(SynthOptions(log_dir=tmp_path, run="s", messages=300))
+    reconcile_by(InProcess(), plan([str(tmp_path)], "s"), ())
+    place = tmp_path / "run=s" / "result"
+    (place / REPORT_FILE).touch()
+    write_text = Path.write_text
+
+    def interrupted(path: Path, text: str, **how: Any) -> int:
+        write_text(path, text[: len(text) // 2], **how)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", interrupted)
+    with pytest.raises(SequenceLogError, match="No space left on device"):
+        reconcile_by(InProcess(), plan([str(tmp_path)], "s"), ())
+    assert not [name for name in ("summary.json", REPORT_FILE) if (place / name).exists()]
 
 
 def test_all_rows_of_a_lane_are_for_one_part() -> None:

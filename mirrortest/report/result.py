@@ -197,10 +197,10 @@ def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
     """The result of a run below one of the directories of logs; without `run`, the only one.
 
     Raises:
-        UsageError: there is none, or there are several.
+        UsageError: there is none, or there are several, also of one run.
         SequenceLogError: a directory cannot be read.
     """
-    there: dict[str, Location] = {}
+    there: dict[str, dict[str, Location]] = {}
     for logdir in logdirs:
         with logdir.checked("listed"):
             infos = logdir.filesystem.get_file_info(
@@ -209,11 +209,17 @@ def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
         for name in sorted(info.base_name for info in infos):
             place = logdir.child(name, RESULT_FOLDER)
             if name.startswith("run=") and _exists(place.child(SUMMARY_FILE)):
-                there.setdefault(name.removeprefix("run="), place)
+                there.setdefault(name.removeprefix("run="), {})[place.path] = place
     shown = ", ".join(each.shown for each in logdirs)
     found = sorted(there) if run is None else [each for each in (run,) if each in there]
     if len(found) == 1:
-        return there[found[0]]
+        results = [*there[found[0]].values()]
+        if len(results) > 1:
+            raise UsageError(
+                f"run {found[0]} has several results; name one as RESULT, without --run: "
+                f"{', '.join(each.shown for each in results)}"
+            )
+        return results[0]
     if found:
         raise UsageError(f"{shown}: several results; name one with --run: {', '.join(found)}")
     places = " ".join(each.shown for each in logdirs)

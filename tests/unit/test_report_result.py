@@ -126,3 +126,13 @@ def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"name one with --run: {RUN}, other"):
         find_result([root], None)
     assert find_result([root], "other").path.endswith("/run=other/result")
+
+
+def test_two_results_of_a_run_are_refused_by_their_names(tmp_path: Path) -> None:
+    """Each directory of logs may have a result of the run: the first one was taken silently."""
+    places = [Made(minutes=1).write(tmp_path / name) for name in ("dc1", "dc2")]
+    roots = [Location.parse(tmp_path / name) for name in ("dc1", "dc2")]
+    for run in (None, RUN):
+        with pytest.raises(UsageError, match=f"several results.* {places[0]}, {places[1]}"):
+            find_result(roots, run)
+    assert find_result([roots[1], roots[1]], RUN).path == str(places[1])

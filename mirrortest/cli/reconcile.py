@@ -21,7 +21,7 @@ from mirrortest.cli.options import (
 )
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap, number
-from mirrortest.errors import UsageError
+from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY, MOST_OFFSETS
 from mirrortest.wire.stream import checked_run
 
@@ -169,14 +169,13 @@ def reconcile(  # noqa: D103  # its help is below, with examples
         following = [] if page is not None else [report_next(place, logs.places, summary.run)]
         console.out.print(run_result(summary).view(details=details, next_commands=following))
     if page is not None:
-        write_text(
-            page,
-            render(
-                read_result(
-                    place, logs.places, [Location.parse(each) for each in observations or ()]
-                )
-            ),
-        )
+        observed = [Location.parse(each) for each in observations or ()]
+        try:
+            write_text(page, render(read_result(place, logs.places, observed)))
+        except MirrortestError as error:
+            # A page that cannot be created does not hide the verdict: the higher code is the worse.
+            error.exit_code = max(error.exit_code, summary.exit_code)
+            raise
         console.err.print(page.shown, markup=False)
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)

@@ -15,7 +15,7 @@ from mirrortest.cli import spark
 from mirrortest.errors import MirrortestError
 from mirrortest.report.result import read_result
 from mirrortest.seqlog.location import Location
-from tests.made_result import Made, failed_run
+from tests.made_result import RUN, Made, failed_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +50,17 @@ def test_the_report_is_written_whatever_the_verdict(
     assert printed.out.startswith("{")
     assert printed.out.rstrip().endswith("}")
     assert str(page) in printed.err
+
+
+@pytest.mark.parametrize(("made", "code"), [(failed_run(), 99), (Made(minutes=1), 1)])
+def test_a_page_that_cannot_be_created_does_not_hide_the_verdict(
+    judged: Callable[..., Any], tmp_path: Path, made: Made, code: int
+) -> None:
+    """The exit code is the worse of the error's and the verdict's: that of a failed run was 1."""
+    page = tmp_path / "logs" / f"run={RUN}" / "result" / "nowhere" / "r.html"
+    with pytest.raises(MirrortestError, match=r"r\.html: cannot be written") as ended:
+        cli.reconcile(logdir=judged(made), html=str(page))
+    assert ended.value.exit_code == code
 
 
 def test_what_the_report_needs_is_missed_before_the_work(

@@ -99,7 +99,11 @@ def short_run(
     consumer: Sequence[Row] = (),
 ) -> Result:
     """A one-minute run with its logs and these ranges of findings."""
-    place = Made(minutes=1, topics=("orders",)).write(tmp_path, sessions=False)
+    acked = sum(
+        (row.seq_hi or 0) - (row.seq_lo or 0) for row in producer if row.outcome == Outcome.ACKED
+    )
+    made = Made(minutes=1, topics=("orders",), counts={"acked": acked})
+    place = made.write(tmp_path, sessions=False)
     ids = [
         {"topic": "orders", "run": RUN, "producer": "ann", "incarnation": 1}
         | {"lane": lane, "finding": name, "seq_lo": lo, "seq_hi": hi}

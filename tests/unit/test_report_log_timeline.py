@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,9 +13,11 @@ from mirrortest.config.units import SECOND_NS
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.html import render
 from mirrortest.report.html.log_timeline import LONGEST_NS, best_timeline, from_logs
+from mirrortest.report.html.page import page
 from mirrortest.report.result import Result, read_result
 from mirrortest.report.story import failures, first_finding
-from mirrortest.results.summary import Threshold
+from mirrortest.results.summary import RestsOn, Threshold
+from mirrortest.seqlog import rows
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
@@ -226,6 +229,29 @@ def test_a_run_without_its_logs_or_a_long_one_stays_with_minutes(tmp_path: Path)
     (tmp_path / "b").mkdir()
     bare = read_result(Location.parse(Made(minutes=1).write(tmp_path / "b")))
     assert not timeline_of(bare).from_logs
+
+
+@pytest.mark.parametrize("more", ["", "sent", "read"])
+def test_logs_that_grew_since_are_not_drawn(tmp_path: Path, more: str) -> None:
+    """Only logs that add up to the result are drawn; the page names those that do not."""
+    result = short_run(
+        tmp_path,
+        producer=[sent(0, 400, 0.0, 3.9)],
+        consumer=[seen(0, 400, 0.0, 3.9, 3000), rows.read("orders", 0, 0, 400)],
+    )
+    rests_on = RestsOn(producers=1, consumers=1, offsets_read=400)
+    if more == "sent":
+        asyncio.run(log(tmp_path, Role.PRODUCER, [sent(400, 800, 4.0, 7.9)]))
+        rests_on = RestsOn(producers=2, consumers=1, offsets_read=400)
+    if more == "read":
+        asyncio.run(log(tmp_path, Role.CONSUMER, [rows.read("orders", 0, 300, 410)]))
+        rests_on = RestsOn(producers=1, consumers=2, offsets_read=400)
+    result = replace(
+        read_result(result.place), summary=result.summary.model_copy(update={"rests_on": rests_on})
+    )
+    shown = page(result)
+    assert ("One step is 1 s;" in shown["resolution"]) is not bool(more)
+    assert any("reconcile again" in each for each in shown["absent"]) is bool(more)
 
 
 @pytest.mark.parametrize("side", ["producer", "consumer"])

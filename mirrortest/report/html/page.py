@@ -26,6 +26,7 @@ from mirrortest.report.html.key_figures import (
 )
 from mirrortest.report.html.load import read_load
 from mirrortest.report.html.load_panels import load_data, panels
+from mirrortest.report.html.log_rows import with_matching_logs
 from mirrortest.report.html.log_timeline import best_timeline
 from mirrortest.report.html.observations import read_observations
 from mirrortest.report.html.observed import observed_sections
@@ -73,6 +74,7 @@ class Box:
 
 def page(result: Result) -> dict[str, Any]:
     """The template's variables. Raises SequenceLogError."""
+    result = with_matching_logs(result)
     summary = result.summary
     timeline = best_timeline(result)
     set_up = setting(result)

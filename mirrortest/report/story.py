@@ -10,7 +10,8 @@ from mirrortest.config.threshold import OPERATORS
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.config.units import format_duration, number, span
 from mirrortest.errors import UsageError
-from mirrortest.results.words import FINDINGS, moment, predicate_of
+from mirrortest.model.findings import Weight
+from mirrortest.results.words import FINDINGS, moment, predicate_of, weight_of
 from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:
@@ -70,16 +71,24 @@ def failures(summary: Summary, timeline: Timeline, events: Sequence[Event]) -> l
             condition = Condition.parse(threshold.expression)
         except UsageError:
             continue
-        if condition.series is None:
-            found.append(_earliest(_first_count(condition.metric, timeline), events))
-        else:
+        if condition.series is not None:
             found.append(_earliest(_first_slow(condition, timeline), events))
+        elif _is_broken_by_messages(condition):
+            found.append(_earliest(_first_count(condition.metric, timeline), events))
     return sorted((each for each in found if each is not None), key=lambda each: each.at_ns)
 
 
 def first_finding(timeline: Timeline, events: Sequence[Event]) -> First | None:
     """The first finding; None if there is none, or if no time is known."""
     return _earliest([each for name in FINDINGS for each in _first_count(name, timeline)], events)
+
+
+def _is_broken_by_messages(condition: Condition) -> bool:
+    """Whether the counted messages broke it: not if too few were delivered, or duplicated."""
+    is_none = condition.comparison == "==" and not condition.bound
+    return (is_none or condition.comparison in {"<", "<="}) and weight_of(
+        condition.metric
+    ) is not Weight.PLAIN
 
 
 def _first_count(name: str, timeline: Timeline) -> list[First]:

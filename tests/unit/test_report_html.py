@@ -104,6 +104,30 @@ def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
     assert "1 reason" in words
 
 
+@pytest.mark.parametrize(
+    ("condition", "named"),
+    [
+        ("duplicated==0", True),
+        ("duplicated<5", True),
+        ("duplicated<=0.1%", True),
+        ("duplicated>=100", False),
+        ("duplicated==7", False),
+        ("acked>=1000000", False),
+        ("acked<10", False),
+    ],
+)
+def test_what_failed_first_is_what_went_wrong(tmp_path: Path, condition: str, named: bool) -> None:
+    """The page named the first acknowledged ones, where too few were acknowledged."""
+    made = Made(
+        minutes=2,
+        wrong={"duplicated": [(1, 0, 5)]},
+        thresholds=[(condition, 5.0, False)],
+        verdict=Verdict.FAILED,
+    )
+    text = page(read_result(Location.parse(made.write(tmp_path))))["first"].text
+    assert text.startswith("5 messages were duplicated" if named else "The time is unknown")
+
+
 def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path: Path) -> None:
     """Allowed duplicates are not a failure, and in-flight messages are not lost."""
     made = Made(wrong={"duplicated": [(1, 0, 600)], "in_flight": [(2, 0, 12)]})

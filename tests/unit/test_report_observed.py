@@ -207,6 +207,23 @@ def test_each_machine_has_its_chart_and_what_it_could_not_see_is_named(tmp_path:
     assert "m1: io of java: not observed: no permission" in shown["absent"]
 
 
+def test_logs_and_endpoints_of_one_name_on_two_machines_are_two(tmp_path: Path) -> None:
+    """Two brokers that log to the same path were one JVM, with the pauses of both."""
+    own: list[Rows] = [
+        everything(60, 5) | {GC: [pause(begin, seconds, 30_000_000) for begin in (0, 20, 40)]}
+        for seconds in (1.0, 3.0)
+    ]
+    result = result_of(tmp_path, *own)
+    jvms, lines = [table for section in page(result)["observed"] for table in section.tables]
+    log = "/lab/logs/A1-gc.log"
+    pauses = {row[0]: row[5] for row in jvms.rows}
+    assert pauses == {f"m1: {log}": "3.00 s", f"m2: {log}": "9.00 s"}
+    log = "/lab/logs/server.log"
+    assert [row[0] for row in lines.rows] == [f"m1: {log}", f"m2: {log}"]
+    brokers = found_in(result).of(BROKER, "bytes_in_per_second", "endpoint")
+    assert list(brokers) == ["m1: A1", "m1: B1", "m2: A1", "m2: B1"]
+
+
 def test_only_the_runs_own_observations_are_shown(tmp_path: Path) -> None:
     """Of an observation without a run id, only what was during the run; of another run, nothing."""
     rows: Rows = {HOST: [at(-5, -4, cpu_ratio=0.9), at(0, 1, cpu_ratio=0.5)]}

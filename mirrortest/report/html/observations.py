@@ -174,7 +174,7 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
             name = pa.array([each.observation.name] * rows.num_rows, pa.string())
             parts.append(rows.append_column(MACHINE, name))
         if parts and (joined := pa.concat_tables(parts)).num_rows:
-            tables[table] = joined
+            tables[table] = _with_distinct_names(table, joined)
     absent = [f"what was observed is incomplete: {each}" for each in damage]
     absent += [f"{what}: not observed: {why}" for what, why in left_out.items()]
     if not tables:
@@ -206,6 +206,20 @@ def _with_own_times(table: Observed, rows: pa.Table) -> pa.Table:
     if table is LOG:
         for name, own in (("started_ns", "first_ns"), ("ended_ns", "last_ns")):
             rows = rows.set_column(rows.schema.get_field_index(name), name, rows[own])
+    return rows
+
+
+def _with_distinct_names(table: Observed, rows: pa.Table) -> pa.Table:
+    """Name the machine in each log and endpoint that several machines call the same."""
+    for at, key in enumerate(table.columns):
+        if key.name in {"log", "endpoint"}:
+            pairs = rows.group_by([key.name, MACHINE]).aggregate([])
+            times = pc.value_counts(pairs[key.name])
+            shared = times.field("values").filter(pc.greater(times.field("counts"), 1))
+            names = rows[key.name]
+            distinct = pc.binary_join_element_wise(rows[MACHINE], names, ": ")
+            names = pc.if_else(pc.is_in(names, shared), distinct, names)
+            rows = rows.set_column(at, key.name, names)
     return rows
 
 

@@ -40,7 +40,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.units import format_seconds, parse_duration
+from mirrortest.config.units import format_seconds, parse_duration, readable_number
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import OPEN, Finding, Outcome, failing
 
@@ -190,7 +190,8 @@ class Threshold:
             return ThresholdResult(self, None, passed=True, why=why)
         value = float(measured * 100) if self.relative else count
         if not passed and self._may_be_met(count, total, outstanding):
-            shown = f"{value:.4g}%" if self.relative else f"{count:,}"
+            share = readable_number(value, 4, unlike=float(self.bound * 100))
+            shown = f"{share}%" if self.relative else f"{count:,}"
             left = (
                 "messages not yet known"
                 if outstanding is None

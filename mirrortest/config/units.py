@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from fractions import Fraction
 
 from mirrortest.errors import UsageError
@@ -155,6 +156,13 @@ def format_duration(nanoseconds: int) -> str:
 def format_seconds(seconds: float) -> str:
     """As `format_duration`, for a duration in seconds."""
     return format_duration(round(seconds * SECOND_NS))
+
+
+def readable_number(value: float, digits: int, unlike: float | None = None) -> str:
+    """Write a number with `digits` significant digits, or the more that tell it from `unlike`."""
+    while digits < 17 and value != unlike and float(f"{value:.{digits}g}") == unlike:
+        digits += 1
+    return f"{Decimal(f'{value:.{digits}g}'):,f}"
 
 
 def span(nanoseconds: int) -> str:

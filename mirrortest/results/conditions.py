@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from mirrortest.config.threshold import Threshold as Condition
-from mirrortest.config.units import format_seconds, number
+from mirrortest.config.units import (
+    SECOND_NS,
+    format_duration,
+    format_seconds,
+    number,
+    readable_number,
+)
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Weight
 from mirrortest.model.verdict import Verdict
@@ -65,8 +71,12 @@ def condition_result(threshold: Threshold) -> ConditionResult:
         measured = "not measured"
     elif condition is not None and condition.series is not None:
         measured = format_seconds(threshold.value)
+        if not threshold.passed and measured == format_duration(int(condition.bound)):
+            seconds = readable_number(threshold.value, 6, unlike=float(condition.bound / SECOND_NS))
+            measured = f"{seconds} s"
     elif condition is not None and condition.relative:
-        measured = f"{threshold.value:.6g} %"
+        per_cent = readable_number(threshold.value, 6, unlike=float(condition.bound * 100))
+        measured = f"{per_cent} %"
     else:
         measured = f"{threshold.value:,g}" if threshold.value % 1 else f"{threshold.value:,.0f}"
     undecided = threshold.value is None

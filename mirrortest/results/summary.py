@@ -193,12 +193,14 @@ class Summary(Document):
 
 
 def as_percentage(part: int, total: int) -> str:
-    """`part` of `total` in per cent for a reader; an incomplete one never shows as 100 %."""
+    """`part` of `total` in per cent for a reader; a partial one never shows as 0 % or 100 %."""
     if not total:
         return "-"
     share = 100 * part / total
     if part < total and share > 99.9999:
         return "<100 %"
+    if part and share < 0.0001:
+        return "<0.0001 %"
     return f"{share:.4f}".rstrip("0").rstrip(".") + " %"
 
 

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mirrortest.config.units import number
+from mirrortest.config.units import number, readable_number
 from mirrortest.model.findings import DEFINITIONS, Weight
 from mirrortest.model.intervals import IntervalSet
 
@@ -98,7 +98,7 @@ def share(part: int, total: int) -> str:
         return "> 99.9\N{NO-BREAK SPACE}%"
     if part and percent < 0.001:
         return "< 0.001\N{NO-BREAK SPACE}%"
-    return f"{percent:.3g}\N{NO-BREAK SPACE}%"
+    return f"{readable_number(percent, 3)}\N{NO-BREAK SPACE}%"
 
 
 def times_and_duration(times: int, seconds: float) -> str:

@@ -272,6 +272,14 @@ def test_a_threshold_says_what_may_meet_it() -> None:
         "threshold delivered>=99%: 50% so far: 500 open messages may meet it"
     ]
     assert [each.passed for each in left] == [True, False, False]
+    (nearly,) = evaluate(
+        [Threshold.parse("delivered>=100%")],
+        {"delivered": 9_999_999},
+        total=10**7,
+        latencies={},
+        outstanding=1,
+    )
+    assert nearly.why == "99.99999% so far: 1 open messages may meet it"
 
 
 def test_what_was_not_measured_decides_nothing() -> None:

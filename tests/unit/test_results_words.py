@@ -7,6 +7,8 @@ import pytest
 from mirrortest.config.threshold import COUNTS
 from mirrortest.config.units import span
 from mirrortest.model.findings import Finding
+from mirrortest.results.conditions import condition_result
+from mirrortest.results.summary import Threshold, as_percentage
 from mirrortest.results.words import (
     FINDINGS,
     meaning_of,
@@ -40,11 +42,44 @@ def test_a_name_of_a_newer_version_is_told_as_it_is() -> None:
         (999_999, 1_000_000, "> 99.9 %"),
         (1, 10**9, "< 0.001 %"),
         (1, 50_000, "0.002 %"),
+        (5000, 100, "5,000 %"),
     ],
 )
 def test_a_share_never_looks_like_all_or_nothing(part: int, total: int, expected: str) -> None:
     """Less than all is not 100 %, and more than nothing is not 0 %."""
     assert share(part, total).replace("\N{NO-BREAK SPACE}", " ") == expected
+
+
+@pytest.mark.parametrize(
+    ("part", "total", "expected"),
+    [(0, 10, "0 %"), (10, 10, "100 %"), (9_999_999, 10**7, "<100 %"), (1, 10**7, "<0.0001 %")],
+)
+def test_a_percentage_never_looks_like_all_or_nothing(part: int, total: int, expected: str) -> None:
+    """One lost message of ten million was 0 %."""
+    assert as_percentage(part, total) == expected
+
+
+@pytest.mark.parametrize(
+    ("expression", "value", "passed", "measured"),
+    [
+        ("delivered>=100%", 99.99999, False, "99.99999 %"),
+        ("delivered>=99%", 99.99999, True, "100 %"),
+        ("delivered>=100%", 100.0, True, "100 %"),
+        ("lost<0.1%", 0.1, False, "0.1 %"),
+        ("lost<=0.1%", 0.10000001, False, "0.10000001 %"),
+        ("lost<=0%", 0.0000001, False, "0.0000001 %"),
+        ("duplicated<9%", 5000.0, False, "5,000 %"),
+        ("p(99)<100s", 100.4, False, "100.4 s"),
+        ("p(99)<100s", 101.0, False, "101 s"),
+        ("p(99)<100s", 100.1, True, "100 s"),
+    ],
+)
+def test_a_failed_condition_is_not_shown_with_a_value_that_meets_it(
+    expression: str, value: float, passed: bool, measured: str
+) -> None:
+    """`delivered>=100%` failed with "100 %" if one message of ten million was missing."""
+    threshold = Threshold(expression=expression, value=value, passed=passed)
+    assert condition_result(threshold).measured == measured
 
 
 @pytest.mark.parametrize(

@@ -115,6 +115,7 @@ def details(summary: Judged) -> list[str]:
     """More sentences: findings that the conditions allow, and what could not be judged."""
     counts = summary.counts
     mentioned = {condition_result(each).metric for each in summary.thresholds if not each.passed}
+    undecided = {condition_result(each).metric for each in summary.thresholds if each.value is None}
     acked = counts.get("acked", 0)
     allowed, doubtful = list[str](), list[str]()
     for name in FINDINGS:
@@ -123,7 +124,8 @@ def details(summary: Judged) -> list[str]:
             continue
         part = share(count, acked)
         found = f"{count:,} {readable_name(name)}" + (f" ({part})" if part else "")
-        (doubtful if weight_of(name) is Weight.DOUBT else allowed).append(found)
+        in_doubt = weight_of(name) is Weight.DOUBT or name in undecided
+        (doubtful if in_doubt else allowed).append(found)
     texts = []
     if allowed:
         texts.append(f"Other findings, which the conditions allow: {', '.join(allowed)}.")

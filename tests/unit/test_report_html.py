@@ -27,7 +27,7 @@ from mirrortest.report.html.tones import Tones
 from mirrortest.report.result import Result, read_result
 from mirrortest.report.story import failures
 from mirrortest.results.conditions import details, headline
-from mirrortest.results.summary import Partition
+from mirrortest.results.summary import Partition, Summary, Threshold
 from mirrortest.seqlog.location import Location
 from tests.made_result import RUN, SCHEMAS, Made, failed_run, note_events
 
@@ -102,6 +102,48 @@ def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
     words = Page(render(result)).words
     assert "What failed first" in words
     assert "1 reason" in words
+
+
+def test_what_an_undecided_condition_is_about_is_not_called_allowed() -> None:
+    """Of duplicates that a producer may have sent, the page said that the conditions allow them."""
+    summary = Summary(
+        run="r1",
+        verdict=Verdict.INCONCLUSIVE,
+        exit_code=3,
+        counts={"acked": 100, "duplicated": 5, "late": 1},
+        thresholds=[Threshold(expression="duplicated==0", value=None, passed=True)],
+        inconclusive=["threshold duplicated==0: the mirror may not have caused 5 of 5"],
+    )
+    assert [text.replace("\N{NO-BREAK SPACE}", " ") for text in details(summary)] == [
+        "Other findings, which the conditions allow: 1 late (1 %).",
+        "Could not be judged: 5 duplicated (5 %).",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ends", "lasted"),
+    [
+        ({"producer": 60, "consumer": 90}, "lasted 1 min 30 s"),
+        ({"producer": 60}, "lasted 1 min"),
+        ({}, "sent for 2 min"),
+    ],
+)
+def test_the_run_lasted_until_its_last_known_end(
+    tmp_path: Path, ends: dict[str, int], lasted: str
+) -> None:
+    """A run whose processes were all killed lasted 0 s."""
+    place = Made(minutes=2).write(tmp_path)
+    for file in tmp_path.rglob("session.json"):
+        session = json.loads(file.read_text())
+        end = ends.get(session["role"])
+        session["ended_ns"] = None if end is None else session["started_ns"] + end * 10**9
+        file.write_text(json.dumps(session))
+    assert page(read_result(Location.parse(place)))["lasted"] == lasted
+    for name in ("by_minute", "latency"):
+        (place / f"{name}.parquet").unlink()
+    if not ends:
+        shown = page(read_result(Location.parse(place)))
+        assert (shown["began"], shown["lasted"]) == ("2023-03-28 10:40:00", "its end is unknown")
 
 
 @pytest.mark.parametrize(

@@ -199,13 +199,15 @@ def _time(event: Event) -> int:
 
 
 def _when(timeline: Timeline | None, set_up: Setting) -> tuple[str, str]:
-    if set_up.began_ns:
+    began = moment(set_up.began_ns) if set_up.began_ns else ""
+    if began and set_up.ended_ns:
         until = max(set_up.ended_ns, set_up.began_ns)
-        return moment(set_up.began_ns), f"lasted {span(until - set_up.began_ns)}"
+        return began, f"lasted {span(until - set_up.began_ns)}"
     if timeline is None:
-        return "", ""
+        return began, "its end is unknown"
     slots = timeline.slots
-    return moment(slots.start_ns, slots.step_ns), f"sent for {span(slots.count * slots.step_ns)}"
+    sent = f"sent for {span(slots.count * slots.step_ns)}"
+    return began or moment(slots.start_ns, slots.step_ns), sent
 
 
 def _sections(

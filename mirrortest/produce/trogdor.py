@@ -18,6 +18,7 @@ from mirrortest.config.option_file import TOO_DEEP, value_of
 from mirrortest.config.run import checked_topics
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import MILLISECOND_NS, exact_duration, exact_number
+from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
 from mirrortest.produce.workload import LOAD_PROPERTIES, WholeWorkload
 from mirrortest.wire.form import Form
@@ -89,6 +90,22 @@ class _Table:
         """A field's value; None if it is null or absent."""
         self._taken.add(name)
         return self._fields.get(name)
+
+    def properties(self) -> dict[str, str | int | float]:
+        """All fields, for an object of Kafka's properties; those that are null are left out."""
+        return {
+            name: self._property(name, value)
+            for name, value in self.all().items()
+            if value is not None
+        }
+
+    def _property(self, name: str, value: Any) -> str | int | float:
+        """A property's value as Kafka reads it: not True, nor 16384.0."""
+        if isinstance(value, bool):
+            return str(value).lower()
+        if not isinstance(value, str | int | float):
+            raise UsageError(f"{self.where}: {visible(name)}: must be a text or a number")
+        return int(value) if isinstance(value, float) and value.is_integer() else value
 
     def text(self, name: str) -> str:
         """A field's text; empty if it is absent."""
@@ -285,7 +302,7 @@ class _Import:
         if assigned:
             count = len(assigned)
             self._remark(f"{field}: partitionAssignments", "brokers are chosen by Kafka")
-        configs = spec.table("configs").all()
+        configs = spec.table("configs").properties()
         found = {"partitions": count, "replication-factor": replicas}
         settings = [f"{key}={value}" for key, value in configs.items()]
         return found | ({"topic-config": settings} if settings else {})
@@ -395,8 +412,8 @@ class _Import:
     def _client(self, name: str) -> None:
         """Read the client properties of the load; remarks name the option for the others."""
         properties = {
-            **self._spec.table("commonClientConf").all(),
-            **self._spec.table(name).all(),
+            **self._spec.table("commonClientConf").properties(),
+            **self._spec.table(name).properties(),
         }
         elsewhere: list[str] = []
         for key, value in properties.items():

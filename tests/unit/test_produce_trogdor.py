@@ -367,3 +367,18 @@ def test_the_command_writes_a_file_for_produce(
         assert "not in the workload: inactiveTopics: " in shown.err
         text = out.read_text() if output else shown.out
         assert tomllib.loads(text)["topics"] == "foo[1-3]"
+
+
+def test_properties_are_written_as_kafka_reads_them() -> None:
+    """A number with a fraction of 0 was refused by produce, and null became None."""
+    configs = {"retention.ms": None, "segment.ms": 6e5, "unclean.leader.election.enable": True}
+    found = read(
+        PRODUCE_BENCH,
+        activeTopics={"a": {"configs": configs}},
+        producerConf={"enable.idempotence": False, "batch.size": 16384.0, "acks": None},
+    ).document
+    assert found["topic-config"] == ["segment.ms=600000", "unclean.leader.election.enable=true"]
+    assert found["command-property"] == ["enable.idempotence=false", "batch.size=16384"]
+    assert "acks" not in found
+    with pytest.raises(UsageError, match=r"producerConf: acks: must be a text or a number"):
+        read(PRODUCE_BENCH, producerConf={"acks": [1]})

@@ -98,6 +98,10 @@ def report(
         raise UsageError("name the RESULT of a reconciliation, or a --log-dir that contains one")
     target = Location.parse(output) if output is not None else place.child(REPORT_FILE)
     xml = Location.parse(junit) if junit is not None else None
+    if xml is not None and xml.filesystem == target.filesystem:
+        page_file, xml_file = (Path(each.path).resolve() for each in (target, xml))
+        if page_file == xml_file:
+            raise UsageError(f"--junit {xml.shown}: the HTML report has this name: give another")
     if open_it and not target.local:
         raise UsageError(f"--open: {target.shown} is not a local file: use --output FILE")
     for document, option in (

@@ -121,6 +121,16 @@ def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
         report(result=str(place))
 
 
+def test_page_and_junit_need_two_files(place: Path, tmp_path: Path) -> None:
+    """The page was overwritten by the XML."""
+    (tmp_path / "link").symlink_to(place)
+    with pytest.raises(UsageError, match=r"--junit .*x: the HTML report has this name"):
+        report(result=str(place), output=str(tmp_path / "x"), junit=str(tmp_path / "x"))
+    with pytest.raises(UsageError, match=r"--junit .*report\.html: the HTML report has this name"):
+        report(result=str(place), junit=str(tmp_path / "link" / "report.html"))
+    assert not (place / "report.html").exists()
+
+
 def test_its_options_have_help() -> None:
     """Typer can create a command from it, and every option has a help text."""
     app = typer.Typer()

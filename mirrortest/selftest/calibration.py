@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from rich.box import SIMPLE
@@ -12,6 +12,7 @@ from rich.console import Group
 
 from mirrortest import __version__
 from mirrortest.config.run import TopicMapping
+from mirrortest.errors import MirrortestError
 from mirrortest.faults.ground_truth import read_truth
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
@@ -26,7 +27,7 @@ from mirrortest.verify.anomaly import EFFECTS, Anomaly
 from mirrortest.wire.form import Form
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from rich.console import RenderableType
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mirrortest.selftest.expected import Injected
     from mirrortest.selftest.score import Line
 
+T = TypeVar("T")
 CALIBRATION_FILE = "calibration.json"
 
 
@@ -182,7 +184,7 @@ def _gather(folder: Path, run: CalibrationRun) -> _Evidence:
         return run.senders.get(numbers.stream_of(key).producer, Form.BODY)
 
     found_online = online(reports, records, numbers)
-    summary = Summary.model_validate_json((result / "summary.json").read_bytes())
+    summary = _read(result / "summary.json", Summary.model_validate_json)
     found_offline = offline(result, summary, records, numbers)
     evidence = _Evidence(
         score(injected, expected, found_online, numbers, form_of),
@@ -215,7 +217,19 @@ def _gather(folder: Path, run: CalibrationRun) -> _Evidence:
 
 def _reports(folder: Path, run: CalibrationRun) -> dict[str, dict[str, Any]]:
     files = {name: folder / ONLINE / f"{name}.json" for name in run.readers}
-    return {name: json.loads(file.read_text()) for name, file in files.items() if file.exists()}
+    return {name: _read(file, json.loads) for name, file in files.items() if file.exists()}
+
+
+def _read(file: Path, decode: Callable[[bytes], T]) -> T:
+    try:
+        return decode(file.read_bytes())
+    except OSError as error:
+        why = error.strerror or ""
+    except ValueError:
+        why = "it is incomplete or damaged"
+    raise MirrortestError(
+        f"{file}: cannot be read: {why}; if the calibration was interrupted, run a new one"
+    )
 
 
 def _unseeded(injected: list[Injected], run: CalibrationRun) -> list[str]:

@@ -195,6 +195,19 @@ async def test_reasons_stand_before_failures(tmp_path: Path) -> None:
     assert figures.inconclusive[0] == "the faulty mirror died"
 
 
+@pytest.mark.parametrize("name", [f"logs/run={RUN}/result/summary.json", "online/carl.json"])
+async def test_an_interrupted_calibration_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
+    """Half a file, or none, ended the command with a traceback."""
+    file = await left(tmp_path) / name
+    file.write_text(file.read_text()[:20])
+    with pytest.raises(MirrortestError, match=f"{name}: cannot be read: it is incomplete"):
+        judge(tmp_path)
+    if file.name == "summary.json":
+        file.unlink()
+        with pytest.raises(MirrortestError, match=f"{name}: cannot be read: No such file"):
+            judge(tmp_path)
+
+
 async def test_a_failure_is_proven(tmp_path: Path) -> None:
     """A finding that one way misses fails the calibration, and so does a wrong count."""
     folder = await left(tmp_path)

@@ -268,7 +268,8 @@ def _summary(place: Location) -> Summary:
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{file.shown}: {at}: {first['msg']}") from None
+        why = first["msg"].removeprefix("Value error, ")  # pydantic's, before our own texts
+        raise UsageError(f"{file.shown}: {at}: {why}") from None
 
 
 def _exists(place: Location) -> bool:

@@ -119,12 +119,13 @@ def _minutes(summary: Summary) -> Table:
     table.columns[0].no_wrap = True
     table.columns[3].min_width = _FINDING_COLUMNS
     for each in shown:
-        not_acked = each.counts["sent"] - each.counts["acked"]
+        acked = each.counts.get("acked", 0)
+        not_acked = each.counts.get("sent", 0) - acked
         found = [f"not acknowledged {not_acked:,}"] if not_acked else []
         table.add_row(
             "unknown" if each.minute is None else f"{each.minute:%m-%d %H:%M}",
             escape(each.topic),
-            f"{each.counts['acked']:,}",
+            f"{acked:,}",
             ", ".join([*found, *filter(None, [_found(each.counts)])]),
             *(_seconds(each.latency_seconds, name) for name in _MINUTE_LATENCIES),
         )

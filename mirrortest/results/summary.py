@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003  # pydantic reads it
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from mirrortest import __version__
 from mirrortest.config.document import Document, DocumentPart
@@ -41,6 +41,19 @@ MINUTE_LATENCIES = {
 """A minute's latencies from the intended time, each with its column in the table `by_minute`."""
 
 
+_MOST = 1e19
+"""More messages, per cent or seconds than any run has; in nanoseconds it is still a float."""
+
+
+def _possible(value: float) -> float:
+    if not abs(value) <= _MOST:  # also for NaN
+        raise ValueError(f"a run has no such number: {value:g}")
+    return value
+
+
+_Number = Annotated[float, AfterValidator(_possible)]
+
+
 class Latency(DocumentPart):
     """A latency's distribution in seconds; `quantiles` are by name (p50), empty if `count` is 0.
 
@@ -50,9 +63,9 @@ class Latency(DocumentPart):
 
     count: int
     negative: int
-    off: float = 0.0
-    mean: float | None = None
-    quantiles: dict[str, float] = Field(default_factory=dict)
+    off: _Number = 0.0
+    mean: _Number | None = None
+    quantiles: dict[str, _Number] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, histogram: Histogram) -> Self:
@@ -72,7 +85,7 @@ class Threshold(DocumentPart):
     """A threshold and how it ended; `value` is None if it is undecided."""
 
     expression: str
-    value: float | None
+    value: _Number | None
     passed: bool
 
     @classmethod
@@ -115,7 +128,7 @@ class Minute(DocumentPart):
     topic: str
     minute: datetime | None
     counts: dict[str, int]
-    latency_seconds: dict[str, float] = Field(default_factory=dict)
+    latency_seconds: dict[str, _Number] = Field(default_factory=dict)
 
 
 class Partition(DocumentPart):

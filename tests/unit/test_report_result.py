@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -10,11 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
+from rich.console import Console
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.report.html import render
 from mirrortest.report.html.breakdown import first_ids
 from mirrortest.report.result import find_result, read_result
+from mirrortest.report.terminal import run_result
+from mirrortest.results.summary import Minute
 from mirrortest.seqlog.location import Location
 from tests.made_result import RUN, Made
 
@@ -73,6 +77,41 @@ def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
     file.write_text('{"version": 1, "kind": "reconcile", "run": "r1"}')
     with pytest.raises(UsageError, match="verdict: Field required"):
         read_result(place)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "where"),
+    [
+        ("thresholds", [{"expression": "p(99)<2s", "value": 1e999, "passed": False}], "0.value"),
+        ("latency_seconds", {"t": {"count": 1, "negative": 0, "mean": float("nan")}}, "t.mean"),
+        (
+            "latency_seconds",
+            {"t": {"count": 1, "negative": 0, "quantiles": {"p99": 1e300}}},
+            "t.quantiles.p99",
+        ),
+    ],
+)
+def test_numbers_that_no_run_has_are_refused_in_a_line(
+    tmp_path: Path, field: str, value: Any, where: str
+) -> None:
+    """A damaged summary ended the command with a traceback."""
+    place = Made(minutes=1).write(tmp_path)
+    file = place / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {field: value}))
+    with pytest.raises(
+        UsageError, match=rf"summary\.json: {field}\.{where}: a run has no such num"
+    ):
+        read_result(Location.parse(place))
+
+
+def test_a_minute_without_counts_is_shown(tmp_path: Path) -> None:
+    """It ended the command with a traceback."""
+    summary = read_result(Location.parse(Made(minutes=1).write(tmp_path))).summary
+    empty = summary.model_copy(update={"minutes": [Minute(topic="t", minute=None, counts={})]})
+    console = Console(file=io.StringIO(), width=200)
+    console.print(run_result(empty).view(details=True))
+    assert isinstance(console.file, io.StringIO)
+    assert "unknown" in console.file.getvalue()
 
 
 def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -190,8 +190,8 @@ class Threshold:
             return ThresholdResult(self, None, passed=True, why=why)
         value = float(measured * 100) if self.relative else count
         if not passed and self._may_be_met(count, total, outstanding):
-            share = readable_number(value, 4, unlike=float(self.bound * 100))
-            shown = f"{share}%" if self.relative else f"{count:,}"
+            percent = readable_number(value, 4, unlike=float(self.bound * 100))
+            shown = f"{percent}%" if self.relative else f"{count:,}"
             left = (
                 "messages not yet known"
                 if outstanding is None

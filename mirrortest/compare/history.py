@@ -96,7 +96,7 @@ def prune(tonight: Path, keep: int) -> None:
         MirrortestError: a night cannot be removed.
     """
     others = [night for night in nights(tonight.parent) if night != tonight]
-    for night in others[: 1 - keep]:
+    for night in others[: max(len(others) + 1 - keep, 0)]:
         try:
             shutil.rmtree(night)
         except OSError as error:

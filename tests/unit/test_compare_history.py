@@ -155,7 +155,7 @@ def test_the_two_nights_that_are_compared_are_drawn(
     assert sorted(drawn) == ["02", "04"]
 
 
-@pytest.mark.parametrize(("keep", "left"), [(2, [3, 4]), (9, [1, 2, 3, 4])])
+@pytest.mark.parametrize(("keep", "left"), [(1, [4]), (2, [3, 4]), (9, [1, 2, 3, 4])])
 def test_only_the_newest_nights_are_kept(keep: int, left: list[int], tmp_path: Path) -> None:
     """Files that are not nights are kept, too."""
     for day in range(1, 5):

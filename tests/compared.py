@@ -85,6 +85,15 @@ def reconciled(run: str = "run7", **changes: Any) -> dict[str, Any]:
     return {**document, "run": run, **changes}
 
 
+def scenario_result(labels: Mapping[str, str], name: str = "s", **point: Any) -> dict[str, Any]:
+    """A scenario's result: `labels` by run; `point` has further fields of each point."""
+    points = [
+        {"run": run, "label": label, "settings": {}, "verdict": "passed", **point}
+        for run, label in labels.items()
+    ]
+    return {"kind": "scenario", "version": 1, "name": name, "points": points}
+
+
 def write(path: Path, document: dict[str, Any]) -> Path:
     """Write a summary, and create the directories above it."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -166,7 +166,10 @@ def compare(
         common = [point for point in base.points if point in side.points]
         couples += [(point, base.at(point), side.at(point)) for point in common]
         missing = {*base.points, *side.points}.difference(common)
-        reasons += [f"{side.shown}: only one side has the point {each}" for each in sorted(missing)]
+        reasons += [
+            f"{side.shown}: only one side has {f'the point {each}' if each else 'unnamed points'}"
+            for each in sorted(missing)
+        ]
     measured = [_measured(before, after) for _, before, after in couples]
     every = [each for of in measured for group in of for each in group]
     found = [(each, each.difference.chance) for each in every if each.difference is not None]

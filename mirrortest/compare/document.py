@@ -91,7 +91,8 @@ class ThresholdChange(DocumentPart):
 class Pair(DocumentPart):
     """The base and one other side; `change` sums up their figures, findings and verdicts.
 
-    `point` is a point of a scenario that has several: both sides' runs are those of this point.
+    `point` is a point of a scenario that has several: both sides' runs are those of this point. It
+    starts with the scenario's name if a side has several scenarios.
     """
 
     place: str

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyarrow import fs
 
@@ -66,6 +66,14 @@ class _Found:
             )
 
 
+class _Point(NamedTuple):
+    """A point of a scenario; `settings` are JSON."""
+
+    scenario: str
+    label: str
+    settings: str
+
+
 def read_side(where: str, *, with_logs: bool = False) -> Side:
     """The repeats that an argument names; `with_logs` keeps the rows of their intervals.
 
@@ -77,7 +85,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     root = Location.parse(where)
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
-    points: dict[str, str] = {}
+    points: dict[str, _Point] = {}
     written: dict[str, int] = {}
     observations: list[RunObservation] = []
     wrong: list[str] = []
@@ -114,9 +122,10 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
         logs = {key: each.logs for key, each in found.items()}
         for key in observed.of(logs):
             found[key].observed.append(observed)
+    names = _point_names(points)
     repeats = [
         replace(
-            _repeat(root, run, each), point=points.get(run, ""), logs=each.logs if with_logs else ()
+            _repeat(root, run, each), point=names.get(run, ""), logs=each.logs if with_logs else ()
         )
         for (_, run), each in sorted(found.items())
     ]
@@ -159,14 +168,42 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
     return document
 
 
-def _points(place: Location, document: Mapping[str, Any]) -> dict[str, str]:
-    """The label of each point, by its run."""
+def _points(place: Location, document: Mapping[str, Any]) -> dict[str, _Point]:
+    """The points by their runs."""
     try:
-        return {str(each["run"]): str(each["label"]) for each in document["points"]}
+        return {
+            str(each["run"]): _Point(
+                str(document["name"]),
+                str(each["label"]),
+                json.dumps(each["settings"], sort_keys=True),
+            )
+            for each in document["points"]
+        }
     except (KeyError, TypeError) as error:
         raise UsageError(
             f"{place.shown}: not the results of a scenario ({reason_of(error)}): leave it out"
         ) from error
+
+
+def _point_names(points: Mapping[str, _Point]) -> dict[str, str]:
+    """The name of each run's point: its label, or its settings if another point's label is equal.
+
+    If there are several scenarios, the scenario's name comes first.
+    """
+    several = len({each.scenario for each in points.values()}) > 1
+    labels = Counter((each.scenario, each.label) for each in {*points.values()})
+    return {
+        run: ": ".join(
+            filter(
+                None,
+                (
+                    each.scenario if several else "",
+                    each.label if labels[each.scenario, each.label] == 1 else each.settings,
+                ),
+            )
+        )
+        for run, each in points.items()
+    }
 
 
 def _repeat(root: Location, run: str, found: _Found) -> Repeat:

@@ -57,7 +57,7 @@ class Repeat:
     that this distorts are left out."""
     settings: Settings = field(default_factory=dict)
     point: str = ""
-    """The label of its point in a scenario; empty: it has none."""
+    """The name of its point in a scenario; empty: it has none."""
     logs: Sequence[ProcessLog] = ()
     """The logs for charts over time; empty unless they were asked for."""
 

@@ -13,7 +13,7 @@ from mirrortest.compare import trend as trend_module
 from mirrortest.compare.history import COMPARISON_PAGE, TREND_PAGE, judge, nights, prune
 from mirrortest.compare.reading import read_side
 from mirrortest.errors import MirrortestError
-from tests.compared import produced, reconciled, write
+from tests.compared import produced, reconciled, scenario_result, write
 
 if TYPE_CHECKING:
     from mirrortest.compare.comparison import Side
@@ -32,8 +32,8 @@ def _night(
         write(clients / "p1.json", document)
         write(clients / "summary.json", reconciled(run, counts={"acked": 20, "lost": lost}))
     if of_points:
-        points = [{"run": f"d{day:02}r{at}", "label": f"p{at}"} for at in range(len(seconds))]
-        write(night / "scenario.json", {"kind": "scenario", "version": 1, "points": points})
+        labels = {f"d{day:02}r{at}": f"p{at}" for at in range(len(seconds))}
+        write(night / "scenario.json", scenario_result(labels))
     return night
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from mirrortest.compare.comparison import compare
+from mirrortest.compare.document import Change
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.repeat import ProcessLog, repeat
 from mirrortest.compare.settings import OPTIONS
@@ -18,7 +19,7 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.seqlog.interval_log import SCHEMA
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
-from tests.compared import consumed, produced, reconciled, write
+from tests.compared import consumed, produced, reconciled, scenario_result, write
 from tests.made_observation import at, write_observation
 from tests.made_result import Made
 
@@ -250,11 +251,55 @@ def test_a_scenario_s_runs_are_of_its_points(tmp_path: Path) -> None:
     """A point's directory alone has no point, so it can be compared with any other."""
     for number, run in enumerate(("r1", "r2"), 1):
         write(tmp_path / f"point-00{number}/clients/p1.json", produced(run))
-    points = [{"run": "r1", "label": "acks 1"}, {"run": "r2", "label": "acks all"}]
-    scenario = {"kind": "scenario", "version": 1, "points": points}
-    write(tmp_path / "scenario.json", scenario)
+    write(tmp_path / "scenario.json", scenario_result({"r1": "acks 1", "r2": "acks all"}))
     assert read_side(str(tmp_path)).points == ["acks 1", "acks all"]
     assert read_side(str(tmp_path / "point-001")).points == [""]
+
+
+def test_the_points_of_several_scenarios_are_named_by_them(tmp_path: Path) -> None:
+    """They were one group of repeats, so a mirror that lost messages in one of two passed."""
+    for side, lost in (("before", 0), ("after", 5)):
+        for name, its_lost in (("healthy", lost), ("lossy", 5)):
+            runs = [f"{side}-{name}{number}" for number in (1, 2, 3)]
+            folder = tmp_path / side / name
+            write(folder / "scenario.json", scenario_result(dict.fromkeys(runs, ""), name))
+            for run in runs:
+                counts = {"acked": 20, "lost": its_lost}
+                document = reconciled(run, counts=counts, inconclusive=[])
+                write(folder / run / "result" / "summary.json", document)
+    before, after = (read_side(str(tmp_path / side)) for side in ("before", "after"))
+    assert before.points == after.points == ["healthy", "lossy"]
+    changes = {pair.point: pair.counts[0].change for pair in compare(before, [after]).pairs}
+    assert changes == {"healthy": Change.WORSE, "lossy": Change.NONE}
+    alone = compare(before, [read_side(str(tmp_path / "after" / "healthy"))])
+    assert "only one side has unnamed points" in alone.inconclusive[0]
+
+
+def test_a_scenario_is_named_once_its_results_are_of_several(tmp_path: Path) -> None:
+    """Nights of one scenario have its labels alone."""
+    for night, name in (("1", "fast"), ("2", "fast"), ("3", "slow")):
+        write(tmp_path / night / "p1.json", produced(f"r{night}"))
+        write(tmp_path / night / "scenario.json", scenario_result({f"r{night}": "acks 1"}, name))
+    assert read_side(str(tmp_path)).points == ["fast: acks 1", "slow: acks 1"]
+    (tmp_path / "3" / "scenario.json").unlink()
+    (tmp_path / "3" / "p1.json").unlink()
+    assert read_side(str(tmp_path)).points == ["acks 1"]
+
+
+def test_values_that_print_alike_are_different_points(tmp_path: Path) -> None:
+    """1000 and "1000" were one group of repeats; equal values are one point."""
+    label = "produce.message-size 1000"
+    points = []
+    for number, value in enumerate((1000, "1000", 1000), 1):
+        write(tmp_path / f"point-00{number}" / "p1.json", produced(f"r{number}"))
+        settings = {"produce.message-size": value}
+        points += scenario_result({f"r{number}": label}, settings=settings)["points"]
+    write(tmp_path / "scenario.json", scenario_result({}) | {"points": points})
+    assert [each.point for each in read_side(str(tmp_path)).repeats] == [
+        '{"produce.message-size": 1000}',
+        '{"produce.message-size": "1000"}',
+        '{"produce.message-size": 1000}',
+    ]
 
 
 @pytest.mark.parametrize("points", [{}, {"points": [{"run": "r1"}]}, {"points": 7}])
@@ -271,8 +316,7 @@ def test_a_damaged_scenario_is_named(tmp_path: Path, points: dict[str, object]) 
 def test_a_point_that_left_nothing_is_a_repeat_without_verdicts(tmp_path: Path) -> None:
     """It was run, so a comparison must not pass with the others alone."""
     write(tmp_path / "point-001/clients/p1.json", produced("r1"))
-    points = [{"run": run, "label": "acks 1"} for run in ("r1", "r2")]
-    write(tmp_path / "scenario.json", {"kind": "scenario", "version": 1, "points": points})
+    write(tmp_path / "scenario.json", scenario_result({"r1": "acks 1", "r2": "acks 1"}))
     side = read_side(str(tmp_path))
     assert {each.run: [*each.verdicts] for each in side.repeats} == {"r1": ["produce"], "r2": []}
     assert side.points == ["acks 1"]

@@ -82,7 +82,7 @@ def consumed(run: str = "run7", **changes: Any) -> dict[str, Any]:
 def reconciled(run: str = "run7", **changes: Any) -> dict[str, Any]:
     """A reconciliation's summary with a loss; `changes` replace fields."""
     document = json.loads(summaries._reconciled().encode())
-    return {**document, "run": run, **changes}
+    return {**document, "run": run, "inconclusive": [], **changes}
 
 
 def scenario_result(labels: Mapping[str, str], name: str = "s", **point: Any) -> dict[str, Any]:

@@ -329,7 +329,7 @@ def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> T
         )
     more = max(after) - max(before)
     passed = threshold.of_count(more)
-    # Missing or inconclusive repeats can only raise these maxima.
+    # Missing or undecided repeats can only raise these maxima.
     may_be_more, may_be_less = (_doubt(of, threshold.metric) for of in (side, base))
     match threshold.comparison:
         case "<" | "<=":
@@ -356,9 +356,9 @@ def _doubt(side: Side, metric: str) -> str:
         return why
     if lacking:
         return f"not {'measured' if figure else 'counted'} in {_named(lacking)}"
-    unsure = [each.run for each in side.repeats if each.judged is Verdict.INCONCLUSIVE]
+    unsure = [each.run for each in side.repeats if each.undecided(each.judge)]
     if unsure and (not figure or metric in _ARRIVALS):
-        return f"the verdict is inconclusive in {_named(unsure)}"
+        return f"not everything could be decided in {_named(unsure)}"
     return ""
 
 
@@ -417,13 +417,9 @@ def _unknown_verdicts(pair: Pair, side: Side) -> Iterator[str]:
         yield f"no verdict of {commands} in {_named(runs)}"
     for each in pair.verdicts:
         subject = f"the verdict of {each.command}"
-        unsure = [
-            repeat.run
-            for repeat in side.repeats
-            if repeat.verdicts.get(each.command) is Verdict.INCONCLUSIVE
-        ]
+        unsure = [repeat.run for repeat in side.repeats if repeat.undecided(each.command)]
         if unsure:
-            yield f"{subject} is inconclusive in {_named(unsure)}"
+            yield f"{each.command} could not decide everything in {_named(unsure)}"
         elif each.new and not each.base:
             yield f"{subject} is missing in the base"
         elif each.change is Change.UNKNOWN and Verdict.FAILED in each.new:

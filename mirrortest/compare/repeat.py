@@ -19,7 +19,7 @@ from mirrortest.results.summary import ALL_TOPICS
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -52,6 +52,8 @@ class Repeat:
     figures: Mapping[str, float]
     counts: Mapping[str, int] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    doubts: Collection[str] = ()
+    """The commands that could not decide everything, whatever their verdicts are."""
     clocks_off: bool = False
     """Whether wall clocks were set during the run, or disagree by more than a latency. The figures
     that this distorts are left out."""
@@ -62,9 +64,13 @@ class Repeat:
     """The logs for charts over time; empty unless they were asked for."""
 
     @property
-    def judged(self) -> Verdict | None:
-        """The reconciliation's verdict, else the consumers'; None: there is neither."""
-        return self.verdicts.get("reconcile", self.verdicts.get("consume"))
+    def judge(self) -> str:
+        """The command whose findings count: the reconciliation, else the consumers."""
+        return "reconcile" if "reconcile" in self.verdicts else "consume"
+
+    def undecided(self, command: str) -> bool:
+        """Whether a command could not decide everything."""
+        return command in self.doubts or self.verdicts.get(command) is Verdict.INCONCLUSIVE
 
 
 def repeat(
@@ -110,6 +116,11 @@ def repeat(
             kind: max((Verdict(each["verdict"]) for each in found), key=list(Verdict).index)
             for kind, found in by_kind.items()
             if found
+        },
+        doubts={
+            kind
+            for kind, found in by_kind.items()
+            if any(each.get("inconclusive") for each in found)
         },
         clocks_off=any(
             _is_off(topic)

@@ -187,7 +187,7 @@ def test_a_verdict_is_worse_if_it_fails_more_often(
     [
         ("ppp", "pp ", Verdict.INCONCLUSIVE, ["no verdict of consume in run r2"]),
         ("ppp", "p  ", Verdict.INCONCLUSIVE, ["no verdict of consume in runs r1, r2"]),
-        ("fff", "ppi", Verdict.INCONCLUSIVE, ["the verdict of consume is inconclusive in run r2"]),
+        ("fff", "ppi", Verdict.INCONCLUSIVE, ["consume could not decide everything in run r2"]),
         ("ppp", "fff ", Verdict.FAILED, ["no verdict of consume in run r3"]),
         ("pp ", "ppp", Verdict.PASSED, []),
         ("   ", "   ", Verdict.PASSED, []),
@@ -200,6 +200,16 @@ def test_a_repeat_without_a_verdict_is_never_left_out(
     found = compare(judged_side(base), [judged_side(new)])
     assert found.verdict is verdict
     assert found.inconclusive == reasons
+
+
+def test_a_failed_verdict_with_an_open_part_is_inconclusive() -> None:
+    """A run that lost messages, and lost logs of others, counted as completely judged."""
+    verdict = {"consume": Verdict.FAILED}
+    base = Repeat(run="r1", started_ns=0, figures={}, verdicts=verdict)
+    new = replace(base, doubts={"consume"})
+    found = compare(Side("", [base]), [Side("", [new])])
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.inconclusive == ["consume could not decide everything in run r1"]
 
 
 def test_one_of_two_judges_that_is_missing_is_named() -> None:

@@ -60,6 +60,14 @@ def test_a_reconciliation_replaces_the_consumers_latencies_and_counts() -> None:
     assert set(found.verdicts) == {"consume", "reconcile"}
 
 
+def test_reasons_of_any_verdict_are_doubts_of_its_command() -> None:
+    """A failed verdict may leave a part undecided, too."""
+    found = repeat("run7", [consumed(), reconciled(inconclusive=["a log has damage"])])
+    assert found.doubts == {"reconcile"}
+    assert found.undecided("reconcile")
+    assert not found.undecided("consume")
+
+
 def test_all_topics_together_are_taken_where_a_reconciliation_has_them() -> None:
     """A reconciliation of several topics has a latency of them all."""
     latency = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
 from math import isfinite
@@ -121,6 +121,7 @@ def repeat(
             kind
             for kind, found in by_kind.items()
             if any(each.get("inconclusive") for each in found)
+            or (kind == "consume" and found and not _by_topics(found))
         },
         clocks_off=any(
             _is_off(topic)
@@ -251,16 +252,34 @@ def _numbers(rows: pa.Table, name: str) -> Any:
 
 
 def _counts(by_kind: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
-    """Findings and outcomes. Each consumer counts all of the run: the highest count is right."""
-    counts: dict[str, int] = {}
-    for document in by_kind["reconcile"] or by_kind["consume"]:
-        for name, count in document["counts"].items():
-            counts[name] = max(_count(name, count), counts.get(name, 0))
+    """Findings and outcomes; without a reconciliation, those of all topics that consumers judge."""
+    counts: Counter[str] = Counter()
+    for group in [by_kind["reconcile"]] if by_kind["reconcile"] else _by_topics(by_kind["consume"]):
+        highest: dict[str, int] = {}
+        for document in group:
+            for name, count in document["counts"].items():
+                highest[name] = max(_count(name, count), highest.get(name, 0))
+        counts.update(highest)
     if not by_kind["reconcile"]:
         for name in ("acked", "failed", "unknown"):
             if by_kind["produce"]:
                 counts[name] = sum(_count(name, each["whole"][name]) for each in by_kind["produce"])
-    return counts
+    return dict(counts)
+
+
+def _by_topics(consumers: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The consumers in groups of different topics: each counts all messages of its own topics.
+
+    Empty if topics overlap in part: then no sum counts each topic once.
+    """
+    judged = [frozenset(stream["topic"] for stream in each["streams"]) for each in consumers]
+    widest = {topics for topics in judged if not any(topics < other for other in judged)}
+    if sum(map(len, widest)) > len(frozenset().union(*widest)):
+        return []
+    return [
+        [each for each, topics in zip(consumers, judged, strict=True) if topics <= of]
+        for of in widest
+    ]
 
 
 def _count(name: str, value: Any) -> int:

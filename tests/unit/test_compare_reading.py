@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -66,6 +66,28 @@ def test_reasons_of_any_verdict_are_doubts_of_its_command() -> None:
     assert found.doubts == {"reconcile"}
     assert found.undecided("reconcile")
     assert not found.undecided("consume")
+
+
+def _judging(name: str, topics: str, lost: int) -> dict[str, Any]:
+    streams = [{"topic": topic} for topic in topics]
+    return consumed(consumer=name, streams=streams, counts={"acked": 20, "lost": lost})
+
+
+def test_what_consumers_of_different_topics_count_is_added_up() -> None:
+    """80 lost of one topic did not show next to 90 of another."""
+    found = repeat("run7", [_judging("c1", "a", 90), _judging("c2", "b", 80)])
+    assert found.counts == {"acked": 40, "lost": 170}
+    groups = [_judging("c1", "ab", 90), _judging("c2", "ab", 91), _judging("c3", "b", 80)]
+    found = repeat("run7", [*groups, _judging("c4", "c", 7)])
+    assert found.counts == {"acked": 40, "lost": 98}
+    assert not found.undecided("consume")
+
+
+def test_counts_of_topics_that_overlap_in_part_are_unknown() -> None:
+    """A sum would count one topic twice, and the highest count would lack another one."""
+    found = repeat("run7", [_judging("c1", "ab", 90), _judging("c2", "bc", 80)])
+    assert not found.counts
+    assert found.undecided("consume")
 
 
 def test_all_topics_together_are_taken_where_a_reconciliation_has_them() -> None:

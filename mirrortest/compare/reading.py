@@ -35,6 +35,8 @@ _SCENARIO = "scenario"
 VERSION = 1
 _WITHIN_REPEAT = re.compile("(?:run|role)=.*|result|clients|logs|observations")
 """Subdirectories of a directory of logs: they do not separate repeats."""
+_OWN_NAME = re.compile(r".*/(?:result/[^/]*|summary|scenario)\.json")
+"""JSON files with these names are mirrortest's."""
 _WRITE = "produce, consume and reconcile write one with --report FILE or --json"
 
 
@@ -103,7 +105,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
         elif name == OBSERVATION_FILE:
             observations += read_observations(home, place.parent, damage, wrong)
         elif name.endswith(".json") or info.path == root.path:
-            document = _document(place, required=info.path == root.path)
+            document = _document(place, wrong, required=info.path == root.path)
             if document is None:
                 continue
             if document["kind"] == _SCENARIO:
@@ -146,14 +148,19 @@ def _files(root: Location) -> list[Any]:
     return sorted((each for each in listed if each.is_file), key=lambda each: str(each.path))
 
 
-def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
-    """A summary or a scenario's result; None for any other JSON file in a directory."""
+def _document(place: Location, wrong: list[str], *, required: bool) -> dict[str, Any] | None:
+    """A summary or a scenario's result; None for any other JSON file in a directory.
+
+    A result that cannot be parsed is appended to `wrong`.
+    """
     with place.checked("read"):
         raw = place.read()
     try:
         document = json.loads(raw)
     except (ValueError, RecursionError):
         document = None
+        if _OWN_NAME.fullmatch(place.path):
+            wrong.append(f"{place.shown} is damaged: write it again, or leave its run out")
     kinds = KINDS if required else (*KINDS, _SCENARIO)
     if not isinstance(document, dict) or document.get("kind") not in kinds:
         if required:

@@ -277,6 +277,18 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
         read_side(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "name", ["run=r2/result/summary.json", "result/missing.json", "summary.json", "scenario.json"]
+)
+def test_a_half_written_result_is_damage(tmp_path: Path, name: str) -> None:
+    """It was skipped, and the run's consumers were compared in place of its reconciliation."""
+    write(tmp_path / "c1.json", consumed("r2"))
+    text = write(tmp_path / name, reconciled("r2")).read_text()
+    (tmp_path / name).write_text(text[: len(text) // 2])
+    (damage,) = read_side(str(tmp_path)).damage
+    assert damage.endswith(f"{name} is damaged: write it again, or leave its run out")
+
+
 def test_a_scenario_s_runs_are_of_its_points(tmp_path: Path) -> None:
     """A point's directory alone has no point, so it can be compared with any other."""
     for number, run in enumerate(("r1", "r2"), 1):

@@ -243,7 +243,7 @@ def _sum_up(figures: Sequence[Change], exact: Sequence[Change]) -> Change:
     for change in (Change.WORSE, Change.BETTER, Change.DIFFERS):
         if change in (*figures, *exact):
             return change
-    undecided = Change.UNKNOWN in exact or (bool(figures) and Change.NONE not in figures)
+    undecided = Change.UNKNOWN in exact or Change.NONE not in (figures or exact)
     return Change.UNKNOWN if undecided else Change.NONE
 
 
@@ -393,6 +393,8 @@ def _reasons(pair: Pair, side: Side, by_thresholds: bool) -> list[str]:
             for each in pair.thresholds
             if each.passed is None
         ]
+    if not (pair.figures or pair.verdicts):
+        return [f"{at}neither side has a result"]
     reasons = [f"{at}{each}" for each in _unknown_verdicts(pair, side)]
     reasons += [
         f"{at}{each.name}: {'messages could not be judged' if each.name in _DOUBTS else _FEW}"

@@ -69,11 +69,12 @@ class _Found:
 
 
 class _Point(NamedTuple):
-    """A point of a scenario; `settings` are JSON."""
+    """A point of a scenario; `settings` are JSON. It ended in an error if it has no verdict."""
 
     scenario: str
     label: str
     settings: str
+    has_verdict: bool
 
 
 def read_side(where: str, *, with_logs: bool = False) -> Side:
@@ -118,8 +119,11 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
                 of.log_documents.append(document)
             else:
                 of.add(place.shown, document)
+    errors = {run for run, point in points.items() if not point.has_verdict}
+    for key in [key for key in found if key[1] in errors]:
+        del found[key]  # a repeat without results, whatever its clients wrote
     for run in sorted(written.keys() - {run for _, run in found}):
-        found["", run].written_ns = written[run]  # no file of it is left: a repeat without results
+        found["", run].written_ns = written[run]
     for observed in observations:
         logs = {key: each.logs for key, each in found.items()}
         for key in observed.of(logs):
@@ -132,7 +136,8 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
         for (_, run), each in sorted(found.items())
     ]
     if not any(each.figures or each.counts for each in repeats):
-        raise UsageError(f"{root.shown}: no summary of a run; {_WRITE}")
+        why = "each point ended in an error" if errors else f"no summary of a run; {_WRITE}"
+        raise UsageError(f"{root.shown}: {why}")
     return Side(where if root.local else root.shown, tuple(repeats), (*map(str, damage), *wrong))
 
 
@@ -183,6 +188,7 @@ def _points(place: Location, document: Mapping[str, Any]) -> dict[str, _Point]:
                 str(document["name"]),
                 str(each["label"]),
                 json.dumps(each["settings"], sort_keys=True),
+                has_verdict=each["verdict"] is not None,
             )
             for each in document["points"]
         }
@@ -198,7 +204,8 @@ def _point_names(points: Mapping[str, _Point]) -> dict[str, str]:
     If there are several scenarios, the scenario's name comes first.
     """
     several = len({each.scenario for each in points.values()}) > 1
-    labels = Counter((each.scenario, each.label) for each in {*points.values()})
+    distinct = {each[:3] for each in points.values()}
+    labels = Counter((scenario, label) for scenario, label, _ in distinct)
     return {
         run: ": ".join(
             filter(

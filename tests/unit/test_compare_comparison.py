@@ -362,6 +362,17 @@ def test_the_points_of_a_scenario_are_compared_each_with_its_own() -> None:
     assert found.inconclusive == ["after: only one side has the point left"]
 
 
+def test_a_point_without_any_result_is_inconclusive() -> None:
+    """It passed if its runs left nothing on both sides."""
+    left = _points("before", left=1.0, fast=1.0)
+    nothing = Side(
+        "s", [replace(r, figures={} if r.point == "left" else r.figures) for r in left.repeats]
+    )
+    found = compare(nothing, [nothing])
+    assert [pair.change for pair in found.pairs] == [Change.UNKNOWN, Change.NONE]
+    assert found.inconclusive == ["left: neither side has a result"]
+
+
 def test_sides_of_one_point_each_are_compared_whatever_it_is() -> None:
     """So two values of a varied setting can be compared."""
     (pair,) = compare(_points("before", one=1.0), [_points("after", two=2.0)]).pairs

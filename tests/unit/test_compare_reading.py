@@ -365,6 +365,22 @@ def test_a_point_that_left_nothing_is_a_repeat_without_verdicts(tmp_path: Path) 
     assert "no verdict of produce in run r2" in compare(side, [side]).inconclusive
 
 
+def test_a_point_that_ended_in_an_error_is_a_repeat_without_results(tmp_path: Path) -> None:
+    """A point whose fault was never injected counted as a good repeat."""
+    for run in ("r1", "r2"):
+        write(tmp_path / run / "clients" / "p1.json", produced(run))
+    good, bad = scenario_result({"r1": ""}), scenario_result({"r2": ""}, verdict=None)
+    write(tmp_path / "scenario.json", good | {"points": good["points"] + bad["points"]})
+    side = read_side(str(tmp_path))
+    assert {each.run: [*each.verdicts] for each in side.repeats} == {"r1": ["produce"], "r2": []}
+    assert not side.repeats[0].figures
+    assert "no verdict of produce in run r2" in compare(side, [side]).inconclusive
+    write(tmp_path / "scenario.json", bad)
+    (tmp_path / "r1" / "clients" / "p1.json").unlink()
+    with pytest.raises(UsageError, match="each point ended in an error"):
+        read_side(str(tmp_path))
+
+
 def test_the_directory_of_a_points_is_one_repeat(tmp_path: Path) -> None:
     """Its clients' summaries and its logs are in two directories."""
     session = Session(run="r1", role=Role.PRODUCER, name="a", session="s", started_ns=17)

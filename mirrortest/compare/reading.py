@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.damage import Damage
 
 KINDS = ("produce", "consume", "reconcile")
-_SCENARIO = "scenario"
+_SCENARIO, _SCENARIO_FILE = "scenario", "scenario.json"
 VERSION = 1
 _WITHIN_REPEAT = re.compile("(?:run|role)=.*|result|clients|logs|observations")
 """Subdirectories of a directory of logs: they do not separate repeats."""
@@ -94,8 +94,16 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
     wrong: list[str] = []
     infos = _files(root)
     folders = {info.path.rpartition("/")[0] for info in infos if info.base_name == SESSION_FILE}
+    # `run` copies the scenario, with all files of its directory, next to its results.
+    copies = {
+        f"{info.path.removesuffix(_SCENARIO_FILE)}{_SCENARIO}"
+        for info in infos
+        if info.base_name == _SCENARIO_FILE
+    }
     for info in infos:
         folder, _, name = info.path.rpartition("/")
+        if folder in copies:
+            continue
         place = root.below(info.path)
         first = folder[len(root.path.rstrip("/")) :].strip("/").partition("/")[0]
         home = "" if _WITHIN_REPEAT.fullmatch(first) else first

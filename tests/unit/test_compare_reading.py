@@ -381,6 +381,16 @@ def test_a_point_that_ended_in_an_error_is_a_repeat_without_results(tmp_path: Pa
         read_side(str(tmp_path))
 
 
+def test_files_that_a_scenario_came_with_are_no_results(tmp_path: Path) -> None:
+    """`run` copies a scenario's directory, and a summary in it counted as a repeat of every run."""
+    for folder in ("point-001", "scenario"):
+        write(tmp_path / folder / "p1.json", produced(folder))
+    assert len(read_side(str(tmp_path)).repeats) == 2
+    write(tmp_path / "scenario.json", scenario_result({"point-001": ""}))
+    write(tmp_path / "scenario" / "scenario.json", {"not": "ours"})
+    assert [each.run for each in read_side(str(tmp_path)).repeats] == ["point-001"]
+
+
 def test_the_directory_of_a_points_is_one_repeat(tmp_path: Path) -> None:
     """Its clients' summaries and its logs are in two directories."""
     session = Session(run="r1", role=Role.PRODUCER, name="a", session="s", started_ns=17)

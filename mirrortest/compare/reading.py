@@ -1,7 +1,8 @@
 """Finds the repeats of a run by path or URI: summaries, and the logs next to them.
 
 A directory can be a result, a run's directory, a directory of logs, or one with a directory for
-each repeat. All files of one run in one of these directories are one repeat.
+each repeat. All files of one run are one repeat, also in several directories, such as one for each
+data centre. If these have different files of the same processes, each directory is a repeat.
 """
 
 from __future__ import annotations
@@ -67,6 +68,24 @@ class _Found:
                 "each repeat into a directory of its own, or leave one of them out"
             )
 
+    @property
+    def processes(self) -> dict[str, Any]:
+        """By process: its summary, or the sessions of its logs."""
+        sessions: dict[str, Any] = defaultdict(set)
+        for session, _ in self.logs:
+            sessions[f"log of {session.role.value} {session.name}"].add(session.session)
+        return {name: document for name, (_, document) in self.documents.items()} | sessions
+
+    def join(self, other: _Found) -> None:
+        """Add the files of another directory; copies count once."""
+        self.documents |= other.documents
+        self.log_documents += [
+            each for each in other.log_documents if each not in self.log_documents
+        ]
+        sessions = [log.session for log in self.logs]
+        self.logs += [log for log in other.logs if log.session not in sessions]
+        self.written_ns = max(self.written_ns, other.written_ns)
+
 
 class _Point(NamedTuple):
     """A point of a scenario; `settings` are JSON. It ended in an error if it has no verdict."""
@@ -127,6 +146,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
                 of.log_documents.append(document)
             else:
                 of.add(place.shown, document)
+    found = _joined(found, wrong)
     errors = {run for run, point in points.items() if not point.has_verdict}
     for key in [key for key in found if key[1] in errors]:
         del found[key]  # a repeat without results, whatever its clients wrote
@@ -147,6 +167,33 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
         why = "each point ended in an error" if errors else f"no summary of a run; {_WRITE}"
         raise UsageError(f"{root.shown}: {why}")
     return Side(where if root.local else root.shown, tuple(repeats), (*map(str, damage), *wrong))
+
+
+def _joined(
+    found: Mapping[tuple[str, str], _Found], wrong: list[str]
+) -> defaultdict[tuple[str, str], _Found]:
+    """The repeats by directory and run; directories that complete each other are one repeat.
+
+    If only some of the processes have equal files in both, it is appended to `wrong`.
+    """
+    joined: defaultdict[tuple[str, str], _Found] = defaultdict(_Found)
+    homes: dict[str, list[str]] = defaultdict(list)
+    for (home, run), each in sorted(found.items()):
+        for other in homes[run]:
+            ours, theirs = each.processes, joined[other, run].processes
+            differing = {name for name in ours.keys() & theirs.keys() if ours[name] != theirs[name]}
+            if not differing:
+                joined[other, run].join(each)
+                break
+            if len(differing) < len(ours.keys() & theirs.keys()):
+                wrong.append(
+                    f"run {run}: {other or '.'} and {home} have different files of "
+                    f"{', '.join(sorted(differing))}: leave one directory out"
+                )
+        else:
+            homes[run].append(home)
+            joined[home, run] = each
+    return joined
 
 
 def _files(root: Location) -> list[Any]:

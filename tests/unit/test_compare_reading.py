@@ -189,15 +189,18 @@ def test_intervals_give_cpu_memory_batches_and_lag() -> None:
         (["1/x/p.json", "2/y/p.json"], 2),
         (["run=a/result/summary.json", "run=b/result/summary.json"], 2),
         (["result/summary.json", "role=producer/x/p.json"], 1),
+        (["logs-dc1/result/summary.json", "logs-dc2/p.json"], 1),
     ],
 )
-def test_what_belongs_to_one_run_in_one_directory_is_one_repeat(
+def test_files_of_one_run_are_one_repeat_unless_directories_have_different_ones(
     tmp_path: Path, places: list[str], repeats: int
 ) -> None:
-    """Several files of one run in one directory are not several repeats."""
+    """A run with a directory for each data centre was two repeats, each without a part."""
     for number, place in enumerate(places):
         run = f"r{number}" if "/" not in place or place.startswith("run=") else "r"
-        document = reconciled(run) if place.endswith("summary.json") else produced(run)
+        document = produced(run, p99=number)
+        if place.endswith("summary.json"):
+            document = reconciled(run)
         write(tmp_path / place, document)
     assert len(read_side(str(tmp_path)).repeats) == repeats
 
@@ -251,6 +254,29 @@ def test_copies_of_a_summary_count_once(tmp_path: Path) -> None:
         write(tmp_path / name, produced(records_per_second=3.0))
     (found,) = read_side(str(tmp_path)).repeats
     assert found.figures["produce_rate"] == 3.0
+
+
+def test_copies_of_a_run_in_two_directories_are_one_repeat(tmp_path: Path) -> None:
+    """Their logs count once, too."""
+    for name in ("dc1", "dc2"):
+        _log_with_summary(tmp_path / name, "a", 3.0)
+        write(tmp_path / name / "p.json", produced(producer="b", records_per_second=4.0))
+    (found,) = read_side(str(tmp_path), with_logs=True).repeats
+    assert found.figures["produce_rate"] == 7.0
+    assert len(found.logs) == 1
+
+
+def test_copies_of_a_run_that_differ_in_part_are_named(tmp_path: Path) -> None:
+    """They are not two repeats, and nothing shows which of the two is right."""
+    for name, lost in (("dc1", 0), ("dc2", 5)):
+        write(tmp_path / name / "p.json", produced())
+        write(tmp_path / name / "summary.json", reconciled(counts={"acked": 20, "lost": lost}))
+    side = read_side(str(tmp_path))
+    (damage,) = side.damage
+    assert damage == (
+        "run run7: dc1 and dc2 have different files of reconcile: leave one directory out"
+    )
+    assert compare(side, [side]).verdict is Verdict.INCONCLUSIVE
 
 
 def test_mistakes_are_told(tmp_path: Path) -> None:

@@ -234,7 +234,8 @@ def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[st
         messages += float(np.nansum(column[done]))
         batches += float(np.nansum(column["batches"]))
         in_batches += float(np.nansum(column["batch_messages"]))
-        yield f"{prefix}_memory", float(np.nanmax(column["memory_bytes"]))
+        if not np.isnan(column["memory_bytes"]).all():  # without /proc
+            yield f"{prefix}_memory", float(np.nanmax(column["memory_bytes"]))
         if role is Role.CONSUMER and not np.isnan(column["lag"]).all():
             _, interval = np.unique(column["started_ns"], return_inverse=True)
             lag = np.bincount(interval, weights=np.nan_to_num(column["lag"]))

@@ -181,6 +181,12 @@ def test_intervals_give_cpu_memory_batches_and_lag() -> None:
     assert found.settings[OPTIONS]["producer: throughput"] == {"5"}
 
 
+def test_intervals_without_memory_have_no_such_figure() -> None:
+    """Without /proc there is none, and the repeat counted as damaged."""
+    sent = _log(Role.PRODUCER, {"cpu_seconds": 0.5, "acked": 100})
+    assert repeat("run7", [], [sent]).figures == {"produce_cpu": 0.005}
+
+
 @pytest.mark.parametrize(
     ("places", "repeats"),
     [

@@ -147,15 +147,15 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
             else:
                 of.add(place.shown, document)
     found = _joined(found, wrong)
-    errors = {run for run, point in points.items() if not point.has_verdict}
-    for key in [key for key in found if key[1] in errors]:
-        del found[key]  # a repeat without results, whatever its clients wrote
-    for run in sorted(written.keys() - {run for _, run in found}):
-        found["", run].written_ns = written[run]
     for observed in observations:
         logs = {key: each.logs for key, each in found.items()}
         for key in observed.of(logs):
             found[key].observed.append(observed)
+    errors = {run for run, point in points.items() if not point.has_verdict}
+    for key in [key for key in found if key[1] in errors]:
+        del found[key]  # a repeat without results, whatever was written of it
+    for run in sorted(written.keys() - {run for _, run in found}):
+        found["", run].written_ns = written[run]
     names = _point_names(points)
     repeats = [
         replace(

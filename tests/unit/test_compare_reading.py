@@ -403,9 +403,11 @@ def test_a_point_that_ended_in_an_error_is_a_repeat_without_results(tmp_path: Pa
         write(tmp_path / run / "clients" / "p1.json", produced(run))
     good, bad = scenario_result({"r1": ""}), scenario_result({"r2": ""}, verdict=None)
     write(tmp_path / "scenario.json", good | {"points": good["points"] + bad["points"]})
+    requests = [_request(1, "A1", "Produce", 10, 0.5)]
+    write_observation(tmp_path / "r2" / "observations", {REQUEST: requests}, run="r2")
     side = read_side(str(tmp_path))
     assert {each.run: [*each.verdicts] for each in side.repeats} == {"r1": ["produce"], "r2": []}
-    assert not side.repeats[0].figures
+    assert [each.run for each in side.repeats if each.figures] == ["r1"]
     assert "no verdict of produce in run r2" in compare(side, [side]).inconclusive
     write(tmp_path / "scenario.json", bad)
     (tmp_path / "r1" / "clients" / "p1.json").unlink()

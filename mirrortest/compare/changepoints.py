@@ -63,11 +63,18 @@ def changepoints(values: Sequence[float], *, series: int = 1) -> list[Split]:
 
 
 def _distances(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """For each split of each row, the distance of the parts' means in units of its error."""
-    left = np.arange(FEWEST, rows.shape[1] - FEWEST + 1)
-    sums = rows.cumsum(axis=1)[:, FEWEST - 1 : -FEWEST]
-    found: NDArray[np.float64] = np.abs(sums) / np.sqrt(left * (rows.shape[1] - left))
-    return found
+    """For each split of each row, the distance of the parts' means in units of its error.
+
+    It is 0 where a neighbouring split is better: one run or two next to the end are no level, but
+    with their neighbours they would look like one.
+    """
+    size = rows.shape[1]
+    left = np.arange(1, size)
+    found = np.abs(rows.cumsum(axis=1)[:, :-1]) / np.sqrt(left * (size - left))
+    before, at, after = (
+        found[:, FEWEST - 1 + shift : size - FEWEST + shift] for shift in (-1, 0, 1)
+    )
+    return np.where(at >= np.maximum(before, after), at, 0.0)
 
 
 def _chance(segment: NDArray[np.float64], distance: float, tests: float) -> float:

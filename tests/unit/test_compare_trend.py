@@ -71,6 +71,22 @@ def test_a_single_slow_run_is_no_new_level() -> None:
     assert changepoints(values) == changepoints([1.0] * 16 + [9.0] * 2) == []
 
 
+@pytest.mark.parametrize("usual", [1.0, 0.0])
+def test_two_slow_nights_at_an_end_are_no_level_of_three(usual: float) -> None:
+    """Equal nights hardly ever have such a split by chance; a third slow night is a new level."""
+    usually, slow = [usual] * 300, [9.0]
+    for values in (usually + 2 * slow, 2 * slow + usually):
+        assert changepoints(values, series=FIGURES) == []
+    (found,) = changepoints(usually + 3 * slow, series=FIGURES)
+    assert found.at == 300
+
+
+def test_a_slow_newest_night_does_not_hide_an_earlier_change() -> None:
+    """It is not a level, and the level before it is found."""
+    values = [*_levels(np.random.default_rng(7), (1, 40), (2, 40)), 200.0]
+    assert [each.at for each in changepoints(values)] == [40]
+
+
 def test_few_or_equal_values_do_not_change() -> None:
     """Too few values show no level, nor do equal ones, to the resolution of their measurement."""
     assert changepoints([]) == changepoints([1, 1, 9, 9, 9]) == changepoints([0.0] * 20) == []

@@ -373,10 +373,8 @@ class Producer:
     def _write_summary(self, session: Session, report: ProduceReport) -> None:
         """Write the summary into the log's directory; a failure does not change the result."""
         place = Location.parse(self._options.log_dir).child(*session.folders, SUMMARY_FILE)
-        content = json.dumps(report.to_json(), indent=1).encode() + b"\n"
         try:
-            with place.filesystem.open_output_stream(place.path) as file:
-                file.write(content)
+            place.write_text(json.dumps(report.to_json(), indent=1) + "\n")
         except OSError as error:
             _log.warning(
                 "the summary cannot be written", where=place.shown, reason=reason_of(error)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import SequenceLogError
@@ -179,18 +178,5 @@ class Nowhere:
         """See `Location.child`."""
         return self
 
-    @property
-    def filesystem(self) -> Any:
-        """A filesystem that discards what is written."""
-        return SimpleNamespace(open_output_stream=lambda _: _Sink())
-
-
-class _Sink:
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """There is nothing to close."""
-
-    def write(self, _: bytes) -> None:
-        """Discard it."""
+    def write_text(self, _: str) -> None:
+        """Discard it; see `Location.write_text`."""

@@ -183,6 +183,15 @@ def read_session(directory: Location) -> Session:
     return Session.decode(raw, place.shown)
 
 
+def journal_rows(journal: Location) -> int:
+    """How many rows of a journal can be read."""
+    try:
+        data = journal.buffer()
+    except (pa.ArrowException, OSError):
+        return 0
+    return sum(batch.num_rows for batch in read_frames(data, journal.shown, []))
+
+
 def last_incarnation(where: Location | Path | str, run: str, producer: str) -> int:
     """The highest incarnation in a producer's readable logs below a local LOGDIR, else 0."""
     root = Location.parse(where)

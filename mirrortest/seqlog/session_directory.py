@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
+import structlog
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.host.error_text import reason_of
-from mirrortest.seqlog.files import find_sessions, read_session
+from mirrortest.seqlog.files import find_sessions, journal_rows, read_session
 from mirrortest.seqlog.interval_log import SCHEMA as INTERVALS
 from mirrortest.seqlog.journal import read_frames, sync_directory
 from mirrortest.seqlog.location import Location
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from mirrortest.seqlog.damage import Damage
+
+_log = structlog.get_logger()
 
 
 class BusyError(SequenceLogError):
@@ -179,7 +182,8 @@ def salvage(
 ) -> list[Session]:
     """Move the log files of dead sessions from a spool to LOGDIR `where`; return the sessions.
 
-    Sessions whose process is alive on this machine are skipped. The others crashed, so they get no
+    Sessions whose process is alive on this machine are skipped. So are older copies of a spool,
+    with a warning: LOGDIR has as many of their rows or more. The others crashed, so they get no
     `ended_ns`; their `damage` lists what could not be read. A salvage can be repeated, also after
     it was killed. Raises SequenceLogError. With `failed`, the errors of sessions that
     `find_sessions` cannot read are appended to it, and the others are salvaged.
@@ -200,6 +204,14 @@ def salvage(
                 continue  # its process has ended and is about to remove the directory
             # The process may have written more between the listing and the lock.
             directory.session = read_session(Location.parse(path))
+            if directory.separate_target and _outdated(directory):
+                _log.warning(
+                    "session not salvaged: these files are an older copy of its spool, and its log "
+                    "has as many rows or more",
+                    files=str(path),
+                    log=target.shown,
+                )
+                continue
             _finish_all(directory)
         except (OSError, pa.ArrowException) as error:
             raise SequenceLogError(f"{path}: {reason_of(error)}") from error
@@ -220,6 +232,29 @@ def spools_below(directory: Path, run: str | None = None) -> list[str]:
         if run in (None, each.session.run)
     }
     return sorted(found - {str(directory.absolute())})
+
+
+def _outdated(directory: SessionDirectory) -> bool:
+    """Whether these files are an older copy of the spool: the target has as much or more.
+
+    A process writes session.json to its spool before it uploads it.
+    """
+    try:
+        uploaded = read_session(directory.target)
+    except SequenceLogError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return False
+        raise
+    here = directory.session
+    if uploaded.ended_ns is not None and here.ended_ns is None:
+        return True
+    rows = {note.name: note.rows for note in here.files}
+    for journal in directory.path.glob(f"*{JOURNAL}"):
+        name = journal.with_suffix(PARQUET).name
+        rows[name] = max(rows.get(name, 0), journal_rows(Location.parse(journal)))
+    return any(
+        note not in here.files and note.rows >= rows.get(note.name, 0) for note in uploaded.files
+    )
 
 
 def _finish_all(directory: SessionDirectory) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import fcntl
 import json
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -207,6 +208,68 @@ def test_a_salvage_is_repeatable(
     salvage(tmp_path, target)
     assert offsets(target)[0] == [1, 2, 3]
     assert list(tmp_path.iterdir()) == []
+
+
+def uploaded(target: Location) -> dict[str, bytes]:
+    """The files of the session in the target."""
+    (found,) = find_sessions(target)
+    places = [found.location.child("session.json"), *(file.location for file in found.files)]
+    return {place.path: place.read() for place in places}
+
+
+@pytest.mark.parametrize("then", ["it ended", "it was salvaged", "it goes on"])
+async def test_an_older_copy_of_a_spool_replaces_nothing(
+    target: Location, tmp_path: Path, then: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A snapshot of a spool from before the session ended, was salvaged, or had more files.
+
+    Its few rows replaced the log's.
+    """
+    spool, snapshot = tmp_path / "spool", tmp_path / "snapshot"
+    log = await SequenceLog.open(target, SESSION, spool=spool, rotate_rows=3)
+    log.append([rows.read("t", 0, 0, 1)])
+    await log.sync()
+    shutil.copytree(spool, snapshot)
+    log.append([rows.read("t", 0, at, at + 1) for at in range(1, 5)])
+    await log.sync()
+    if then == "it goes on":
+        await log.revise(lambda session: session)  # once the first journal is sealed
+        assert log.session.files
+    else:
+        await log.close()
+    if then == "it was salvaged":
+        (found,) = find_sessions(target)
+        killed_session = found.session.model_copy(update={"ended_ns": None, "clean": False})
+        session_file = found.location.child("session.json")
+        with session_file.filesystem.open_output_stream(session_file.path) as sink:
+            sink.write(killed_session.encode())
+    before = uploaded(target)
+    salvage_command(spool=snapshot, log_dir=played(target))
+    assert uploaded(target) == before
+    printed = capsys.readouterr()
+    assert "nothing to salvage" in printed.out
+    assert "older copy of its spool" in printed.out + printed.err
+    assert list(snapshot.rglob("*.journal"))
+    await log.close()
+
+
+def test_a_spool_comes_home_although_an_older_copy_of_it_came_before(
+    target: Location, tmp_path: Path
+) -> None:
+    """It has more rows than the file that the copy left there."""
+    spool, snapshot = tmp_path / "spool", tmp_path / "snapshot"
+    directory = SessionDirectory.create(target, SESSION, spool)
+    writer = JournalWriter(directory.path / "000001.journal")
+    writer.append([batch_of([rows.read("t", 0, 0, 1)])])
+    writer.sync()
+    shutil.copytree(spool, snapshot)
+    writer.append([batch_of([rows.read("t", 0, 1, 2)])])
+    writer.close()
+    directory.release()
+    salvage(snapshot, target)
+    assert offsets(target) == ([0], [])
+    salvage(spool, target)
+    assert offsets(target) == ([0, 1], [])
 
 
 def test_a_local_log_is_finished_in_place(tmp_path: Path) -> None:

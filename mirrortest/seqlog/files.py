@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,10 @@ class LogFile:
     def unproven(self) -> bool:
         """Whether neither digest nor checksums cover its bytes."""
         return self.digest is None and self.location.path.endswith(PARQUET)
+
+    def rank(self) -> tuple[int, str, int]:
+        """Of several files of this name, the one with the highest rank counts."""
+        return self.rows or 0, self.digest or "", self.size
 
     @property
     def estimated_rows(self) -> int:
@@ -156,23 +161,26 @@ def distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
 
 
 def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
-    """Merge a session's copies from several directories; of each file take the largest copy.
+    """Merge a session's copies from several directories; of each file take that with most rows.
 
-    Copies differ if a log is copied while it is written, or if its last files are in a spool.
+    Copies differ if a log is copied while it is written, if its last files are in a spool, or if a
+    copy was salvaged.
     """
-    newest = max(copies, key=lambda each: (each.session.ended_ns or 0, len(each.session.files)))
-    present: dict[str, tuple[Location, int]] = {}
-    for found in copies:
-        for file in found.files:
-            name = file.location.path.rpartition("/")[2]
-            if file.size > present.get(name, (file.location, -1))[1]:
-                present[name] = (found.location, file.size)
-    session = newest.session
-    if any(name.endswith(JOURNAL) for name in present):
-        session = session.model_copy(update={"spooled": False})  # the spool is one of the copies
-    places = (each.intervals for each in (newest, *copies))
-    intervals = next((place for place in places if place is not None), None)
-    return _session_files(session, newest.location, present, intervals)
+    newest = max(copies, key=lambda each: each.session.rank())
+    session = newest.session.united([each.session for each in copies])
+    most: dict[str, LogFile] = {}
+    for file in chain.from_iterable(each.files for each in copies):
+        name = file.location.path.rpartition("/")[2]
+        most[name] = max(file, most.get(name, file), key=LogFile.rank)
+    listed = max((_number(note.name) for note in session.files), default=0)
+    if max(map(_number, most), default=0) > listed:
+        # The journal that was written last: the spool is one of the copies.
+        session = session.model_copy(update={"spooled": False})
+    with_intervals = (each for each in (newest, *copies) if each.intervals is not None)
+    own = next(with_intervals, newest)
+    session = session.model_copy(update={"intervals": own.session.intervals})
+    present = {name: (file.location.parent, file.size) for name, file in most.items()}
+    return _session_files(session, newest.location, present, own.intervals)
 
 
 def read_session(directory: Location) -> Session:
@@ -183,13 +191,14 @@ def read_session(directory: Location) -> Session:
     return Session.decode(raw, place.shown)
 
 
-def journal_rows(journal: Location) -> int:
-    """How many rows of a journal can be read."""
+def journal_rows(journal: Location) -> int | None:
+    """How many rows of a journal can be read; None: it cannot be opened (any more)."""
     try:
         data = journal.buffer()
     except (pa.ArrowException, OSError):
-        return 0
-    return sum(batch.num_rows for batch in read_frames(data, journal.shown, []))
+        return None
+    rows: int = sum(batch.num_rows for batch in read_frames(data, journal.shown, []))
+    return rows
 
 
 def last_incarnation(where: Location | Path | str, run: str, producer: str) -> int:
@@ -214,15 +223,29 @@ def _session_files(
 ) -> SessionFiles:
     """The session with its files; `present` has each file's directory and size."""
     noted = {note.name: note for note in session.files}
-    numbers = {int(name.partition(".")[0]) for name in (*present, *noted)}
     files, damage = [], list(session.damage)
-    for number in range(1, max(numbers, default=0) + 1):
+    before = 0
+    for number in sorted({_number(name) for name in (*present, *noted)}):
         finished, journal = file_name(number, PARQUET), file_name(number, JOURNAL)
         note = noted.get(finished)
         rows, digest = (None, None) if note is None else (note.rows, note.digest)
-        # Both exist after a crash between the rename and the journal's removal. The journal has its
-        # own checksums. The Parquet file can be checked only once session.json has its digest.
+        if number > before + 1:
+            first = at.child(file_name(before + 1, PARQUET)).shown
+            what = f"no file has a number from {before + 1:,} to {number - 1:,}"
+            damage.append(Damage(DamageKind.MISSING, first, what))
+        before = number
+        # Both forms exist after a crash between the rename and the journal's removal, or in several
+        # copies. The journal has its own checksums. The Parquet file can be checked only once
+        # session.json has its digest.
         name = finished if finished in present and (note or journal not in present) else journal
+        if note is not None and journal in present:
+            there = journal_rows(present[journal][0].child(journal))
+            if there is not None and there > note.rows:
+                name = journal
+            elif there is not None and name == journal and there < note.rows:
+                what = f"{there:,} rows of an older copy, {note.rows:,} were written"
+                lost = note.rows - there
+                damage.append(Damage(DamageKind.SHORT, at.child(finished).shown, what, lost))
         if name not in present:
             what = "the file is missing"
             damage.append(Damage(DamageKind.MISSING, at.child(finished).shown, what, rows))
@@ -231,9 +254,13 @@ def _session_files(
             damage.append(Damage(DamageKind.UNLISTED, place, f"{SESSION_FILE} does not list it"))
         else:
             directory, size = present[name]
-            digest = digest if name == finished else None
+            rows, digest = (rows, digest) if name == finished else (None, None)
             files.append(LogFile(directory.child(name), rows, size, digest))
     return SessionFiles(session, at, tuple(files), tuple(damage), intervals)
+
+
+def _number(name: str) -> int:
+    return int(name.partition(".")[0])
 
 
 def read_file(

@@ -11,7 +11,8 @@ import hashlib
 import re
 import secrets
 from datetime import UTC, datetime
-from typing import IO, Any, Literal, Self
+from itertools import chain
+from typing import IO, TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -21,6 +22,9 @@ from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.damage import Damage  # noqa: TC001  # pydantic reads it
 from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.schema import SCHEMA_VERSION
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SESSION_FILE = "session.json"
 INTERVALS_FILE = "intervals"
@@ -139,6 +143,28 @@ class Topic(DocumentPart):
     incarnations: tuple[Incarnation, ...] = ()
     below_zero_ns: int = 0
 
+    def united(self, other: Topic) -> Topic:
+        """The topic as two copies of a session.json together record it."""
+        partitions = self.destination_partitions, other.destination_partitions
+        most = _most(*partitions)
+        counts = {*self.earlier_counts, *other.earlier_counts, *partitions} - {None, most}
+        flags = "compacted", "uncommitted", "policy_hidden", "stamped", "stamped_at_source"
+        return self.model_copy(
+            update={
+                **{name: getattr(self, name) or getattr(other, name) for name in flags},
+                "destination": self.destination or other.destination,
+                "source_partitions": _most(self.source_partitions, other.source_partitions),
+                "destination_partitions": most,
+                "earlier_counts": tuple(sorted(counts)),
+                "incarnations": tuple(dict.fromkeys((*self.incarnations, *other.incarnations))),
+                "below_zero_ns": max(self.below_zero_ns, other.below_zero_ns),
+            }
+        )
+
+
+def _most(*numbers: int | None) -> int | None:
+    return max((number for number in numbers if number is not None), default=None)
+
 
 class Note(DocumentPart):
     """A finished file: how many rows it has, and the digest of its bytes."""
@@ -156,6 +182,10 @@ class FileNote(DocumentPart):
     name: str
     rows: int
     digest: str | None = None
+
+    def rank(self) -> tuple[int, str]:
+        """Of several files of this name, the one with the highest rank counts."""
+        return self.rows, self.digest or ""
 
 
 class Session(DocumentPart):
@@ -267,3 +297,31 @@ class Session(DocumentPart):
         if found is None and any(note.digest is not None for note in session.files):
             raise SequenceLogError(f"{where}: {_CHANGED_SESSION}")
         return session.model_copy(update={"digested": found is not None})
+
+    def rank(self) -> tuple[int, int, bool, bytes]:
+        """Of copies of a session.json, the newest has the highest rank, as far as it shows."""
+        rows = sum(note.rows for note in self.files)
+        return self.ended_ns or 0, rows, not self.spooled, self.encode()
+
+    def united(self, copies: Sequence[Session]) -> Session:
+        """This session.json with all that its copies record of what can only grow."""
+        topics = dict(self.topics)
+        notes: dict[str, FileNote] = {}
+        for each in copies:
+            for name, topic in each.topics.items():
+                topics[name] = topic.united(topics.get(name, topic))
+            for note in each.files:
+                notes[note.name] = max(note, notes.get(note.name, note), key=FileNote.rank)
+        files = {*notes.values()}
+        damage = (each.damage for each in copies if files.intersection(each.files))
+        policies = {policy for each in copies for policy in each.judged_before}
+        return self.model_copy(
+            update={
+                "topics": topics,
+                "files": tuple(sorted(files, key=lambda note: note.name)),
+                "damage": tuple(dict.fromkeys(chain(self.damage, *damage))),
+                "incarnation": _most(*(each.incarnation for each in copies)),
+                "judged_before": tuple(sorted(policies)),
+                "clocks_set_ns": max(each.clocks_set_ns for each in copies),
+            }
+        )

@@ -251,7 +251,7 @@ def _outdated(directory: SessionDirectory) -> bool:
     rows = {note.name: note.rows for note in here.files}
     for journal in directory.path.glob(f"*{JOURNAL}"):
         name = journal.with_suffix(PARQUET).name
-        rows[name] = max(rows.get(name, 0), journal_rows(Location.parse(journal)))
+        rows[name] = max(rows.get(name, 0), journal_rows(Location.parse(journal)) or 0)
     return any(
         note not in here.files and note.rows >= rows.get(note.name, 0) for note in uploaded.files
     )

@@ -133,6 +133,74 @@ def test_a_session_in_several_places_is_read_with_all_that_each_has(
     assert [file.rows for file in found.files] == [3, None, None]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+@pytest.mark.parametrize("salvaged", [False, True])
+def test_what_any_copy_of_a_session_records_counts(
+    order: int, tmp_path: Path, *, salvaged: bool
+) -> None:
+    """A killed session's log and an earlier copy of it, in any order; the copy may be salvaged.
+
+    Of session.json files with as many files, the first place's counted, though it was older.
+    """
+    first = {"number": 0, "topic_id": "x", "since_ns": 5, "partitions": [0]}
+    before = {"destination_partitions": 2, "incarnations": [first], "below_zero_ns": 3}
+    after = {
+        "destination": "a.t", "destination_partitions": 3, "uncommitted": True, "stamped": True,
+        "incarnations": [{**first, "partitions": [0, 1]}],
+    }  # fmt: skip
+    copied, log = tmp_path / "copied", tmp_path / "log"
+    directory = make_session(copied, topics={"t": before}, judged_before=["any"])
+    if salvaged:
+        make_parquet(directory, 1, 0, 1)
+    directory = make_session(log, topics={"t": after, "u": {}}, clocks_set_ns=7, incarnation=2)
+    make_journal(directory, 1, 0, 3)
+    copies = [each for place in (copied, log) for each in find_sessions(place)]
+    (found,) = distinct(copies[::order])
+    session, topic = found.session, found.session.topics["t"]
+    assert (topic.destination, topic.uncommitted, topic.stamped) == ("a.t", True, True)
+    assert (topic.destination_partitions, topic.earlier_counts) == (3, (2,))
+    assert topic.below_zero_ns == 3
+    assert {each.partitions for each in topic.incarnations} == {(0,), (0, 1)}
+    assert "u" in session.topics
+    assert (session.judged_before, session.clocks_set_ns) == (("any",), 7)
+    assert session.incarnation == 2
+    assert read_all(found, [])["offset_lo"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_file_with_fewer_rows_than_another_copy_of_it_is_not_read(
+    order: int, tmp_path: Path
+) -> None:
+    """A copy that was salvaged early, the journal of the killed process, and its whole file."""
+    salvaged, log, sealed, stale = (tmp_path / name for name in ("early", "log", "sealed", "stale"))
+    make_parquet(make_session(salvaged), 1, 0, 1)
+    make_journal(make_session(log), 1, 0, 3)
+    make_parquet(make_session(sealed), 1, 0, 3)
+    for places in ((salvaged, log), (salvaged, sealed), (salvaged, log, sealed)):
+        copies = [each for place in places for each in find_sessions(place)]
+        (found,) = distinct(copies[::order])
+        damage: list[Damage] = []
+        assert read_all(found, damage)["offset_lo"].to_pylist() == [0, 1, 2]
+        assert damage == []
+    make_journal(make_session(stale), 1, 0, 2)
+    next(sealed.rglob("*.parquet")).unlink()
+    copies = [each for place in (sealed, stale) for each in find_sessions(place)]
+    (found,) = distinct(copies[::order])
+    assert read_all(found, [])["offset_lo"].to_pylist() == [0, 1]
+    assert [(each.kind, each.rows) for each in found.damage] == [(DamageKind.SHORT, 1)]
+
+
+def test_a_file_with_a_stray_number_is_told_in_two_lines(tmp_path: Path) -> None:
+    """The gap before it is one piece of damage: it was one for each number, without memory left."""
+    directory = make_session(tmp_path)
+    make_parquet(directory, 1, 0, 2)
+    (directory / "20260101.parquet").write_bytes(b"x")
+    marks, damage = offsets(tmp_path)
+    assert marks == [0, 1]
+    assert [each.kind for each in damage] == [DamageKind.MISSING, DamageKind.UNLISTED]
+    assert "from 2 to 20,260,100" in damage[0].detail
+
+
 def test_missing_files_are_told(tmp_path: Path) -> None:
     """A gap in the numbers, and a listed file that does not exist, are damage."""
     notes = [{"name": "000002.parquet", "rows": 7}, {"name": "000004.parquet", "rows": 1}]

@@ -97,6 +97,10 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     directory.finish(directory.path / "000001.journal", 1)
     directory.release()
     SessionDirectory.create(target, SESSION, tmp_path / "spool").release()
+    shutil.copytree(tmp_path / "spool", tmp_path / "before")
+    (older,) = (tmp_path / "before").rglob("000002.journal")
+    older.rename(older.with_name("000001.journal"))
+    assert len(unsalvaged(plan([target, Location.parse(tmp_path / "before")], "r1"))) == 1
     (incomplete,) = unsalvaged(plan([target], "r1"))
     assert "role=producer" in incomplete[1]
     both = plan([target, Location.parse(tmp_path / "spool")], "r1")

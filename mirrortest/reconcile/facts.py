@@ -94,8 +94,8 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             damaged.add(number)
     for number, where in unsalvaged(plan):
         reasons.append(
-            f"{where}: its producer did not exit cleanly, and its last files may still be in its "
-            "spool: upload them with mirrortest salvage"
+            f"{where}: its producer did not exit cleanly, and the journal with its last rows is "
+            "not here: copy it, too, or upload its spool with mirrortest salvage"
         )
         damaged.add(number)
     notes += [
@@ -183,7 +183,7 @@ def unmatched_sessions(plan: Plan, facts: Facts) -> set[int]:
 
 
 def unsalvaged(plan: Plan) -> list[tuple[int, str]]:
-    """Producers' sessions whose last files may still be in a spool: (number, where), by number.
+    """Producers' sessions whose last journal is not here: (number, where), by number.
 
     What they reserved is unknown, so none of their messages is a phantom. (What consumers' logs
     lack shows as offsets that no log covers.)

@@ -172,7 +172,9 @@ def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
             size += path.stat().st_size
         if not stop.is_set():
             directory.revise(
-                lambda now: now.model_copy(update={"ended_ns": task.ended_ns, "clean": True})
+                lambda now: now.model_copy(
+                    update={"ended_ns": task.ended_ns, "clean": True, "spooled": False}
+                )
             )
     except OSError as error:
         raise SequenceLogError(

@@ -172,10 +172,6 @@ def _joined(copies: Sequence[SessionFiles]) -> SessionFiles:
     for file in chain.from_iterable(each.files for each in copies):
         name = file.location.path.rpartition("/")[2]
         most[name] = max(file, most.get(name, file), key=LogFile.rank)
-    listed = max((_number(note.name) for note in session.files), default=0)
-    if max(map(_number, most), default=0) > listed:
-        # The journal that was written last: the spool is one of the copies.
-        session = session.model_copy(update={"spooled": False})
     with_intervals = (each for each in (newest, *copies) if each.intervals is not None)
     own = next(with_intervals, newest)
     session = session.model_copy(update={"intervals": own.session.intervals})
@@ -223,6 +219,9 @@ def _session_files(
 ) -> SessionFiles:
     """The session with its files; `present` has each file's directory and size."""
     noted = {note.name: note for note in session.files}
+    if max(map(_number, present), default=0) > max(map(_number, noted), default=0):
+        # The journal with the last rows is here.
+        session = session.model_copy(update={"spooled": False})
     files, damage = [], list(session.damage)
     before = 0
     for number in sorted({_number(name) for name in (*present, *noted)}):

@@ -203,7 +203,8 @@ class Session(DocumentPart):
         clean: all rows are in the listed files.
         judged_before: policies other than `expect_partition` that had judged the states from which
             a consumer continued.
-        spooled: the last files may still be in a spool, until a salvage.
+        spooled: the last rows may be in a journal, here or in a spool, until the session ends or
+            is salvaged.
         clusters: cluster ids of `source` and `destination`.
         settings: the options as the user gave them, without secrets, for users to read.
         client: the properties of its Kafka client as it uses them, by Kafka's names, without

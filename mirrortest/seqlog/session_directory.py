@@ -137,7 +137,9 @@ class SessionDirectory:
             others = [each for each in session.files if each.name != name]
             files = sorted([*others, added], key=lambda each: each.name)
             new = (*session.damage, *(each for each in damage if each not in session.damage))
-            return session.model_copy(update={"files": tuple(files), "damage": new})
+            # Until the session ends or is salvaged, further rows are in a journal.
+            update = {"files": tuple(files), "damage": new, "spooled": True}
+            return session.model_copy(update=update)
 
         self.revise(change)
 
@@ -261,13 +263,13 @@ def _finish_all(directory: SessionDirectory) -> None:
     for journal in sorted(directory.path.glob(f"*{JOURNAL}")):
         # A Parquet file from before the kill is written again, from the journal.
         directory.finish(journal, None)
-    if not directory.separate_target:
-        return
-    for file in sorted(directory.path.glob(f"*{PARQUET}")):
-        # The kill came after the journal was removed: another upload does no harm.
-        upload(file, directory.target.child(file.name))
-        file.unlink()
-    directory.revise(lambda saved: saved.model_copy(update={"spooled": False}))
+    if directory.separate_target:
+        for file in sorted(directory.path.glob(f"*{PARQUET}")):
+            # The kill came after the journal was removed: another upload does no harm.
+            upload(file, directory.target.child(file.name))
+            file.unlink()
+    if directory.separate_target or directory.session.spooled:
+        directory.revise(lambda saved: saved.model_copy(update={"spooled": False}))
     directory.clear()
 
 

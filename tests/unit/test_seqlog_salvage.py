@@ -113,6 +113,29 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     here.release()
 
 
+def test_a_killed_producers_log_without_its_last_journal_is_incomplete(tmp_path: Path) -> None:
+    """Only *.parquet and session.json were copied; such a run passed.
+
+    A log is complete with its last journal, once it is salvaged, and if it has no rows at all.
+    """
+    log, copied = tmp_path / "log", tmp_path / "copied"
+    producer = SESSION.model_copy(update={"role": Role.PRODUCER})
+    directory = SessionDirectory.create(log, producer, None)
+    assert unsalvaged(plan([str(log)], "r1")) == []
+    for number in (1, 2):
+        writer = JournalWriter(directory.path / f"{number:06d}.journal")
+        writer.append([batch_of([rows.reserved(StreamId("t", "r1", "p", 1, 0), 0, number)])])
+        writer.close()
+    directory.finish(directory.path / "000001.journal", 1)
+    directory.release()
+    shutil.copytree(log, copied, ignore=shutil.ignore_patterns("*.journal"))
+    assert unsalvaged(plan([str(log)], "r1")) == []
+    assert len(unsalvaged(plan([str(copied)], "r1"))) == 1
+    assert unsalvaged(plan([str(copied), str(log)], "r1")) == []
+    salvage(log, log)
+    assert unsalvaged(plan([str(log)], "r1")) == []
+
+
 @pytest.mark.parametrize("spool_first", [False, True])
 def test_intervals_are_read_from_the_copy_that_has_them(
     target: Location, tmp_path: Path, *, spool_first: bool

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 from mirrortest.reconcile.given import Given, Sender
 from mirrortest.reconcile.hole_ranges import HoleRange, Holes
@@ -270,14 +271,18 @@ def _holes(
         if row["kind"] == "hole":
             hole = (row["identity"], row["lo"], row["hi"], row["messages"])
             found.setdefault((row["topic"], row["partition"]), []).append(hole)
-    named = {place: Holes.of(ranges) for place, ranges in found.items()}
-    unnamed: dict[Place, list[HoleRange]] = {}
+    naming = {row["session"] for row in overview if row["kind"] == "hole"}
+    read: dict[tuple[Place, int], tuple[IntervalSet, IntervalSet]] = {}
     for row in overview:
-        if row["kind"] == "read" and row["findings"] != 0:
-            place, identity = (row["topic"], row["partition"]), row["identity"]
-            lo, hi = row["lo"], row["hi"]
-            if place not in named or not named[place].within(identity, lo, hi):
-                unnamed.setdefault(place, []).append((identity, lo, hi, hi - lo))
+        if row["kind"] == "read":
+            at = (row["topic"], row["partition"]), row["identity"]
+            known, unknown = read.setdefault(at, (IntervalSet(), IntervalSet()))
+            named = row["findings"] == 0 or row["session"] in naming
+            (known if named else unknown).add(row["lo"], row["hi"])
+    unnamed: dict[Place, list[HoleRange]] = {}
+    for (place, identity), (known, unknown) in read.items():
+        for lo, hi in (unknown - known).intervals():
+            unnamed.setdefault(place, []).append((identity, lo, hi, hi - lo))
     return found, unnamed
 
 

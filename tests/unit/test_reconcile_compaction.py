@@ -272,6 +272,29 @@ def test_a_log_that_names_its_holes_is_judged_by_them_and_one_that_does_not_by_a
     assert _missing(history, tmp_path) == expected
 
 
+def test_a_named_hole_leaves_the_others_of_a_log_of_before(tmp_path: Path) -> None:
+    """Two logs read offsets 3 to 5; the newer one names the hole at 4: the one at 1 counts, too.
+
+    One named hole made all others of the older log's row forgotten: the message at 1 was lost.
+    """
+    history = History({"t": 1}, compacted_copies=("t",))
+    of = stream(topic="t")
+    history.sends(of, 8)
+    history.consumers = [
+        [
+            *(seen(of, lo, hi, lo) for lo, hi in ((0, 1), (2, 4), (5, 6))),
+            rows.read("t", 0, 0, 6, topic_identity="0"),
+        ],
+        [
+            *(seen(of, lo, hi, lo) for lo, hi in ((3, 4), (5, 8))),
+            rows.hole("t", 0, 4, 5, topic_identity="0"),
+            rows.read("t", 0, 3, 8, topic_identity="0", has_holes=True),
+            rows.tail("t", 0, 8, topic_identity="0"),
+        ],
+    ]
+    assert _missing(history, tmp_path) == {"compacted": 2}
+
+
 def test_what_a_log_of_before_read_without_a_record_is_a_marker_where_nothing_is_compacted(
     tmp_path: Path,
 ) -> None:

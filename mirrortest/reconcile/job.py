@@ -298,14 +298,15 @@ def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
 def _excused(plan: Plan, by_stream: pa.Table, known: facts.Facts) -> dict[str, int]:
     """By finding's label, messages that may have it for another reason than the mirror.
 
-    `BY_REPEATS`: the producer was not idempotent, several processes sent as it, or its complete log
-    is not here; or a consumer read uncommitted messages. Altered timestamps: no message of the
-    stream was acknowledged, and only the acknowledgements show whether brokers stamp its records.
+    `BY_REPEATS`: the producer may not have been idempotent (older logs do not record it), several
+    processes sent as it, or its complete log is not here; or a consumer read uncommitted messages.
+    Altered timestamps: no message of the stream was acknowledged, and only the acknowledgements
+    show whether brokers stamp its records.
     """
     clients: dict[str, set[str | None]] = {}
     for _, session in plan.of(Role.PRODUCER):
         clients.setdefault(session.name, set()).add(session.client.get("enable.idempotence"))
-    repeating = {name for name, idempotent in clients.items() if "false" in idempotent}
+    repeating = {name for name, idempotent in clients.items() if idempotent != {"true"}}
     repeating |= {*known.contested}
     once = {sender for sender in known.complete if sender[0] not in repeating}
     sender = pc.binary_join_element_wise(

@@ -232,6 +232,7 @@ def _producers(run: SyntheticRun) -> Iterator[_Task]:
                 started_ns=began,
                 topics=topics,
                 clusters={"source": f"synthetic-source-{options.run}"},
+                client={"enable.idempotence": "true"},
             )
             ended = run.ended_ns(phase)
             yield _Task(session, ended, SyntheticProducerLog(run, number, phase).batches)

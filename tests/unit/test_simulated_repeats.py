@@ -111,6 +111,15 @@ def test_whether_a_producer_repeats_whose_log_is_missing_is_unknown() -> None:
     assert (logs.exit_code, logs.counts["duplicated"] > 0) == (3, True)
 
 
+def test_whether_a_producer_repeats_whose_older_log_does_not_record_it_is_unknown() -> None:
+    """Logs of older versions have no client properties; such a producer counted as idempotent."""
+    stage = _played(_lose_an_answer, idempotent=False)
+    for log in stage.world.logs:
+        log.session = log.session.model_copy(update={"client": {}})
+    logs = reconciled(stage, _CONDITIONS)
+    assert (logs.exit_code, logs.counts["duplicated"] > 0) == (3, True)
+
+
 def test_whether_a_producer_repeats_that_no_ledger_names_is_unknown() -> None:
     """If the mirror does not copy the ledger, it is not blamed for duplicates."""
 

@@ -173,6 +173,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
 def unmatched_sessions(plan: Plan, facts: Facts) -> set[int]:
     """The consumers' sessions that cannot be judged with the others (`incarnations.unmatched`)."""
     newest: dict[tuple[int, str], int] = {}
+    numbers: dict[tuple[int, str], set[tuple[int, int]]] = {}
     observed = facts.observed
     for span in (*observed.read, *observed.unread, *observed.tails):
         at = (span.session, span.topic)
@@ -180,7 +181,11 @@ def unmatched_sessions(plan: Plan, facts: Facts) -> set[int]:
     for seen in facts.ranges:
         at = (seen.session, seen.topic)
         newest[at] = max(seen.identity, newest.get(at, 0))
-    return unmatched([found.session for found in plan.sessions], newest)
+    every: tuple[Span | SeenRange, ...] = (*observed.read, *observed.unread, *facts.ranges)
+    for each in every:
+        at = (each.session, each.topic)
+        numbers.setdefault(at, set()).add((each.partition, each.identity))
+    return unmatched([found.session for found in plan.sessions], newest, numbers)
 
 
 def unsalvaged(plan: Plan) -> list[tuple[int, str]]:

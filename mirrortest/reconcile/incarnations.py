@@ -3,13 +3,14 @@
 Consumers count a partition's incarnations from where their group began. A group that began after a
 topic was recreated, or whose state was lost, gives number 0 to another topic than the others do.
 Numbers of sessions that name the topic's id are matched by it; those of other sessions are kept.
-Where the numbers of two groups cannot be matched, one group's logs count (`unmatched`).
+Where the numbers of two groups, or of one group before and after its state was lost, cannot be
+matched, the logs of one count (`unmatched`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from mirrortest.seqlog.session import Incarnation, Session
 
@@ -64,44 +66,99 @@ def unordered(sessions: Sequence[Session]) -> set[Place]:
     }
 
 
-def unmatched(sessions: Sequence[Session], newest: Mapping[tuple[int, str], int]) -> set[int]:
-    """The sessions to leave out, as their numbers cannot be matched with another group's.
+def unmatched(
+    sessions: Sequence[Session],
+    newest: Mapping[tuple[int, str], int],
+    numbers: Mapping[tuple[int, str], AbstractSet[tuple[int, int]]],
+) -> set[int]:
+    """The sessions to leave out, as their numbers cannot be matched with the others'.
 
     There are two cases. A group began after a partition was truncated, or may have been, and does
-    not know of it. Or a topic was recreated, and some logs of several groups do not name its id
-    (older versions, `--portable`). Only logs of the group that knows of most incarnations stay.
+    not know of it. Or a topic was recreated, and some logs of several groups, or of one group
+    whose state was lost, do not name its id (older versions, `--portable`, or a consumer that was
+    killed before it did). Only logs of the group that knows of most incarnations stay.
 
-    `newest` is, by session's index and topic, the greatest number in its rows of the topic.
+    `newest` is, by session's index and topic, the greatest common number in its rows of the topic;
+    `numbers` are the partitions and common numbers of what it read or found unreadable.
     """
     found: set[int] = set()
+    changed = renumbered(sessions)
     for topic in sorted({topic for _, topic in newest}):
-        groups: defaultdict[str, list[int]] = defaultdict(list)
-        for at, name in newest:
-            if name == topic and at not in found:
-                groups[sessions[at].reader].append(at)
+        read = {at: numbers.get((at, name), set()) for at, name in newest if name == topic}
+        unnamed = {
+            at for at, its in read.items() if its - _named(sessions[at], topic, changed.get(at, {}))
+        }
+        by_reader: defaultdict[str, list[int]] = defaultdict(list)
+        for at in read:
+            if at not in found:
+                by_reader[sessions[at].reader].append(at)
+        groups = {
+            (reader, nth): part
+            for reader, members in by_reader.items()
+            for nth, part in enumerate(_split(members, sessions, read, unnamed))
+        }
         if len(groups) <= 1:
             continue
-        cuts: defaultdict[tuple[int, str], Counter[str]] = defaultdict(Counter)
+        cuts: defaultdict[tuple[int, str], Counter[tuple[str, int]]] = defaultdict(Counter)
         ids: set[str] = set()
-        for reader, members in groups.items():
+        for group, members in groups.items():
             for each in (each for at in members for each in _incarnations(sessions[at], topic)):
                 ids.add(each.topic_id)
                 for partition in each.partitions:
                     known = cuts[partition, each.topic_id]
-                    known[reader] = max(known[reader], each.cuts)
+                    known[group] = max(known[group], each.cuts)
         left_out = {
-            reader
+            group
             for known in cuts.values()
-            for reader, count in known.items()
+            for group, count in known.items()
             if count < max(known.values())
         }
-        greatest = {reader: max(newest[at, topic] for at in of) for reader, of in groups.items()}
-        named = all(_incarnations(sessions[at], topic) for of in groups.values() for at in of)
-        unnamed = not named and (len(ids) > 1 or any(greatest.values()))
-        if unnamed or left_out == groups.keys():  # each lacks a cut that another one knows of
-            left_out = groups.keys() - {max(groups, key=lambda reader: (greatest[reader], reader))}
-        found |= {at for reader in left_out for at in groups[reader]}
+        greatest = {group: max(newest[at, topic] for at in of) for group, of in groups.items()}
+        mixed = not unnamed.isdisjoint(chain(*groups.values())) and (
+            len(ids) > 1 or any(greatest.values())
+        )
+        if mixed or left_out == groups.keys():  # each lacks a cut that another one knows of
+            best = {
+                group: (greatest[group], unnamed.isdisjoint(of), group)
+                for group, of in groups.items()
+            }
+            left_out = groups.keys() - {max(groups, key=best.__getitem__)}
+        found |= {at for group in left_out for at in groups[group]}
     return found
+
+
+def _split(
+    members: Sequence[int],
+    sessions: Sequence[Session],
+    read: Mapping[int, AbstractSet[tuple[int, int]]],
+    unnamed: AbstractSet[int],
+) -> list[list[int]]:
+    """A group's sessions in parts: a new one where its numbers go back, as its state was lost.
+
+    With its state, a consumer goes on at the number of its predecessor or above. If both name
+    their topics, their numbers need not be alike.
+    """
+    parts: list[list[int]] = [[]]
+    for at in sorted(members, key=lambda at: (sessions[at].started_ns, at)):
+        highest: dict[int, int] = {}
+        for before in parts[-1]:
+            ended_ns = sessions[before].ended_ns or 0
+            if ended_ns <= sessions[at].started_ns and not unnamed.isdisjoint((before, at)):
+                for partition, number in read[before]:
+                    highest[partition] = max(number, highest.get(partition, 0))
+        if any(number < highest.get(partition, 0) for partition, number in read[at]):
+            parts.append([])
+        parts[-1].append(at)
+    return parts
+
+
+def _named(session: Session, topic: str, changed: Numbers) -> set[tuple[int, int]]:
+    """The partitions and common numbers of which a session names the topic's id."""
+    return {
+        (partition, changed.get((topic, partition), {}).get(each.number, each.number))
+        for each in _incarnations(session, topic)
+        for partition in each.partitions
+    }
 
 
 def _incarnations(session: Session, topic: str) -> Sequence[Incarnation]:

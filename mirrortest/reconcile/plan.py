@@ -157,8 +157,8 @@ class Plan:
             ),
             *(
                 f"{found.location.shown}: left out: a topic was recreated or truncated, and which "
-                "of its logs this consumer read cannot be matched with other groups' logs: "
-                "reconcile the logs of each group apart, with the producers' logs"
+                "of its logs this consumer read cannot be matched with the other consumers' logs: "
+                "reconcile these logs apart, with the producers' logs"
                 for found in self.unmatched
             ),
         ]

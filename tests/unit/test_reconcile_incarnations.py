@@ -150,8 +150,8 @@ def test_of_groups_that_each_know_of_another_cut_one_stays() -> None:
         return _of(group).model_copy(update={"topics": topics})
 
     newest = {(at, topic): 1 for at in (0, 1) for topic in ("t", "u")}
-    assert unmatched([met("g", "t", 3), met("h", "t", 4)], newest) == {0}
-    assert unmatched([met("g", "t", 3), met("h", "u", 4)], newest) == {1}
+    assert unmatched([met("g", "t", 3), met("h", "t", 4)], newest, {}) == {0}
+    assert unmatched([met("g", "t", 3), met("h", "u", 4)], newest, {}) == {1}
 
 
 def test_groups_that_cannot_be_matched_leave_the_one_that_knows_of_most() -> None:
@@ -159,7 +159,8 @@ def test_groups_that_cannot_be_matched_leave_the_one_that_knows_of_most() -> Non
 
     def apart(*of: tuple[Session, int]) -> set[int]:
         sessions = [session for session, _ in of]
-        return unmatched(sessions, {(at, "t"): newest for at, (_, newest) in enumerate(of)})
+        newest = {(at, "t"): number for at, (_, number) in enumerate(of)}
+        return unmatched(sessions, newest, {at: {(3, number)} for at, number in newest.items()})
 
     cut, behind = _of("g", (0, "a", 0), (1, "a", 1)), _of("h", (0, "a", 0))
     assert apart((behind, 0), (cut, 1)) == {0}
@@ -170,4 +171,37 @@ def test_groups_that_cannot_be_matched_leave_the_one_that_knows_of_most() -> Non
     assert apart((unnamed, 0), (behind, 0)) == set()
     assert apart((unnamed, 1), (_of("", (0, "a", 0), (1, "b", 0)), 1)) == set()
     assert apart((unnamed, 0), (_of("h", (0, "a", 0), (1, "b", 0)), 1)) == {0}
-    assert apart((_of("h", (0, "a", 0), (1, "b", 0)), 1), (_of("g", (0, "b", 0)), 0)) == set()
+    assert apart((_of("h", (0, "a", 0), (1, "b", 0)), 1), (_of("g", (0, "b", 0)), 1)) == set()
+
+
+def test_a_partition_whose_topic_a_killed_consumer_did_not_name_yet_is_not_mixed() -> None:
+    """Its session.json names the topic of another partition, and of another number."""
+    first = _of("g", (0, "a", 0), (1, "b", 0))
+    second = _of("h", (0, "b", 0))
+    newest = {(0, "t"): 1, (1, "t"): 1}
+    read = {(0, "t"): {(3, 0), (3, 1)}}
+    for there, left_out in (({(3, 1)}, set()), ({(3, 1), (4, 0)}, {1}), ({(3, 1), (3, 2)}, {1})):
+        assert unmatched([first, second], newest, {**read, (1, "t"): there}) == left_out
+
+
+def test_a_group_whose_numbers_go_back_without_topic_ids_is_not_mixed() -> None:
+    """Its state was lost: what follows counts from another topic on. Ids match such numbers.
+
+    A consumer that another one was running beside may have read a partition before it was replaced.
+    """
+    none, named = _of("g"), _of("g", (0, "b", 0))
+
+    def apart(*of: tuple[Session, int, int, int | None]) -> set[int]:
+        sessions = [
+            each.model_copy(update={"started_ns": started, "ended_ns": ended})
+            for each, _, started, ended in of
+        ]
+        newest = {(at, "t"): number for at, (_, number, *_) in enumerate(of)}
+        return unmatched(sessions, newest, {at: {(3, number)} for at, number in newest.items()})
+
+    assert apart((none, 1, 1, None), (none, 0, 2, None)) == {1}
+    assert apart((none, 1, 1, 2), (none, 0, 2, 3), (none, 0, 3, 4)) == {1, 2}
+    assert apart((none, 1, 1, None), (named, 0, 2, None)) == {1}
+    assert apart((none, 0, 1, None), (none, 1, 2, None)) == set()
+    assert apart((none, 1, 1, 9), (none, 0, 2, 3)) == set()
+    assert apart((named, 1, 1, 2), (_of("g", (0, "a", 0)), 0, 2, None)) == set()

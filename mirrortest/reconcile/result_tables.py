@@ -268,12 +268,16 @@ def by_minute(judgement: Judgement) -> pa.Table:
     minute = np.full(len(within), NONE, dtype=np.int64)
     known = np.zeros(len(within), dtype=bool)
     acked_rows = rows.outcome[pieces[Kind.SENT][0]] == 1
-    for kind, weight in ((Kind.SENT, acked_rows), (Kind.SENT, 1), (Kind.SEEN, 1)):
+    proven = rows.findings[pieces[Kind.SEEN][0]] & int(Finding.UNPROVEN) == 0
+    for kind, weight in ((Kind.SENT, acked_rows), (Kind.SENT, 1), (Kind.SEEN, proven)):
         count = sweep.sum(kind.value, weight)
         total = sweep.sum(kind.value, pieces[kind][2] * weight)
         new = ~known & (count > 0)
         minute[new] = total[new] // count[new]
         known |= new
+    # Copies whose times are not proven may contradict each other.
+    unproven = sweep.lowest(Kind.SEEN.value, pieces[Kind.SEEN][2], ~proven)
+    minute = np.where(known, minute, unproven)
     some = within > 0
     minute, segments = minute[some], sweep.segments.take(some)
     messages = segments.lengths

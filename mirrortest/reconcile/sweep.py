@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from mirrortest.reconcile.stretch import NONE
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -79,6 +81,18 @@ class Sweep:
         np.subtract.at(change, ends, weight)
         running: Longs = np.cumsum(change)
         return running[self._inside]
+
+    def lowest(self, name: str, values: Longs, which: Flags) -> Longs:
+        """The lowest value of some of a group's spans over each segment, else `NONE`.
+
+        It is for few spans: it takes one step for each.
+        """
+        begins, ends = self._bounds[name]
+        found = np.full(self._points, NONE, dtype=np.int64)
+        some = np.flatnonzero(which)
+        for each in some[np.argsort(values[some])[::-1]].tolist():
+            found[begins[each] : ends[each]] = values[each]
+        return found[self._inside]
 
     def spans(self, which: Flags) -> Spans:
         """Some of the segments; adjacent ones are joined."""

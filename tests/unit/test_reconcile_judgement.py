@@ -9,10 +9,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile import holes, missing, parts, source
 from mirrortest.reconcile.bundle import Parts
 from mirrortest.reconcile.interval_rows import INTERVALS
@@ -23,6 +25,7 @@ from mirrortest.report import REPORT_FILE
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
 from mirrortest.seqlog.options import Detail
+from mirrortest.seqlog.rows import reserved
 from mirrortest.timing.histogram import Histogram
 from mirrortest.verify.placement import ExpectPartition
 from tests.oracle.in_process import InProcess
@@ -31,6 +34,7 @@ from tests.oracle.play import play
 from tests.oracle.script import make_history
 from tests.oracle.tape import LENGTH, Tape
 from tests.oracle.truth import RUN
+from tests.spark.spark_history import SECOND, START, History, seen, sent, stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,3 +185,29 @@ def test_a_topic_called_all_keeps_its_latencies_next_to_those_of_all_topics() ->
     assert found == {"all (topic)": 1, "b": 2, "all": 3}
     del histograms["b"]
     assert list(_latency_seconds(result)) == ["all"]
+
+
+@pytest.mark.parametrize("changed", [(9,), (9, 10)])
+def test_the_audit_takes_the_minute_of_a_copy_whose_times_are_proven(
+    tmp_path: Path, changed: tuple[int, ...]
+) -> None:
+    """A message of unknown outcome that is seen twice, once or both times with a changed time.
+
+    It counted in a minute between its copies, in which nothing was sent.
+    """
+    history, of = History({"t": 1}), stream()
+    history.producer += [reserved(of, 0, 10), sent(of, 0, 9)]
+    history.consumers[0].append(seen(of, 0, 9, 0))
+    for offset, hours in ((9, 4), (10, 2)):
+        at = START + hours * 3600 * SECOND
+        copy = seen(of, 9, 10, offset, findings=int(Finding.UNPROVEN) if offset in changed else 0)
+        history.consumers[0].append(
+            copy._replace(intended_first=at, intended_last=at) if offset in changed else copy
+        )
+    history.reads(11)
+    history.write(tmp_path)
+    reconcile_by(InProcess(), plan([str(tmp_path)], None), ())
+    audit = pq.read_table(tmp_path / "run=r1" / "result" / "by_minute.parquet")
+    (minute,) = audit.filter(pc.equal(audit["unknown"], 1))["minute"].to_pylist()
+    hours = (minute.timestamp() - START / SECOND) / 3600
+    assert hours == (2 if len(changed) > 1 else 0)

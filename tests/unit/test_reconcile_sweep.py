@@ -8,17 +8,16 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, Sweep, highest_before, united
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-SPANS = st.lists(
-    st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)).map(
-        lambda each: (each[0], each[1], each[1] + each[2])
-    ),
-    max_size=8,
+SPAN = st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)).map(
+    lambda each: (each[0], each[1], each[1] + each[2])
 )
+SPANS = st.lists(SPAN, max_size=8)
 
 
 def spans(listed: Sequence[tuple[int, int, int]]) -> Spans:
@@ -47,6 +46,21 @@ def test_segments_sum_up_what_covers_them(
             others = sum(k == key and lo <= number < hi for k, lo, hi in other)
             right = (len(mine), sum(at + 1 for at in mine), others)
             assert summed.get((key, number), (0, 0, 0)) == right
+
+
+@given(st.lists(st.tuples(SPAN, st.integers(0, 9), st.booleans()), max_size=8))
+def test_the_lowest_value_over_a_segment_is_that_of_the_chosen_spans(
+    listed: list[tuple[tuple[int, int, int], int, bool]],
+) -> None:
+    """Where none covers it there is no value."""
+    sweep = Sweep(one=spans([span for span, *_ in listed]))
+    values = np.array([value for _, value, _ in listed], dtype=np.int64)
+    chosen = np.array([flag for *_, flag in listed], dtype=bool)
+    lowest = sweep.lowest("one", values, chosen).tolist()
+    segments = zip(*(each.tolist() for each in sweep.segments), lowest, strict=True)
+    for key, lo, hi, found in segments:
+        covering = [v for (k, a, b), v, flag in listed if flag and k == key and a <= lo and hi <= b]
+        assert found == min(covering, default=NONE)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 62)), max_size=12))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
 
 _EMPTY = np.zeros(0, dtype=np.int64)
+_HIGHEST = np.iinfo(np.int64).max
 
 
 class Spans(NamedTuple):
@@ -85,14 +86,15 @@ class Sweep:
     def lowest(self, name: str, values: Longs, which: Flags) -> Longs:
         """The lowest value of some of a group's spans over each segment, else `NONE`.
 
-        It is for few spans: it takes one step for each.
+        The work is that of all segments of these spans.
         """
-        begins, ends = self._bounds[name]
-        found = np.full(self._points, NONE, dtype=np.int64)
-        some = np.flatnonzero(which)
-        for each in some[np.argsort(values[some])[::-1]].tolist():
-            found[begins[each] : ends[each]] = values[each]
-        return found[self._inside]
+        begins, ends = (bounds[which] for bounds in self._bounds[name])
+        lengths = ends - begins
+        before = np.cumsum(lengths) - lengths
+        points = np.repeat(begins - before, lengths) + np.arange(lengths.sum())
+        found = np.full(self._points, _HIGHEST, dtype=np.int64)
+        np.minimum.at(found, points, np.repeat(values[which], lengths))
+        return np.where(found == _HIGHEST, NONE, found)[self._inside]
 
     def spans(self, which: Flags) -> Spans:
         """Some of the segments; adjacent ones are joined."""

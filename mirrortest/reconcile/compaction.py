@@ -17,7 +17,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.reconcile.homes import Homes, homes_by_stream
 from mirrortest.reconcile.stream_rows import coded
 from mirrortest.reconcile.stretch import NONE
-from mirrortest.reconcile.sweep import highest_before, united
+from mirrortest.reconcile.sweep import Spans, highest_before, united
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -79,14 +79,19 @@ def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) ->
     removed = missing & _removed_from_source(rows, copies, judged, given, homes)
     doubtful = np.zeros(len(removed), dtype=bool)
     for topic, partitions in given.holes.items():
-        for partition, holes in partitions.items() if topic in topics else ():
-            possible = _possible_streams(rows, copies, topics.index(topic), partition, homes)
+        for partition, found in partitions.items() if topic in topics else ():
+            code = topics.index(topic)
+            possible = _possible_streams(rows, copies, code, partition, homes)
             concerned = missing & possible[judged.spans.key]
             if concerned.any():
+                holes = found
+                if given.overlapping:
+                    # Another session may have read a message there before compaction.
+                    holes = found.without(_seen_offsets(rows, code, partition))
                 taken, left = _in_partition(
                     rows,
                     judged,
-                    _seen(rows, topics.index(topic), partition),
+                    _seen(rows, code, partition),
                     holes,
                     concerned,
                     _alone(rows, copies, partition, homes),
@@ -204,6 +209,21 @@ def _seen(rows: StreamRows, topic: int, partition: int) -> _Seen:
         np.append(rows.identity[at], streamless.identity[here]),
         np.append(rows.offset_lo[at], streamless.offset_hi[here] - 1),
         np.append(rows.offset_hi[at], streamless.offset_hi[here]) - 1,
+    )
+
+
+def _seen_offsets(rows: StreamRows, topic: int, partition: int) -> Spans:
+    """The offsets of messages seen in a partition, by incarnation: all that were read twice."""
+    streamless = rows.streamless
+    at = rows.of(Kind.SEEN)
+    at = at[(rows.partition[at] == partition) & (rows.streams.topic[rows.stream[at]] == topic)]
+    # Other chains may have more offsets than numbers.
+    at = at[rows.offset_hi[at] - rows.offset_lo[at] == rows.seq_hi[at] - rows.seq_lo[at]]
+    here = (streamless.topic == topic) & (streamless.partition == partition)
+    return Spans(
+        np.append(rows.identity[at], streamless.identity[here]),
+        np.append(rows.offset_lo[at], streamless.offset_lo[here]),
+        np.append(rows.offset_hi[at], streamless.offset_hi[here]),
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import numpy as np
 
 from mirrortest.reconcile.stretch import NONE
+from mirrortest.reconcile.sweep import Spans, Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,6 +48,35 @@ class Holes(NamedTuple):
             last[3] = last[2] - last[1] if exact else max(last[3], count)
             last[4] = max(last[4], count) if same else min(last[4] + count, last[2] - last[1])
         return cls(*np.array(found, dtype=np.int64).reshape(-1, 5).T)
+
+    def without(self, seen: Spans) -> Holes:
+        """The holes that are at none of these offsets, whose key is the incarnation.
+
+        `seen` has what the sessions that found the holes saw among them, too.
+        """
+        widths = self.hi - self.lo
+        sweep = Sweep(ranges=Spans(self.identity, self.lo, self.hi), seen=seen)
+        # The ranges are disjoint: the sum over a segment is the number of its one range, plus one.
+        of, times = sweep.sum("ranges", np.arange(1, len(widths) + 1)) - 1, sweep.sum("seen")
+        inside = of >= 0
+        pieces, of, times = sweep.segments.take(inside), of[inside], times[inside]
+        free, views = np.zeros((2, len(widths)), dtype=np.int64)
+        np.add.at(free, of, np.where(times == 0, pieces.lengths, 0))
+        np.add.at(views, of, times * pieces.lengths)
+        certain = self.least == widths
+        # Of other ranges it is unknown which offsets are holes: at most those that were seen more
+        # often than there are offsets without a hole.
+        least = self.least - np.maximum(views - (widths - self.most), 0)
+        rest = pieces.take(certain[of] & (times == 0))
+        found = Holes(
+            np.append(self.identity[~certain], rest.key),
+            np.append(self.lo[~certain], rest.lo),
+            np.append(self.hi[~certain], rest.hi),
+            np.append(np.clip(least, 0, free)[~certain], rest.lengths),
+            np.append(np.minimum(self.most, free)[~certain], rest.lengths),
+        )
+        order = np.lexsort((found.lo, found.identity))
+        return Holes(*(values[order] for values in found))
 
     @property
     def total(self) -> int:

@@ -163,7 +163,7 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     known = facts.gather(plan, for_driver)
     if apart := facts.unmatched_sessions(plan, known):
         return _judge(engine, plan.without(apart), place, look_up)
-    twice = overlaps(known.ranges, known.observed.started_ns)
+    twice = overlaps(known.ranges, known.observed)
     behind = beyond(known.ranges, known.cuts)
     coverage = cover(known.observed, known.sent_to or known.topics)
     zones = [*twice, *cuts_at(known.ranges, behind), *cuts_around(known.ranges, coverage.unread)]

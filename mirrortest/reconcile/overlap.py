@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mirrortest.reconcile.compact import Zone
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
-    from mirrortest.reconcile.coverage import Span, UnreadRange
+    from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 
 
 class SeenRange(NamedTuple):
@@ -41,10 +41,14 @@ class Cut(NamedTuple):
     cut: int
 
 
-def overlaps(ranges: Iterable[SeenRange], started_ns: Mapping[int, int]) -> list[Zone]:
-    """The offsets that were read more than once; only the first reading's latencies count there."""
+def overlaps(ranges: Iterable[SeenRange], observed: ReadOffsets) -> list[Zone]:
+    """The offsets that were read more than once; only the first reading's latencies count there.
+
+    One of the readings may have found them empty, because the topic was compacted meanwhile.
+    """
     zones: list[Zone] = []
-    for (topic, partition, identity), mine in _by_place(ranges).items():
+    started_ns = observed.started_ns
+    for (topic, partition, identity), mine in _by_place([*ranges, *observed.read]).items():
         events = sorted(
             [(each.lo, 1, number) for number, each in enumerate(mine)]
             + [(each.hi, 0, number) for number, each in enumerate(mine)]
@@ -52,12 +56,13 @@ def overlaps(ranges: Iterable[SeenRange], started_ns: Mapping[int, int]) -> list
         open_now: set[int] = set()
         before = 0
         for at, begins, number in events:
-            if len(open_now) > 1 and before < at:
+            seen = [mine[n] for n in open_now if isinstance(mine[n], SeenRange)]
+            others = any(mine[n].session != each.session for n in open_now for each in seen)
+            if before < at and (len(seen) > 1 or others):
                 reading = sorted(
-                    (started_ns.get(mine[n].session, 0), mine[n].session, mine[n].task,
-                     mine[n].turn)
-                    for n in open_now
-                )  # fmt: skip
+                    (started_ns.get(each.session, 0), each.session, each.task, each.turn)
+                    for each in seen
+                )
                 uncounted = tuple((session, task, turn) for _, session, task, turn in reading[1:])
                 zones.append(Zone(topic, partition, identity, before, at, uncounted))
             if begins:

@@ -113,12 +113,14 @@ def _of_run(table: pa.Table, run: str) -> pa.Table:
 
 def _lanes(every: pa.Table, given: Given) -> Iterator[StreamRows]:
     """All rows of some lanes, then of others, about as many each time; joined lanes together."""
-    every = every.filter(pc.is_valid(every["lane"]))
+    joined = pc.is_in(every["topic"], pa.array(sorted(given.joined), pa.string()))
+    # Without a lane, only rows that show that an offset is no hole of compaction matter.
+    mine = pc.or_(joined, pc.is_valid(every["lane"]))
+    every, joined = every.filter(mine), joined.filter(mine)
     weight = 1 + np.maximum(numbers(every, "holes"), 0)
     if int(weight.sum()) <= _AT_ONCE:
         yield StreamRows.of_table(every.combine_chunks())
         return
-    joined = pc.is_in(every["topic"], pa.array(sorted(given.joined), pa.string()))
     lane = pc.if_else(joined, 0, every["lane"])
     lane = codes(coded(every["topic"]), coded(lane)).astype(np.int64)
     of_lane = np.zeros(int(lane.max()) + 1, dtype=np.int64)

@@ -61,11 +61,16 @@ class Streams:
 
 
 class Streamless(NamedTuple):
-    """Messages seen with a lane's key that are in no stream; `group` as in `Streams`."""
+    """Messages seen that are in no stream; `topic` and `group` as in `Streams`.
 
+    `group` is `NONE` where the key is of no lane.
+    """
+
+    topic: Longs
     group: Longs
     partition: Longs
     identity: Longs
+    offset_lo: Longs
     offset_hi: Longs
 
 
@@ -125,12 +130,12 @@ class StreamRows:
     def of_table(
         cls, table: pa.Table, only: tuple[int, int] | None = None, home: int = NONE
     ) -> StreamRows:
-        """Build them from `INTERVALS` rows, without rows of no stream that have no lane.
+        """Build them from `INTERVALS` rows, without other rows of no stream than `seen` ones.
 
         `only`: a slice, of these numbers; then the rows have `above`, and `home` is the stream's.
         """
         mine = pa.array(is_of_stream(table))
-        others = table.filter(pc.and_(pc.invert(mine), pc.is_valid(table["lane"])))
+        others = table.filter(pc.invert(mine))
         table = _expanded(table.filter(mine))
         kinds = pa.array([kind.value for kind in KINDS])
         streams, stream = _streams(table)
@@ -169,13 +174,17 @@ def _clip(columns: dict[str, Longs], begin: int, end: int) -> None:
 
 def _streamless(table: pa.Table, streams: Streams) -> Streamless:
     table = table.filter(pc.equal(table["kind"], Kind.SEEN.value))
+    table = table.filter(pc.is_in(table["topic"], pa.array(streams.topics, pa.string())))
+    topic = pc.index_in(table["topic"], pa.array(streams.topics, pa.string())).to_numpy()
+    lane = numbers(table, "lane")
     names = zip(streams.topic.tolist(), streams.lane.tolist(), streams.group.tolist(), strict=True)
-    groups = {(streams.topics[topic], lane): group for topic, lane, group in names}
-    keys = zip(table["topic"].to_pylist(), table["lane"].to_pylist(), strict=True)
-    group = np.array([groups.get(key, NONE) for key in keys], dtype=np.int64)
-    known = group != NONE
-    columns = (numbers(table, name)[known] for name in ("partition", "identity", "offset_hi"))
-    return Streamless(group[known], *columns)
+    groups = {(code, number): group for code, number, group in names}
+    key = codes(topic, lane)
+    first = firsts(key)
+    keys = zip(topic[first].tolist(), lane[first].tolist(), strict=True)
+    group = np.array([groups.get(each, NONE) for each in keys], dtype=np.int64)[key]
+    columns = (numbers(table, name) for name in ("partition", "identity", "offset_lo", "offset_hi"))
+    return Streamless(topic.astype(np.int64), group, *columns)
 
 
 def is_of_stream(table: pa.Table) -> Flags:

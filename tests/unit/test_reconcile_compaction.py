@@ -17,6 +17,7 @@ from mirrortest.reconcile.hole_ranges import Holes
 from mirrortest.reconcile.interval_rows import fewer_holes, merged
 from mirrortest.reconcile.job import reconcile_by
 from mirrortest.reconcile.plan import plan
+from mirrortest.reconcile.sweep import Spans
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.schema import Kind
@@ -106,6 +107,38 @@ def test_holes_that_several_sessions_joined_in_their_own_ways_are_bounded(
             between = sum(lo <= hole < hi for hole in every)
             assert least[hi] - most[lo] <= between <= most_possible[hi] - least_possible[lo]
             assert between <= holes.within(0, lo, hi)
+
+
+@given(RANGES, RANGES, st.booleans())
+def test_no_hole_is_left_at_an_offset_where_a_message_was_seen(
+    ranges: list[tuple[int, int, int]], seen_at: list[tuple[int, int, int]], joined: bool
+) -> None:
+    """Of joined ranges, which may have holes at any of their offsets, bounds are left."""
+    named = [(identity, lo, lo + count, count) for identity, lo, count in ranges]
+    if joined and named:
+        # One range of incarnation 0 instead of its holes.
+        own = {at for identity, lo, hi, _ in named if identity == 0 for at in range(lo, hi)}
+        named = [each for each in named if each[0]]
+        among = {*range(min(own, default=0), max(own, default=-1) + 1)}
+        named += [(0, min(own), max(own) + 1, len(own))] if own else []
+        seen_at = [*seen_at, *((0, at, 1) for at in among - own)]
+    every = {(identity, lo + n) for identity, lo, count in ranges for n in range(count)}
+    every -= {(identity, lo + n) for identity, lo, count in seen_at for n in range(count)}
+    spans = np.array([(i, lo, lo + n) for i, lo, n in seen_at], dtype=np.int64).reshape(-1, 3)
+    left = Holes.of(named).without(Spans(*spans.T))
+    places = np.array([(n, at) for n in range(3) for at in range(50)], dtype=np.int64).T
+    expected = np.array(
+        [sum(hole < place for hole in every) for place in zip(*places.tolist(), strict=True)]
+    )
+    (least, most), (least_possible, most_possible) = left.ranks(*places), left.possible(*places)
+    if not joined:
+        for ranks in (least, most, least_possible, most_possible):
+            assert ranks.tolist() == expected.tolist()
+    between = expected[None, :] - expected[:, None]
+    later = np.triu(np.ones_like(between, dtype=bool))
+    assert (between >= least[None, :] - most[:, None])[later].all()
+    assert (between <= most_possible[None, :] - least_possible[:, None])[later].all()
+    assert left.total >= len(every)
 
 
 def test_sessions_that_joined_the_same_ranges_do_not_blur_those_behind() -> None:
@@ -221,6 +254,41 @@ def test_a_message_uses_a_hole_only_where_it_can_be_alone(tmp_path: Path) -> Non
         *(rows.tail("t", at, hi, topic_identity="0") for at, hi in ((0, 6), (1, 3))),
     ]
     assert "lost" not in _missing(history, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        (9, {"lost": 1}),
+        (8, {"inconclusive": 1}),  # nobody saw a message at the last hole
+    ],
+)
+def test_a_hole_where_another_session_saw_any_message_explains_nothing(
+    tmp_path: Path, before: int, expected: dict[str, int]
+) -> None:
+    """Session 0 saw messages of two lanes and a foreign one; session 1 found holes there."""
+    history = History({"t": 1}, compacted_copies=("t",))
+    of, other = stream(topic="t"), stream(1, topic="t", producer="q")
+    history.sends(of, 5)
+    history.sends(other, 4)
+    first = [
+        *(seen(of, seq, seq + 1, at) for seq, at in ((0, 0), (1, 2), (3, 4), (4, 7))),
+        *(seen(other, seq, seq + 1, at) for seq, at in enumerate((1, 3, 5, 6))),
+        seen(None, 0, 1, 8, findings=Finding.FOREIGN),
+    ]
+    history.consumers[0] += [
+        *(row for row in first if (row.offset_hi or 0) <= before),
+        rows.read("t", 0, 0, before, topic_identity="0"),
+    ]
+    history.consumers.append(
+        [
+            seen(None, 0, 1, 9, findings=Finding.FOREIGN),
+            rows.hole("t", 0, 0, 9, topic_identity="0"),
+            rows.read("t", 0, 0, 10, topic_identity="0", has_holes=True),
+            rows.tail("t", 0, 10, topic_identity="0"),
+        ]
+    )
+    assert _missing(history, tmp_path) == expected
 
 
 def test_holes_that_may_be_elsewhere_explain_nothing(

@@ -19,6 +19,7 @@ from mirrortest.reconcile.interval_rows import (
     DAMAGE,
     INTERVALS,
     LATENCY,
+    MEASURED,
     OVERVIEW,
     RANGE,
     interval_batch,
@@ -40,8 +41,8 @@ DRIVER = -1
 SCANNED = "scanned"
 """The name of bundles of `INTERVALS` rows."""
 _FOR_DRIVER = (
-    Kind.READ.value, Kind.HOLE.value, Kind.UNREAD.value, Kind.TAIL.value, RANGE, DAMAGE, LATENCY,
-    ACKED,
+    Kind.READ.value, Kind.HOLE.value, Kind.UNREAD.value, Kind.TAIL.value, RANGE, MEASURED, DAMAGE,
+    LATENCY, ACKED,
 )  # fmt: skip
 _BYTES = 16 << 20
 """About the largest size of a bundle, uncompressed."""

@@ -8,7 +8,7 @@ stream, partition and task, however long the run was.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -23,10 +23,21 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-_FAR = 1024
-"""A jump over more offsets than this may have skipped what another session read."""
-_RANGES = 64
-"""So many jumps at most separate ranges in one turn of a partition: the widest ones."""
+
+class Jumps(NamedTuple):
+    """Which jumps separate ranges: those over more than `far` offsets.
+
+    In one turn of a partition, they are at most as many as `most`: the widest ones.
+    """
+
+    far: int
+    most: int
+
+
+SEEN_JUMPS = Jumps(1024, 64)
+"""Jumps that may have skipped what another session read."""
+MEASURED_JUMPS = Jumps(0, 1024)
+"""Jumps over rows without latencies, which another session may have."""
 
 
 @dataclass
@@ -133,7 +144,9 @@ class Turns:
         return found
 
 
-def ranges(place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs) -> tuple[Longs, Ranges]:
+def ranges(
+    place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs, jumps: Jumps = SEEN_JUMPS
+) -> tuple[Longs, Ranges]:
     """Divide stretches (in the log's order) into ranges: each stretch's range, and all ranges."""
     if not len(place):
         return np.zeros(0, dtype=np.int64), Ranges(*(np.zeros(0, dtype=np.int64),) * 4)
@@ -143,13 +156,13 @@ def ranges(place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs) -> tuple
     first[1:] = (at[1:] != at[:-1]) | (its[1:] != its[:-1])
     jump = np.zeros(len(at), dtype=np.int64)
     jump[1:] = low[1:] - high[:-1]
-    far = np.flatnonzero((jump > _FAR) & ~first)
-    if len(far) > _RANGES:
+    far = np.flatnonzero((jump > jumps.far) & ~first)
+    if len(far) > jumps.most:
         widest = far[np.argsort(-jump[far], kind="stable")]
         group = codes(at[widest], its[widest])
         nth = np.empty(len(widest), dtype=np.int64)
         nth[grouped(group)] = positions(np.bincount(group))[1]
-        far = widest[nth < _RANGES]
+        far = widest[nth < jumps.most]
     first[far] = True
     number = np.cumsum(first) - 1
     starts, ends = runs(first)

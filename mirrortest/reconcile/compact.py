@@ -16,18 +16,29 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Outcome
-from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, firsts, ranges
+from mirrortest.reconcile.chain import (
+    MEASURED_JUMPS,
+    Chains,
+    Ranges,
+    Turns,
+    chain,
+    codes,
+    cut,
+    firsts,
+    ranges,
+)
 from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
 from mirrortest.reconcile.incarnations import applied
 from mirrortest.reconcile.interval_rows import (
     ACKED,
     LATENCY,
+    MEASURED,
     RANGE,
     fewer_holes,
     interval_batch,
     merged,
 )
-from mirrortest.reconcile.latency import LatencySums
+from mirrortest.reconcile.latency import LatencySums, latencies
 from mirrortest.reconcile.stretch import (
     NONE,
     SEEN,
@@ -35,16 +46,15 @@ from mirrortest.reconcile.stretch import (
     Reader,
     Stretches,
     column,
-    integers,
 )
-from mirrortest.seqlog.batches import conform
+from mirrortest.seqlog.batches import conform, filled
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import is_single, noted_totals
 from mirrortest.seqlog.schema import TOTALLED
 from mirrortest.seqlog.totals import totals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,6 +76,8 @@ MOST_STRETCHES = 2_000_000
 """How many stretches a task collects before it joins them into chains: bounds its memory."""
 Place = tuple[int, int, int]
 """The numbers of a topic, of a partition, and of the partition's incarnation."""
+Named = tuple[str, int, int]
+"""The same with the topic's name."""
 
 
 def columns_of(role: Role, *, placed: bool) -> list[str]:
@@ -79,7 +91,7 @@ class Zone(NamedTuple):
     """Offsets of a partition that were read more than once: chains are dense there.
 
     An empty zone only cuts chains. `uncounted` are the (session, task, turn) whose latencies there
-    do not count, because they read these messages again.
+    do not count, because another reading's do.
     """
 
     topic: str
@@ -88,6 +100,11 @@ class Zone(NamedTuple):
     lo: int
     hi: int
     uncounted: tuple[tuple[int, int, int], ...] = ()
+
+    @property
+    def place(self) -> Named:
+        """The partition's incarnation."""
+        return self[:3]
 
 
 @dataclass
@@ -103,10 +120,15 @@ class Compactor:
     numbers: Numbers = field(default_factory=dict)
     _reader: Reader = field(init=False)
     _claims: Claims = field(init=False)
+    _bounds: dict[Named, Longs] = field(init=False)
+    _left_out: dict[tuple[Named, int], Longs] = field(init=False)
+    """By partition's incarnation and turn, the offsets whose latencies do not count."""
     _places: dict[Place, int] = field(default_factory=dict)
     _latencies: LatencySums = field(default_factory=LatencySums)
     _turns: Turns = field(default_factory=Turns.none)
     _batch_turns: Turns = field(default_factory=Turns.none)
+    _measured: list[tuple[NDArray[np.int32], Longs, Longs, Longs]] = field(default_factory=list)
+    """Place, turn and bounds of rows with latencies in zones."""
     _pending: list[Stretches] = field(default_factory=list)
     _others: list[pa.RecordBatch] = field(default_factory=list)
     _count: int = 0
@@ -115,6 +137,15 @@ class Compactor:
         """Create the reader of batches and the collector of claims."""
         self._reader = Reader(np.sort(self.horizons))
         self._claims = Claims(self._reader.topics, self._reader.producers, self.packing)
+        zones: dict[Named, list[tuple[int, int]]] = {}
+        uncounted: dict[tuple[Named, int], list[tuple[int, int]]] = {}
+        for zone in self.zones:
+            zones.setdefault(zone.place, []).append((zone.lo, zone.hi))
+            for session, task, turn in zone.uncounted:
+                if (session, task) == (self.session, self.task):
+                    uncounted.setdefault((zone.place, turn), []).append((zone.lo, zone.hi))
+        self._bounds = {place: apart(each) for place, each in zones.items()}
+        self._left_out = {key: apart(each) for key, each in uncounted.items()}
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Add rows, without those of other runs; yields intervals once there are many."""
@@ -132,8 +163,9 @@ class Compactor:
             self._others.append(conform(rows.take(pa.array(others))))
         if self.zones:
             places = self._placed(found)
-            rows = rows.filter(pa.array(~self._uncounted(rows, found, places)))
-            found = cut(found, places, self._zones_by_place())
+            zones = self._zones_by_place()
+            rows = rows.filter(pa.array(~self._uncounted(rows, found, places, zones)))
+            found = cut(found, places, zones)
         if noted is None and column(rows, "latency_bucket") is not None:
             self._latencies.add(totals(rows))
         self._pending.append(found)
@@ -183,7 +215,11 @@ class Compactor:
             else:
                 yield from self._seen(everything.take(is_seen))
                 yield from self._sending(everything.take(~is_seen))
-        self._pending, self._others, self._count = [], [], 0
+        if self._measured:
+            place, turn, lo, hi = (np.concatenate(c) for c in zip(*self._measured, strict=True))
+            _, measured = ranges(place, turn, lo, hi, MEASURED_JUMPS)
+            yield self._ranges(MEASURED, measured)
+        self._pending, self._others, self._measured, self._count = [], [], [], 0
 
     def _seen(self, seen: Stretches) -> Iterator[pa.RecordBatch]:
         if not len(seen):
@@ -193,11 +229,14 @@ class Compactor:
         number, read = ranges(place, turn, seen.offset_lo, seen.offset_hi)
         group = codes(seen.producer, seen.incarnation, seen.lane, place)
         yield self._chains(*holed(chain(seen, group, number), number, self.packing))
+        yield self._ranges(RANGE, read)
+
+    def _ranges(self, kind: str, read: Ranges) -> pa.RecordBatch:
         places = list(self._places)
         topics, partitions, identities = zip(*(places[n] for n in read.place.tolist()), strict=True)
-        yield self._batch(
+        return self._batch(
             len(topics),
-            kind=RANGE,
+            kind=kind,
             topic=[self._reader.topics.texts[topic] for topic in topics],
             partition=list(partitions),
             identity=list(identities),
@@ -255,38 +294,56 @@ class Compactor:
             numbers[number] = self._places.setdefault(place, len(self._places))
         return numbers[own]
 
-    def _number(self, zone: Zone) -> int | None:
+    def _number(self, place: Named) -> int | None:
+        topic, partition, identity = place
         topics = self._reader.topics.texts
-        if zone.topic not in topics:
+        if topic not in topics:
             return None
-        return self._places.get((topics.index(zone.topic), zone.partition, zone.identity))
+        return self._places.get((topics.index(topic), partition, identity))
 
     def _zones_by_place(self) -> dict[int, Longs]:
-        found: dict[int, list[tuple[int, int]]] = {}
-        for zone in self.zones:
-            number = self._number(zone)
-            if number is not None:
-                found.setdefault(number, []).append((zone.lo, zone.hi))
-        return {number: apart(each) for number, each in found.items()}
+        numbers = ((self._number(place), each) for place, each in self._bounds.items())
+        return {number: each for number, each in numbers if number is not None}
 
     def _uncounted(
-        self, rows: pa.RecordBatch, found: Stretches, places: NDArray[np.int32]
+        self,
+        rows: pa.RecordBatch,
+        found: Stretches,
+        places: NDArray[np.int32],
+        zones: Mapping[int, Longs],
     ) -> NDArray[np.bool_]:
-        """Which rows do not count for latencies: these messages had been read before."""
+        """Which rows do not count for latencies; notes those in zones that have latencies."""
         uncounted = np.zeros(rows.num_rows, dtype=bool)
         seen = np.flatnonzero(found.kind == SEEN)
         turns = self._batch_turns.of(places[seen], found.offset_lo[seen], found.offset_hi[seen])
-        offset = integers(column(rows, "offset_lo"))
-        if not len(seen) or offset is None:
+        if not len(seen) or column(rows, "latency_count") is None:
             return uncounted
-        at = np.searchsorted(found.row[seen], np.arange(rows.num_rows), "right") - 1
-        for zone in self.zones:
-            for turn in (
-                t for s, task, t in zone.uncounted if (s, task) == (self.session, self.task)
-            ):
-                mine = (places[seen] == self._number(zone)) & (turns == turn)
-                uncounted |= (at >= 0) & mine[at] & (offset >= zone.lo) & (offset < zone.hi)
+        messages = latencies(rows)
+        timed = np.flatnonzero(messages)
+        at = np.searchsorted(found.row[seen], timed, "right") - 1
+        timed, at = timed[at >= 0], at[at >= 0]
+        place, turn = places[seen][at], turns[at]
+        lo, hi = (filled(rows[name], NONE)[timed] for name in ("offset_lo", "offset_hi"))
+        # In detail `messages`, the first message's row has the latencies of those after it.
+        hi = np.maximum(hi, lo + messages[timed])
+        for number, bounds in zones.items():
+            mine = np.flatnonzero(place == number)
+            mine = mine[_meet(bounds, lo[mine], hi[mine])]
+            if len(mine):
+                self._measured.append((place[mine], turn[mine], lo[mine], hi[mine]))
+        for (where, number), bounds in self._left_out.items():
+            mine = np.flatnonzero((place == self._number(where)) & (turn == number))
+            uncounted[timed[mine[_meet(bounds, lo[mine], lo[mine] + 1)]]] = True
         return uncounted
+
+
+def _meet(bounds: Longs, lo: Longs, hi: Longs) -> NDArray[np.bool_]:
+    """Which ranges [lo, hi) share offsets with some of these disjoint ones, in order."""
+    bounds = bounds[bounds[:, 0] < bounds[:, 1]]
+    before = np.searchsorted(bounds[:, 0], hi)
+    ends = np.append(NONE, bounds[:, 1])
+    found: NDArray[np.bool_] = ends[before] > lo
+    return found
 
 
 def _by_minute(chains: Chains) -> tuple[NDArray[np.int32], Longs, Longs]:

@@ -30,6 +30,8 @@ ACKED = "acked"
 RANGE = "range"
 """The kind of a row that names a range of offsets at which a task's rows saw messages; `turn` is
 how often these rows had gone back to earlier offsets."""
+MEASURED = "measured"
+"""The kind of a row like a `RANGE`, of rows with latencies at offsets that were read twice."""
 
 OVERVIEW = "overview"
 """The kind of a row that summarises, for the driver, rows of the kind in `text`."""

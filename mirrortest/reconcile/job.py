@@ -20,7 +20,15 @@ from mirrortest.reconcile.attribution import ATTRIBUTED
 from mirrortest.reconcile.coverage import cover
 from mirrortest.reconcile.missing import Ids, Undelivered
 from mirrortest.reconcile.online import Comparison, comparison
-from mirrortest.reconcile.overlap import beyond, cuts_around, cuts_at, overlaps, touched
+from mirrortest.reconcile.overlap import (
+    beyond,
+    cuts_around,
+    cuts_at,
+    measured,
+    misjudged,
+    overlaps,
+    touched,
+)
 from mirrortest.reconcile.parts import Part
 from mirrortest.reconcile.result_files import write_table
 from mirrortest.reconcile.result_tables import (
@@ -172,6 +180,14 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
         rescanned = engine.scan(tasks, work._replace(zones=tuple(zones)).read)
         scanned = scanned.replaced(tasks, rescanned)
         for_driver = scanned.driver_rows()
+        # Which latencies there are in zones is only known now.
+        with_latencies = measured(for_driver)
+        again = overlaps(known.ranges, known.observed, with_latencies)
+        if tasks := misjudged(twice, again, with_latencies):
+            others = zones[len(twice) :]
+            rescanned = engine.scan(tasks, work._replace(zones=(*again, *others)).read)
+            scanned = scanned.replaced(tasks, rescanned)
+            for_driver = scanned.driver_rows()
     given = facts.given(plan, known, coverage.unread, overlapping=bool(twice))
     later = bool(plan.observers) or look_up is not None
     part = Part(plan.run, given, attributed_later=later)

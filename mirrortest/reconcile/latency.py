@@ -1,11 +1,14 @@
-"""Latency histograms of `seen` rows, summed by topic and minute of intended time."""
+"""Latency histograms of `seen` rows: how many, and summed by topic and intended minute."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from mirrortest.seqlog.batches import filled
 from mirrortest.timing.histogram import BUCKETS
 
 if TYPE_CHECKING:
@@ -16,6 +19,16 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.totals import Total
 
     Longs = NDArray[np.int64]
+
+
+def latencies(rows: pa.RecordBatch) -> Longs:
+    """By row, how many latencies it has."""
+    lists = rows["latency_count"]
+    sizes = filled(pc.list_value_length(lists), 0)
+    sums = np.append(0, np.cumsum(filled(lists.flatten(), 0)))
+    ends = np.cumsum(sizes)
+    found: Longs = sums[ends] - sums[ends - sizes] + filled(rows["negative"], 0)
+    return found
 
 
 class LatencySums:

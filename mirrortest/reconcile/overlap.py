@@ -1,18 +1,29 @@
 """Which offsets were read more than once, and how far online verdicts go; pure functions.
 
 After a consumer was killed, another one reads some messages again. Which ones is only known once
-all logs are read. So the few tasks concerned run a second time, with zones.
+all logs are read. So the few tasks concerned run a second time, with zones. Only then it is known
+which latencies each of them has there: where a reading that was to count has none, and another one
+has, they run a third time.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow.compute as pc
+
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile.compact import Zone
+from mirrortest.reconcile.interval_rows import MEASURED
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
+    from mirrortest.reconcile.compact import Named
     from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
 
 
@@ -41,36 +52,87 @@ class Cut(NamedTuple):
     cut: int
 
 
-def overlaps(ranges: Iterable[SeenRange], observed: ReadOffsets) -> list[Zone]:
-    """The offsets that were read more than once; only the first reading's latencies count there.
+def measured(driver_rows: pa.Table) -> list[SeenRange]:
+    """The ranges of rows with latencies, at offsets in the zones of the tasks that read them."""
+    rows = driver_rows.filter(pc.equal(driver_rows["kind"], MEASURED))
+    columns = rows.select(
+        ["topic", "partition", "identity", "offset_lo", "offset_hi", "session", "task", "turn"]
+    )
+    return [SeenRange(*row.values()) for row in columns.to_pylist()]
 
-    One of the readings may have found them empty, because the topic was compacted meanwhile.
+
+def overlaps(
+    ranges: Sequence[SeenRange],
+    observed: ReadOffsets,
+    timed: Iterable[SeenRange] | None = None,
+) -> list[Zone]:
+    """The offsets that were read more than once; only one reading's latencies count there.
+
+    A reading may have found them empty, because the topic was compacted meanwhile. The latencies of
+    the session that started first count, up to the end of what it measured. `timed` is what each
+    one measured; by default it is what each one saw.
     """
-    zones: list[Zone] = []
-    started_ns = observed.started_ns
-    for (topic, partition, identity), mine in _by_place([*ranges, *observed.read]).items():
-        events = sorted(
-            [(each.lo, 1, number) for number, each in enumerate(mine)]
-            + [(each.hi, 0, number) for number, each in enumerate(mine)]
-        )
-        open_now: set[int] = set()
-        before = 0
-        for at, begins, number in events:
-            seen = [mine[n] for n in open_now if isinstance(mine[n], SeenRange)]
-            others = any(mine[n].session != each.session for n in open_now for each in seen)
-            if before < at and (len(seen) > 1 or others):
-                reading = sorted(
-                    (started_ns.get(each.session, 0), each.session, each.task, each.turn)
-                    for each in seen
-                )
-                uncounted = tuple((session, task, turn) for _, session, task, turn in reading[1:])
-                zones.append(Zone(topic, partition, identity, before, at, uncounted))
-            if begins:
-                open_now.add(number)
-            else:
-                open_now.discard(number)
-            before = at
-    return zones
+    measuring = _by_place(ranges if timed is None else timed)
+    seen, read = _by_place(ranges), _by_place(observed.read)
+    return [
+        zone
+        for place, mine in seen.items()
+        for zone in _overlaps(mine, read.get(place, []), measuring.get(place, []), observed)
+    ]
+
+
+def _overlaps(
+    seen: Sequence[SeenRange],
+    read: Sequence[Span],
+    timed: Sequence[SeenRange],
+    observed: ReadOffsets,
+) -> Iterator[Zone]:
+    """The zones of one incarnation of a partition."""
+    items: list[Any] = [*seen, *read, *timed]
+    bounds = len(seen), len(seen) + len(read)
+    ends = ((at, begins, n) for n, i in enumerate(items) for at, begins in ((i.lo, 1), (i.hi, 0)))
+    open_now: set[int] = set()
+    counted, before = -1, 0
+    for at, begins, number in sorted(ends):
+        if before < at:
+            seeing = {n for n in open_now if n < bounds[0]}
+            measuring = {n for n in open_now if n >= bounds[1]}
+            if counted not in measuring:
+                counted = min(measuring, key=lambda n: _order(items[n], observed), default=-1)
+            sessions = {items[n].session for n in open_now - measuring}
+            if len(seeing) > 1 or (seeing and len(sessions) > 1):
+                others = sorted(_order(items[n], observed)[1:] for n in measuring - {counted})
+                yield Zone(*seen[0][:3], before, at, tuple(others))
+        if begins:
+            open_now.add(number)
+        else:
+            open_now.discard(number)
+        before = at
+
+
+def _order(reading: SeenRange, observed: ReadOffsets) -> tuple[int, int, int, int]:
+    """When its session started, and what names the reading in `Zone.uncounted`."""
+    started_ns = observed.started_ns.get(reading.session, 0)
+    return started_ns, reading.session, reading.task, reading.turn
+
+
+def misjudged(
+    first: Iterable[Zone], second: Iterable[Zone], timed: Iterable[SeenRange]
+) -> list[int]:
+    """The tasks with latencies that count by one of two lists of zones only."""
+    left_out: list[dict[tuple[Any, ...], IntervalSet]] = [{}, {}]
+    for found, zones in zip(left_out, (first, second), strict=True):
+        for zone in zones:
+            for reading in zone.uncounted:
+                found.setdefault((zone.place, reading), IntervalSet()).add(zone.lo, zone.hi)
+    nothing = IntervalSet()
+    tasks = set()
+    for each in timed:
+        key = each[:3], (each.session, each.task, each.turn)
+        one, other = (found.get(key, nothing).within(each.lo, each.hi) for found in left_out)
+        if one != other:
+            tasks.add(each.task)
+    return sorted(tasks)
 
 
 def online_cuts(
@@ -143,27 +205,36 @@ def cuts_around(ranges: Iterable[SeenRange], unread: Iterable[UnreadRange]) -> l
 
 
 def _cutting(ranges: Iterable[SeenRange], zones: Sequence[Zone]) -> list[Zone]:
-    by_place = _by_place(ranges)
-    return [
-        zone for zone in zones if any(r.lo < zone.lo < r.hi for r in by_place.get(zone[:3], ()))
-    ]
+    inside = _meeting((each[:3], each.lo, each.hi) for each in ranges)
+    return [zone for zone in zones if inside(zone.place, zone.lo, zone.lo)]
 
 
 def touched(ranges: Iterable[SeenRange], zones: Sequence[Zone]) -> list[int]:
     """The tasks with rows in zones, or on both sides of an empty one."""
-    by_place = _by_place(zones)
-    return sorted(
-        {
-            each.task
-            for each in ranges
-            for zone in by_place.get((each.topic, each.partition, each.identity), ())
-            if each.lo < zone.hi + (zone.lo == zone.hi) and zone.lo < each.hi
-        }
-    )
+    meets = _meeting((each.place, each.lo, each.hi + (each.lo == each.hi)) for each in zones)
+    return sorted({each.task for each in ranges if meets(each[:3], each.lo, each.hi)})
 
 
-def _by_place(items: Iterable[Any]) -> dict[tuple[str, int, int], list[Any]]:
-    found: dict[tuple[str, int, int], list[Any]] = {}
+def _meeting(items: Iterable[tuple[Named, int, int]]) -> Callable[[Named, int, int], bool]:
+    """Whether one of these spans begins below `hi` and ends above `lo`, by place, lo and hi."""
+    by_place: dict[Named, list[tuple[int, int]]] = {}
+    for place, lo, hi in items:
+        by_place.setdefault(place, []).append((lo, hi))
+    sorted_by_place = {place: sorted(spans) for place, spans in by_place.items()}
+    highest = {
+        place: list(accumulate((hi for _, hi in spans), max))
+        for place, spans in sorted_by_place.items()
+    }
+
+    def meets(place: Named, lo: int, hi: int) -> bool:
+        before = bisect_left(sorted_by_place.get(place, ()), (hi,))
+        return before > 0 and highest[place][before - 1] > lo
+
+    return meets
+
+
+def _by_place(items: Iterable[Any]) -> dict[Named, list[Any]]:
+    found: dict[Named, list[Any]] = {}
     for each in items:
-        found.setdefault((each.topic, each.partition, each.identity), []).append(each)
+        found.setdefault(each[:3], []).append(each)
     return found

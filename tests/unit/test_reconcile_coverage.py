@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
+from mirrortest.reconcile.compact import Zone
 from mirrortest.reconcile.coverage import ReadOffsets, Span, cover
-from mirrortest.reconcile.overlap import Cut, SeenRange, online_cuts, unread_but_seen
+from mirrortest.reconcile.job import reconcile_by
+from mirrortest.reconcile.overlap import (
+    Cut,
+    SeenRange,
+    misjudged,
+    online_cuts,
+    overlaps,
+    unread_but_seen,
+)
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.options import Detail
 from mirrortest.seqlog.schema import ENDLESS
+from tests.oracle.in_process import InProcess
+from tests.spark.spark_history import History, seen, stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -223,6 +241,50 @@ def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -
     ranges = [SeenRange("t", 0, 0, 0, 9, 0, 0, 0), SeenRange("t", 1, 0, 0, 5, 0, 0, 0)]
     unread = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
     assert unread_but_seen(unread, ranges) == {("t", 0)}
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.integers(0, 30), st.integers(1, 12), st.booleans()), min_size=1, max_size=4
+        ),
+        min_size=2,
+        max_size=3,
+    ),
+    st.sampled_from(Detail),
+)
+def test_each_latency_counts_once_whichever_session_measured_it(
+    readings: list[list[tuple[int, int, bool]]], detail: Detail
+) -> None:
+    """Sessions read the same offsets, go back, and jump; not all of them measure latencies."""
+    history = History(detail=detail, consumers=[[] for _ in readings])
+    history.sends(stream(), 42)
+    measured: set[int] = set()
+    for log, session in zip(history.consumers, readings, strict=True):
+        for lo, count, timed in session:
+            for seq in range(lo, lo + count):
+                row = seen(stream(), seq, seq + 1, seq)
+                untimed = row._replace(negative=None, latency_bucket=None, latency_count=None)
+                log.append(row if timed else untimed)
+            measured |= set(range(lo, lo + count)) if timed else set()
+            log.append(rows.read("t", 0, lo, lo + count, topic_identity="0"))
+    with tempfile.TemporaryDirectory() as place:
+        summary = reconcile_by(InProcess(), plan([str(history.write(Path(place)))], None), ())
+    assert sum(each.count for each in summary.latency_seconds.values()) == len(measured)
+
+
+def test_a_reading_counts_up_to_the_end_of_what_it_measured() -> None:
+    """Session 1 began first, by its clock. Rows may cross a place where another one takes over."""
+    seen_by = [SeenRange("t", 0, 0, lo, hi, at, at, 0) for lo, hi, at in ((0, 30, 0), (10, 50, 1))]
+    observed = ReadOffsets([], [], [], {}, {0: 5, 1: 3})
+    first = overlaps(seen_by, observed)
+    assert first == [Zone("t", 0, 0, 10, 30, ((1, 1, 0),))]
+    timed = [seen_by[0]._replace(hi=20), seen_by[1]]
+    second = overlaps(seen_by, observed, timed)
+    assert second == [Zone("t", 0, 0, 10, 20, ((1, 1, 0),)), Zone("t", 0, 0, 20, 30)]
+    assert misjudged(first, second, timed) == [1]
+    assert misjudged(first, second, timed[:1]) == []
 
 
 def test_nothing_is_missing_of_a_topic_that_no_producer_wrote_to() -> None:

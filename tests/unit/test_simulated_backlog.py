@@ -136,3 +136,95 @@ def test_a_topic_that_the_mirror_creates_late_is_late(
     assert not late or seconds - 5 < online.minimum / 1e9 <= online.maximum / 1e9 < seconds + 1
     # A latency threshold without any latency is undecided.
     assert report.exit_code == offline.exit_code == (99 if late else 3)
+
+
+_SLOW = Plan(messages=60, rate=1.0, direct_ledger=True, deadline=60.0)
+_IN_TIME: dict[str, Any] = {"thresholds": thresholds(["max<5s"])}
+
+
+async def _stand_still(stage: Stage, seconds: float) -> None:
+    """Let the mirror stand still: some messages are this much late."""
+    await asyncio.sleep(5)
+    stage.mirror.running = False
+    await asyncio.sleep(seconds)
+
+
+def _latencies(stage: Stage) -> tuple[int, int, bool]:
+    """The exit code, how many latencies count, and whether the slowest one is known."""
+    offline = reconciled(stage, ["max<5s"])
+    latency = offline.latency_seconds["t0"]
+    return offline.exit_code, latency.count, 19 < latency.quantiles["p99.9"] < 21
+
+
+def test_what_a_member_measured_counts_though_another_one_read_before_and_after_it() -> None:
+    """A group hands a partition over and back: the first member had not read what is between."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.supervise("consume", "c0", group="a", **_IN_TIME)
+        await script.until(lambda: "c0" in stage.current)
+        await asyncio.sleep(2)
+        stage.supervise("produce", "p0", only_partition=1)
+        await asyncio.sleep(10)
+        leaving: dict[str, Any] = {"duration": 45.0, "until_complete": False}
+        stage.supervise("consume", "c1", group="a", **_IN_TIME, **leaving)
+        await asyncio.sleep(7)
+        await _stand_still(stage, 20)
+        stage.mirror.running = True
+
+    stage = played(replace(_SLOW, messages=80, partitions=2), script)
+    backlog = sum(report.backlog["t0"] for report in stage.outcome.reports if report is not None)
+    assert _latencies(stage) == (99, 80 - backlog, True)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_only_one_of_two_groups_measured_counts(deleted: bool) -> None:
+    """The group that began first is paused meanwhile; what it missed may be deleted, too."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        stage.supervise("consume", "c0", group="a", **_IN_TIME)
+        await asyncio.sleep(2)
+        stage.supervise("consume", "c1", group="b", **_IN_TIME)
+        await asyncio.sleep(2)
+        stage.supervise("produce", "p0")
+        await _stand_still(stage, 17)
+        stage.current["c0"].process.pause()
+        await asyncio.sleep(3)
+        stage.mirror.running = True
+        await asyncio.sleep(4)
+        if deleted:
+            script.copy.retain_from(script.copy.end, stage.world.now_ns)
+        stage.current["c0"].process.resume()
+
+    assert _latencies(played(_SLOW, script)) == (99, 60, True)
+
+
+def test_what_a_killed_consumer_measured_counts_whatever_its_clock_says() -> None:
+    """By its clock it began an hour after its successor, which reads the same as backlog."""
+
+    async def script(stage: Stage) -> None:
+        create = stage.world.process
+
+        def process(name: str, *, wall_offset_ns: int = 0) -> Any:
+            ahead = 3600 * 10**9 if name == "c0" else 0
+            return create(name, wall_offset_ns=wall_offset_ns + ahead)
+
+        stage.world.process = process  # type: ignore[method-assign]
+        session = asyncio.ensure_future(stage.session("consume", "c0", **_IN_TIME))
+        await asyncio.sleep(2)
+        stage.supervise("produce", "p0")
+        await _stand_still(stage, 20)
+        stage.world.net.refused.add(("c0", "produce"))  # its states are not saved
+        stage.mirror.running = True
+        await asyncio.sleep(8)
+        stage.current["c0"].process.kill()
+        await session
+        stage.world.net.refused.clear()
+        await asyncio.sleep(3)
+        stage.supervise("consume", "c1", shard=None, **_IN_TIME)
+
+    stage = played(_SLOW, script)
+    [report] = [each for each in stage.outcome.reports if each is not None]
+    measured_again = report.latency["t0"][0].count
+    assert measured_again < 30 < _latencies(stage)[1]

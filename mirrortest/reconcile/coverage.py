@@ -45,7 +45,8 @@ class UnreadRange(NamedTuple):
     `finding` is what a message missing there has: `IN_FLIGHT` where the partition goes on after
     what was read, else `INCONCLUSIVE`. No message with an intended time after `minute` was there;
     `ENDLESS`: no log says when the offsets were found unreadable. `latest` is the same by the log
-    that proves least: a consumer may have known only that.
+    that proves least: a consumer may have known only that. `unlogged`: a consumer may have read
+    them whose log is missing or damaged. It may have seen there what was claimed lost before.
 
     Several sessions may have found the same offsets unreadable, each at its time. Each proof is
     valid for these offsets, so the earliest counts. The rest of an incarnation is different: a
@@ -62,6 +63,7 @@ class UnreadRange(NamedTuple):
     finding: Finding
     minute: int = ENDLESS
     latest: int = ENDLESS
+    unlogged: bool = False
 
 
 @dataclass
@@ -109,7 +111,7 @@ def cover(seen: ReadOffsets, topics: Collection[str]) -> Coverage:
         expected = set(range(count)) if count is not None else set()
         if count is None and not logged:
             # No partition is known: partition 0 represents all.
-            everything = UnreadRange(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+            everything = _unlogged(topic, 0, 0, 0, ENDLESS)
             coverage.add(everything, f"{topic}: no consumer's log covers it")
         for partition in sorted(logged | expected):
             here = [by_partition.get((topic, partition), []) for by_partition in spans]
@@ -131,7 +133,7 @@ def _cover_partition(
     add = coverage.add
     if not (read or unread):
         if not tails or any(tail.hi for tail in tails):
-            rest = UnreadRange(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+            rest = _unlogged(topic, partition, 0, 0, ENDLESS)
             add(rest, f"{at}: no consumer's log covers this partition")
         return
     last = max(span.newest for span in (*read, *unread, *tails))
@@ -147,9 +149,7 @@ def _cover_partition(
             # The first reader of a partition begins at offset 0. So the log of a consumer is
             # missing from which this reader took over, however early it started itself. This adds
             # no reason: messages that are missing there show it.
-            coverage.unread.append(
-                UnreadRange(topic, partition, identity, 0, start, Finding.INCONCLUSIVE)
-            )
+            coverage.unread.append(_unlogged(topic, partition, identity, 0, start))
         for lo, hi in _outside(unreadable, stretches):
             coverage.unread += [
                 UnreadRange(topic, partition, identity, begin, end, Finding.INCONCLUSIVE, *minutes)
@@ -173,7 +173,7 @@ def _cover_partition(
                 # recreated topic, a reader that has just found it logs the end.)
                 end = hi if passed else ENDLESS
                 add(
-                    UnreadRange(topic, partition, identity, lo, end, Finding.INCONCLUSIVE),
+                    _unlogged(topic, partition, identity, lo, end),
                     f"{at}: no log covers {offsets}: a consumer's log is missing or damaged",
                 )
         if identity < last:
@@ -186,6 +186,10 @@ def _cover_partition(
         elif tail is None:
             rest = UnreadRange(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
             add(rest, f"{at}: read up to offset {reached}; no log records the partition's end")
+
+
+def _unlogged(topic: str, partition: int, identity: int, lo: int, hi: int) -> UnreadRange:
+    return UnreadRange(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE, unlogged=True)
 
 
 def _last_minutes(

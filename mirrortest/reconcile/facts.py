@@ -224,7 +224,9 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
     if facts.consumer_damaged:
         # The missing rows may have shown any message: no missing message is proven lost.
         ranges += [
-            UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
+            UnreadRange(
+                topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE, unlogged=True
+            )
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
     policies = {topic: ExpectPartition(last) for topic, (*_, last) in policies_of(plan).items()}

@@ -25,6 +25,8 @@ operations. It shares no code with `verify`, because it checks it. Step by step:
 the log has no end and lacks the number: it may have been copied before |
    | duplicated | more than one copy |
 
+   A claim does not count if a consumer may have seen the message later whose log is missing or \
+damaged (`UnreadRange.unlogged`).
    *Due* is what was acknowledged a deadline before a consumer read the end offsets, by that
    consumer's log (`expired`) or by both hosts' clocks (`horizons`).
 5. What compaction explains is `compacted` (`compaction`).
@@ -331,13 +333,14 @@ def _segments(
     accounted = complete & (used | unused | ~unended)
     seen_at = number > 0
     missing = acked & ~seen_at
+    standing = claimed & ~doubt.unlogged[sweep.segments.key]
     found = _found(sweep, number, rows.findings[flagged])
     proven = found & int(Finding.UNPROVEN) == 0
     away = (sweep.sum("away") > 0) & (proven | anywhere(rows, given)[sweep.segments.key])
     found |= np.where(away, int(Finding.MISROUTED), 0)
     for finding, holds in (
-        (Finding.LOST, missing & (claimed | (due & ~doubtful & ~beyond))),
-        (Finding.INCONCLUSIVE, missing & ~claimed & doubtful),
+        (Finding.LOST, missing & (standing | (due & ~doubtful & ~beyond))),
+        (Finding.INCONCLUSIVE, missing & ~standing & doubtful),
         (Finding.IN_FLIGHT, missing & ~claimed & ~doubtful & (beyond | ~due)),
         (Finding.LATE, seen_at & claimed),
         (Finding.PHANTOM, seen_at & accounted & proven & (failed | ~used)),

@@ -40,6 +40,7 @@ class Doubts(NamedTuple):
 
     Attributes:
         up_to: by stream, the bound of the numbers that may be in unread ranges (0: none may).
+        unlogged: by stream, whether a consumer may have seen it in ranges that its log lacks.
         beyond: by stream, whether its topic was not read to its end.
         following: numbers seen after unread ranges, whose first copy may be in these, by stream
             and partition.
@@ -47,6 +48,7 @@ class Doubts(NamedTuple):
     """
 
     up_to: Longs
+    unlogged: Flags
     beyond: Flags
     following: Spans
     sure: Flags
@@ -106,6 +108,7 @@ def doubts(
     found = Doubts(
         np.zeros(len(streams), dtype=np.int64),
         np.zeros(len(streams), dtype=bool),
+        np.zeros(len(streams), dtype=bool),
         Spans.none(),
         np.zeros(0, dtype=bool),
     )
@@ -124,7 +127,7 @@ def doubts(
     keys = np.array(list(by_partition), dtype=np.int64)
     places = _Places(keys[:, 0], keys[:, 1], list(by_partition.values()))
     pieces = _pieces(rows, seen, copies, places)
-    _doubt(found.up_to, rows, copies, places, _certain(pieces, places, copies), given)
+    _doubt(found, rows, copies, places, _certain(pieces, places, copies), given)
     following, sure = _following(pieces, places, len(copies.stream_of))
     return found._replace(following=following, sure=sure)
 
@@ -163,14 +166,17 @@ def _certain(pieces: _Pieces, places: _Places, copies: Copies) -> Longs:
 
 
 def _doubt(
-    up_to: Longs,
+    found: Doubts,
     rows: StreamRows,
     copies: Copies,
     places: _Places,
     certain: Longs,
     given: Given,
 ) -> None:
-    """Set `up_to`. A stream may be unread where it was seen or belongs; anywhere if unknown."""
+    """Set `up_to` and `unlogged`.
+
+    A stream may be unread where it was seen or belongs; anywhere if that is unknown.
+    """
     streams = rows.streams
     logged = np.zeros(len(streams), dtype=bool)
     for kind in (Kind.RESERVED, Kind.SENT, Kind.VOUCHED):
@@ -189,7 +195,9 @@ def _doubt(
             possible = unknown | homes.has(partition)
             possible[copies.stream_of[here]] = True
             mine &= possible
-        np.maximum(up_to, np.where(mine, bound, 0), out=up_to)
+        np.maximum(found.up_to, np.where(mine, bound, 0), out=found.up_to)
+        if any(unread_range.unlogged for unread_range in ranges):
+            found.unlogged[mine] = True
 
 
 def _following(pieces: _Pieces, places: _Places, codes: int) -> tuple[Spans, Flags]:

@@ -202,6 +202,7 @@ def judge(
 
     `due` seqs are past their deadline; they are lost if nothing is `unread`. Otherwise missing seqs
     are inconclusive if a partition was never read, in flight if one was not read to its end.
+    `claimed` ones are lost unless a partition was never read: a log may be missing.
     `any_partition`: in how many partitions a stream may be, whichever; 0: in its homes.
     `nobody_else`: a stream without a lane cannot have been sent. Holes explain `removed` seqs: as
     compacted if the topic was `compacted`, else as inconclusive; others may be in `doubted_holes`.
@@ -231,7 +232,7 @@ def judge(
             out["delivered"].add(seq)
         elif seq in removed:
             out["compacted" if compacted else "inconclusive"].add(seq)
-        elif seq in claimed:
+        elif seq in claimed and Finding.INCONCLUSIVE not in unread:
             out["lost"].add(seq)
         elif seq in doubtful or Finding.INCONCLUSIVE in unread or seq in in_holes:
             out["inconclusive"].add(seq)

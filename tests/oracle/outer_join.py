@@ -209,7 +209,7 @@ _QUERY = f"""{_TABLES}, assigned AS (
         WHEN NOT acked OR is_seen THEN ''
         WHEN explained OR r.seq IS NOT NULL
             THEN CASE WHEN compact THEN 'compacted' ELSE 'inconclusive' END
-        WHEN claimed THEN 'lost'
+        WHEN claimed AND open & {int(Finding.INCONCLUSIVE)} = 0 THEN 'lost'
         WHEN doubtful OR open & {int(Finding.INCONCLUSIVE)} <> 0 THEN 'inconclusive'
         WHEN due AND open = 0 THEN CASE WHEN l.seq IS NULL THEN 'lost' ELSE 'inconclusive' END
         ELSE 'in_flight' END AS missing

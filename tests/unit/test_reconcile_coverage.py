@@ -27,7 +27,7 @@ from mirrortest.seqlog import rows
 from mirrortest.seqlog.options import Detail
 from mirrortest.seqlog.schema import ENDLESS
 from tests.oracle.in_process import InProcess
-from tests.spark.spark_history import History, seen, stream
+from tests.spark.spark_history import History, lost, seen, stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -285,6 +285,29 @@ def test_a_reading_counts_up_to_the_end_of_what_it_measured() -> None:
     assert second == [Zone("t", 0, 0, 10, 20, ((1, 1, 0),)), Zone("t", 0, 0, 20, 30)]
     assert misjudged(first, second, timed) == [1]
     assert misjudged(first, second, timed[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("damaged", "expected"), [(False, {"late": 1}), (True, {"inconclusive": 1})]
+)
+def test_what_a_damaged_log_may_have_shown_is_not_lost_though_it_was_claimed(
+    tmp_path: Path, *, damaged: bool, expected: dict[str, int]
+) -> None:
+    """Session 1 saw 4 after session 0 had claimed it; only its `seen` row is damaged."""
+    of = stream()
+    history = History()
+    history.sends(of, 6)
+    history.consumers = [
+        [seen(of, 0, 4, 0), seen(of, 5, 6, 4), lost(of, 4, 5)],
+        [seen(of, 4, 5, 5)],
+        [rows.read("t", 0, 0, 6, topic_identity="0"), rows.tail("t", 0, 6, topic_identity="0")],
+    ]
+    [file] = history.write(tmp_path).glob("run=*/role=consumer/c1-*/*.parquet")
+    if damaged:
+        file.write_bytes(file.read_bytes()[::-1])
+    counts = reconcile_by(InProcess(), plan([str(tmp_path)], None), ()).counts
+    names = ("lost", "late", "inconclusive")
+    assert {name: counts[name] for name in names if counts[name]} == expected
 
 
 def test_nothing_is_missing_of_a_topic_that_no_producer_wrote_to() -> None:

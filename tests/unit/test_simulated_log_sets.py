@@ -132,3 +132,32 @@ def test_a_partition_that_was_empty_for_one_group_is_not_read_for_another() -> N
     logs = reconciled(played(plan, script))
     assert (logs.counts["lost"], logs.exit_code) == (0, 3)
     assert logs.counts["delivered"] + logs.counts["inconclusive"] == logs.counts["acked"] == 20
+
+
+def test_what_may_have_come_late_into_a_missing_log_is_not_lost() -> None:
+    """c0 claims 10 and the last messages lost; c1 reads 10, and c2 the others: all are late."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.only_produced()
+
+        async def ended(name: str) -> None:
+            await script.until(lambda: name in stage.current)
+            await script.until(lambda: stage.current[name].ended_ns is not None)
+
+        stage.supervise("consume", "c0", shard=None, duration=14.0, until_complete=False)
+        await asyncio.sleep(2)
+        script.write(number for number in range(12) if number != 10)
+        await ended("c0")
+        script.write([10])
+        stage.supervise("consume", "c1", shard=None, duration=4.0, until_complete=False)
+        await ended("c1")
+        script.write(range(12, 15))
+        stage.supervise("consume", "c2", shard=None)
+
+    stage = played(Plan(messages=15, rate=100.0, direct_ledger=True, deadline=5.0), script)
+    logs = reconciled(stage)
+    assert (logs.exit_code, logs.counts["lost"], logs.counts["late"]) == (0, 0, 4)
+    logs = reconciled(stage, without=["c1"])
+    assert (logs.exit_code, logs.counts["lost"], logs.counts["inconclusive"]) == (3, 0, 1)
+    assert logs.counts["late"] == 3

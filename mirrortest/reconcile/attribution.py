@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile import result_tables
 from mirrortest.reconcile.result_tables import VERDICTS
 from mirrortest.reconcile.stretch import NONE
@@ -51,6 +52,7 @@ class Attribution(StrEnum):
 ATTRIBUTED = VERDICTS[:3]
 _PHRASES = [each.value for each in Attribution]
 _NOT_ATTRIBUTED = len(_PHRASES)
+_INCONCLUSIVE = VERDICTS.index(Finding.INCONCLUSIVE.label)
 
 
 class Evidence(NamedTuple):
@@ -63,12 +65,15 @@ class Evidence(NamedTuple):
             can a message be proven absent.
         found: what is in the destination where no consumer read; None: it was not searched.
         incomplete: topics of which not every such offset could be read.
+        doubted: topics of which inconclusive messages may have been at offsets that consumers read:
+            compaction emptied some, or a consumer's log is damaged.
     """
 
     source_read: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
     one_log: frozenset[str]
     found: pa.Table | None
     incomplete: frozenset[str] = frozenset()
+    doubted: frozenset[str] = frozenset()
 
 
 class Attributed(NamedTuple):
@@ -144,8 +149,11 @@ def attribute(rows: StreamRows, evidence: Evidence) -> Attributed:
     )
     spans = sweep.segments.take(there)
     absent = (first[spans.key] < spans.lo) & (lost | (read & (last[spans.key] > spans.hi)))
-    partly = np.array([topic in evidence.incomplete for topic in streams.topics], dtype=bool)
-    open_still = partly[streams.topic[spans.key]] | (evidence.found is None)
+    partly, doubted = (
+        np.array([topic in some for topic in streams.topics], dtype=bool)[streams.topic[spans.key]]
+        for some in (evidence.incomplete, evidence.doubted)
+    )
+    open_still = partly | (evidence.found is None) | (doubted & (rank == _INCONCLUSIVE))
     phrase = _phrase_of(rank, logged, observed, absent, found, open_still)
     return Attributed(_table(streams, spans, rank, phrase), straddling)
 

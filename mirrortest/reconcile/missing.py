@@ -15,7 +15,7 @@ from mirrortest.reconcile.compact import Zone
 from mirrortest.reconcile.interval_rows import DAMAGE, INTERVALS
 from mirrortest.reconcile.parts import OBSERVED, SHOWN_RANGES, STRADDLING, Attributing
 from mirrortest.reconcile.result_files import MOST_ROWS, write_parts, write_table
-from mirrortest.reconcile.session_topics import hidden_topics
+from mirrortest.reconcile.session_topics import compacted_topics, hidden_topics
 from mirrortest.reconcile.source import reading
 from mirrortest.results.summary import Attributed, Missing
 from mirrortest.seqlog.options import Role
@@ -118,6 +118,7 @@ class Ids:
             one_log,
             None if looked_up is None else _found(looked_up),
             frozenset(looked_up.incomplete) if looked_up is not None else frozenset(),
+            self._doubted(),
         )
         bundles = self._attributing(self.scanned, observed, evidence)
         if bundles.largest_part(STRADDLING) < 1:
@@ -133,6 +134,14 @@ class Ids:
         work = work._replace(zones=tuple(sorted(bounds)))
         rescanned = self.engine.scan(range(len(work.tasks)), work.read)
         return self._attributing(rescanned, observed, evidence)
+
+    def _doubted(self) -> frozenset[str]:
+        """`Evidence.doubted`."""
+        if self.known.consumer_damaged:
+            return frozenset(self.known.topics)
+        unseen = {*compacted_topics(self.plan), *hidden_topics(self.plan)}
+        unnamed = {topic for topic, _ in self.known.unnamed_holes}
+        return frozenset({topic for topic, _ in self.known.holes} | (unnamed & unseen))
 
     def _attributing(self, sent: Bundles, observed: Bundles | None, evidence: Evidence) -> Bundles:
         every = self.judged.named(result_tables.ABSENT).with_(sent)

@@ -31,6 +31,7 @@ from .play import staged
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from mirrortest.reconcile.lookup import LookUp
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
 
@@ -71,7 +72,11 @@ def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> di
 
 
 def reconciled(
-    stage: Stage, conditions: Sequence[str] = (), *, without: Collection[str] = ()
+    stage: Stage,
+    conditions: Sequence[str] = (),
+    *,
+    without: Collection[str] = (),
+    look_up: LookUp | None = None,
 ) -> Summary:
     """Reconcile the logs of one history, except those of the processes named `without`."""
     with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +86,8 @@ def reconciled(
                     update={"session": f"{log.session.session}-{index}"}
                 )
                 asyncio.run(_write(Path(folder), log, renamed, log.durable))
-        return reconcile_by(InProcess(), logs.plan([folder], RUN), thresholds(conditions))
+        plan = logs.plan([folder], RUN)
+        return reconcile_by(InProcess(), plan, thresholds(conditions), look_up=look_up)
 
 
 def _under_own_names(number: int, index: int, log: SimulatedLog) -> Session:

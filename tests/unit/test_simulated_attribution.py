@@ -8,17 +8,27 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from mirrortest.reconcile.attribution import Attribution
+from mirrortest.reconcile.job import reconcile_by
+from mirrortest.reconcile.lookup import LookedUp
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog import rows
 from mirrortest.seqlog.options import Role
+from tests.oracle.in_process import InProcess
 from tests.simulation.offline import reconciled
 from tests.simulation.plan import Plan
 from tests.simulation.scenarios import Script, played
+from tests.spark.spark_history import History, seen, stream
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirrortest.reconcile.coverage import ReadOffsets
+    from mirrortest.reconcile.lookup import LookUp
     from mirrortest.seqlog.rows import Row
     from tests.simulation.history import Stage
     from tests.simulation.sequence_log import SimulatedLog
@@ -173,3 +183,52 @@ def test_an_observer_that_was_given_the_destinations_address_is_left_out() -> No
 
     plan = replace(_PLAN, direct_ledger=False, drop_every=7)
     assert _attributions(played(plan, script)) == {Attribution.ACKNOWLEDGED: 2}
+
+
+class _NothingLeft:
+    """A look-up of a copy of which consumers read all offsets."""
+
+    def read(self, observed: ReadOffsets) -> LookedUp:
+        """There is nothing to find."""
+        del observed
+        return LookedUp()
+
+
+_LOOK_UP = cast("LookUp", _NothingLeft())
+
+
+def test_what_compaction_may_have_removed_from_the_copy_is_not_called_unmirrored() -> None:
+    """All was mirrored; the copy was compacted before a consumer saw its policy."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        await script.only_produced()
+        _observe(stage)
+        script.write(range(6))
+        script.copy.compact(5, stage.world.now_ns)
+        script.write(range(6, 15))
+        stage.supervise("consume", "c0")
+
+    logs = reconciled(played(_PLAN, script), look_up=_LOOK_UP)
+    assert (logs.exit_code, logs.counts["inconclusive"], logs.attribution) == (3, 5, [])
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_a_damaged_log_may_have_shown_is_not_called_unmirrored(
+    tmp_path: Path, *, damaged: bool
+) -> None:
+    """The damaged log may have shown the missing message; the look-up skips what was read."""
+    of = stream()
+    history = History()
+    history.sends(of, 6)
+    first = [seen(of, 0, 4, 0), seen(of, 5, 6, 5)]
+    end = [rows.read("t", 0, 0, 6, topic_identity="0"), rows.tail("t", 0, 6, topic_identity="0")]
+    history.consumers = [[*first, *end], [seen(of, 0, 1, 0)]]
+    history.observers = [[seen(of, 0, 6, 0), rows.read("t", 0, 0, 6, topic_identity="0")]]
+    [file] = history.write(tmp_path).glob("run=*/role=consumer/c1-*/*.parquet")
+    if damaged:
+        file.write_bytes(file.read_bytes()[::-1])
+    logs = reconcile_by(InProcess(), plan([str(tmp_path)], None), (), look_up=_LOOK_UP)
+    found = [(each.verdict, each.attribution) for each in logs.attribution]
+    assert found == ([] if damaged else [("lost", Attribution.NOT_MIRRORED)])
+    assert logs.counts["inconclusive"] == damaged

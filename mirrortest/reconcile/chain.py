@@ -145,9 +145,17 @@ class Turns:
 
 
 def ranges(
-    place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs, jumps: Jumps = SEEN_JUMPS
+    place: NDArray[np.int32],
+    turn: Longs,
+    lo: Longs,
+    hi: Longs,
+    jumps: Jumps = SEEN_JUMPS,
+    passed: Longs | None = None,
 ) -> tuple[Longs, Ranges]:
-    """Divide stretches (in the log's order) into ranges: each stretch's range, and all ranges."""
+    """Divide stretches (in the log's order) into ranges: each stretch's range, and all ranges.
+
+    Jumps over which `passed` changes separate ranges, too.
+    """
     if not len(place):
         return np.zeros(0, dtype=np.int64), Ranges(*(np.zeros(0, dtype=np.int64),) * 4)
     order = grouped(codes(place, turn))
@@ -164,6 +172,9 @@ def ranges(
         nth[grouped(group)] = positions(np.bincount(group))[1]
         far = widest[nth < jumps.most]
     first[far] = True
+    if passed is not None:
+        its_passed = passed[order]
+        first[1:] |= (jump[1:] > 0) & (its_passed[1:] != its_passed[:-1])
     number = np.cumsum(first) - 1
     starts, ends = runs(first)
     found = np.empty(len(at), dtype=np.int64)

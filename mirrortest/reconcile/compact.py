@@ -50,7 +50,7 @@ from mirrortest.reconcile.stretch import (
 from mirrortest.seqlog.batches import conform, filled
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import is_single, noted_totals
-from mirrortest.seqlog.schema import TOTALLED
+from mirrortest.seqlog.schema import TOTALLED, Kind
 from mirrortest.seqlog.totals import totals
 
 if TYPE_CHECKING:
@@ -200,8 +200,11 @@ class Compactor:
         return rows if pc.all(ours).as_py() else rows.filter(pc.fill_null(ours, False))
 
     def _flush(self) -> Iterator[pa.RecordBatch]:
+        unread: list[dict[str, Any]] = []
         if self._others:
-            yield fewer_holes(merged(self._others, self.session, self.task))
+            others = merged(self._others, self.session, self.task)
+            unread = others.filter(pc.equal(others["kind"], Kind.UNREAD.value)).to_pylist()
+            yield fewer_holes(others)
         claims = self._claims.flush()
         if claims is not None:
             yield self._batch(**claims)
@@ -209,11 +212,11 @@ class Compactor:
             everything = Stretches.concat(self._pending)
             is_seen = everything.kind == SEEN
             if is_seen.all():
-                yield from self._seen(everything)
+                yield from self._seen(everything, unread)
             elif not is_seen.any():
                 yield from self._sending(everything)
             else:
-                yield from self._seen(everything.take(is_seen))
+                yield from self._seen(everything.take(is_seen), unread)
                 yield from self._sending(everything.take(~is_seen))
         if self._measured:
             place, turn, lo, hi = (np.concatenate(c) for c in zip(*self._measured, strict=True))
@@ -221,14 +224,25 @@ class Compactor:
             yield self._ranges(MEASURED, measured)
         self._pending, self._others, self._measured, self._count = [], [], [], 0
 
-    def _seen(self, seen: Stretches) -> Iterator[pa.RecordBatch]:
+    def _seen(
+        self, seen: Stretches, unread: Sequence[Mapping[str, Any]]
+    ) -> Iterator[pa.RecordBatch]:
         if not len(seen):
             return
         place = self._placed(seen)
         turn = self._turns.of(place, seen.offset_lo, seen.offset_hi)
-        number, read = ranges(place, turn, seen.offset_lo, seen.offset_hi)
+        # Before how many of its unread ranges each stretch comes: it saw nothing there.
+        passed = np.zeros(len(seen), dtype=np.int64)
+        ends: dict[int | None, list[int]] = {}
+        for row in unread:
+            where = (row["topic"], row["partition"], row["identity"])
+            ends.setdefault(self._number(where), []).append(row["offset_hi"])
+        for number, its_ends in ends.items():
+            mine = np.flatnonzero(place == number)
+            passed[mine] = np.searchsorted(np.sort(its_ends), seen.offset_lo[mine], "right")
+        of, read = ranges(place, turn, seen.offset_lo, seen.offset_hi, passed=passed)
         group = codes(seen.producer, seen.incarnation, seen.lane, place)
-        yield self._chains(*holed(chain(seen, group, number), number, self.packing))
+        yield self._chains(*holed(chain(seen, group, of), of, self.packing))
         yield self._ranges(RANGE, read)
 
     def _ranges(self, kind: str, read: Ranges) -> pa.RecordBatch:

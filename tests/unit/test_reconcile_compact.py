@@ -165,6 +165,17 @@ def test_a_log_that_goes_back_is_in_its_next_turn() -> None:
     ] == [(0, 0, 20), (1, 5, 20), (1, 9000, 9010)]
 
 
+def test_what_a_session_passed_over_separates_its_ranges() -> None:
+    """Offsets that it saw before it found them deleted stay in a range."""
+    found = compacted(
+        [seen(0, 10, 0), rows.unread("t", 0, 10, 12, topic_identity="0"), seen(12, 20, 12)],
+        [seen(30, 40, 22), rows.unread("t", 0, 5, 25, topic_identity="0"), seen(25, 30, 25)],
+    )
+    assert [
+        (row["turn"], row["offset_lo"], row["offset_hi"]) for row in of_kind(found, "range")
+    ] == [(0, 0, 10), (0, 12, 32), (1, 25, 30)]
+
+
 def test_rows_of_another_run_go_and_those_of_none_stay() -> None:
     """Offsets that were read belong to every run."""
     other = STREAM._replace(run="r2")

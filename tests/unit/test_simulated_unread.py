@@ -45,3 +45,23 @@ def test_a_lane_of_one_producer_is_not_at_home_where_anothers_lane_of_that_numbe
     assert (logs.counts["lost"], logs.counts["inconclusive"]) == (1, 17)
     assert logs.online is not None
     assert not logs.online.disagreements
+
+
+def test_a_partition_of_which_its_only_consumer_missed_offsets_is_compared() -> None:
+    """No other log shows more than the online verdict rests on."""
+
+    async def script(stage: Stage) -> None:
+        script = Script(stage)
+        consumer = await script.consumed(range(10))
+        consumer.process.pause()
+        await asyncio.sleep(0.2)
+        script.write(range(10, 20))
+        script.copy.retain_from(15, stage.world.now_ns)
+        script.write(range(20, 40))
+        consumer.process.resume()
+
+    stage = played(Plan(messages=40, rate=100.0, direct_ledger=True, deadline=5.0), script)
+    logs = reconciled(stage)
+    assert logs.counts["inconclusive"] == 5
+    assert logs.online is not None
+    assert (logs.online.partitions, logs.online.disagreements) == (1, [])

@@ -21,8 +21,8 @@ undecided if
   the lowest one is below zero: clocks disagree by at least that much;
 - it would end otherwise if all latencies were longer or shorter by as much as clocks were set
   during the run;
-- it would end otherwise if the messages that another consumer read before this one, whose latencies
-  this one does not know, had all arrived at once, or never;
+- it would end otherwise if the messages that another consumer had read before it was killed, whose
+  latencies this one does not know, had all arrived at once, or never;
 - it depends on messages that a producer without idempotence may have sent twice, that may be of
   aborted transactions, or about whose producer nothing is known;
 - its count fails now, but messages whose verdict is open may meet it: half of a run may still be

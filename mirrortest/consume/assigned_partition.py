@@ -123,6 +123,8 @@ class AssignedPartition:
     """(offset, CRC-32C of key and value) of the last judged record."""
     taken_over: int = 0
     """Messages of the run that the saved state, from which this consumer continues, had judged."""
+    unmeasured: int = 0
+    """Those of them whose latencies may be in no report, as their consumer may have been killed."""
     read_from: int | None = None
     """The first offset that was read and is in no `read` row yet."""
     backlog_to: int = 0
@@ -194,6 +196,7 @@ class AssignedPartition:
             generation=generation,
             checker=saved.checker,
             taken_over=saved.checker.messages,
+            unmeasured=0 if saved.latencies_reported else saved.checker.messages,
             identity=saved.identity,
             topic_id=saved.topic_id,
             left_ids=saved.left_ids,

@@ -251,6 +251,7 @@ class Assignment:
                 await context.store.save(at, generation, assigned.to_state())
             return assigned
         context.topics.judges[at.topic].losses.merge(assigned.claimed)
+        context.metrics.took_over(assigned.source, assigned.unmeasured)
         # Saved at once under our generation: a zombie can no longer overwrite it.
         await context.store.save(at, generation, state)
         if assigned.topic_id is None:

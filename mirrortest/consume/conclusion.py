@@ -197,7 +197,7 @@ class _Conclusion:
         if self.unreachable:
             unknown.insert(0, f"the {self._side} could not be read to its end: {self.unreachable}")
         outstanding = None if unknown else sum(total.counts[each] for each in OPEN)
-        intended, sent = metrics.merged_latency(self._taken_over)
+        intended, sent = metrics.merged_latency()
         results = evaluate(
             options.thresholds,
             counts | {"negative_latency": intended.negative},
@@ -239,11 +239,6 @@ class _Conclusion:
         partitions = self.context.partitions.values()
         return [each for each in partitions if each.at.topic in self.snapshot.ends]
 
-    @property
-    def _taken_over(self) -> int:
-        """Messages of our partitions that other consumers have read."""
-        return sum(each.taken_over for each in self._ours)
-
     def _rests_on(self) -> dict[str, Basis]:
         """By partition: how many messages this process read, and how many come from states."""
         mine = self.context.partitions
@@ -260,8 +255,9 @@ class _Conclusion:
         notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
         notes += self.context.stalls.notes
         client, run = self.context.options.client, self.context.options.run
-        metrics, before = self.context.metrics, self._taken_over
-        read = metrics.backlog.total() + metrics.merged_latency(before)[0].count
+        metrics = self.context.metrics
+        read = metrics.backlog.total() + metrics.merged_latency()[0].count
+        before = sum(each.taken_over for each in self._ours)
         if before and not read and before == sum(each.checker.messages for each in self._ours):
             notes.append(
                 f"this consumer read no message of run {run}: all had been judged before it "

@@ -155,7 +155,7 @@ class Consumer:
         self.assignment.drop_fenced()
         report = await self.rounds.conclude()
         await self.context.log.update_topics(self.context.topics)
-        unsaved = await self.saves.save_last()
+        unsaved = await self.saves.save_last(reported=report.outstanding == 0)
         if unsaved is None:
             return report
         doubts = [*report.inconclusive, unsaved]

@@ -188,13 +188,8 @@ class ConsumerMetrics:
         `of_run`: whether the topic is the run's, so that a corrupted message may be the run's, too.
         """
         self.clocks.follow(batch.rows)
-        if topic not in self.latency:
-            self.latency[topic] = tuple(  # type: ignore[assignment]  # of two
-                self._metrics.histogram(names.CONSUMER_LATENCY, topic=topic, since=since)
-                for since in ("intended", "sent")
-            )
         for histogram, since, values in zip(
-            self.latency[topic],
+            self._latencies(topic),
             ("intended", "sent"),
             (batch.latency_intended, batch.latency_sent),
             strict=True,
@@ -218,6 +213,11 @@ class ConsumerMetrics:
             row.stream is not None or row.findings & Finding.CORRUPTED for row in batch.rows
         ):
             self.last_of_run = time.monotonic()
+
+    def took_over(self, topic: str, unmeasured: int) -> None:
+        """Note messages of a source topic that an earlier consumer may have measured in vain."""
+        for histogram in self._latencies(topic) if unmeasured else ():
+            histogram.unmeasured += unmeasured
 
     def saved(self) -> None:
         """Record that the states were saved just now."""
@@ -356,19 +356,22 @@ class ConsumerMetrics:
             messages=self.messages, value_bytes=self.value_bytes.total(), lag=lag
         )
 
-    def merged_latency(self, unmeasured: int) -> tuple[Histogram, Histogram]:
-        """Latencies over all topics: from the intended and from the actual send.
-
-        `unmeasured` messages of these partitions were read by other consumers.
-        """
+    def merged_latency(self) -> tuple[Histogram, Histogram]:
+        """Latencies over all topics: from the intended and from the actual send."""
         merged = (Histogram(), Histogram())
         for pair in self.latency.values():
             for into, histogram in zip(merged, pair, strict=True):
                 histogram.off_ns = self.clocks.off_ns
                 into.merge(histogram)
-        for each in merged:
-            each.unmeasured = unmeasured
         return merged
+
+    def _latencies(self, topic: str) -> tuple[Histogram, Histogram]:
+        if topic not in self.latency:
+            self.latency[topic] = tuple(  # type: ignore[assignment]  # of two
+                self._metrics.histogram(names.CONSUMER_LATENCY, topic=topic, since=since)
+                for since in ("intended", "sent")
+            )
+        return self.latency[topic]
 
 
 def _only(partitions: Collection[int]) -> str:

@@ -286,9 +286,7 @@ class JudgingRounds:
         context, options, metrics = self._context, self._context.options, self._context.metrics
         now_ns, wall_ns = time.monotonic_ns(), self._context.metrics.clocks.latest_ns()
         silent = context.ledger.missing_reason(options.run) is not None
-        intended, sent = metrics.merged_latency(
-            sum(each.taken_over for each in context.partitions.values())
-        )
+        intended, sent = metrics.merged_latency()
         grown = self._recent.sample(now_ns, (metrics.messages, total.acked), intended)
         unread = found.snapshot.lags(context.partitions.values())
         lags = [

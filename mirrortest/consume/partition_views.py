@@ -35,6 +35,8 @@ MOST_EPOCHS = 128
 """How many leader epochs a partition's state has; the oldest are dropped."""
 MOST_LEFT = 128
 """How many ids of topics of one name are saved."""
+REPORTED = "latencies_reported"
+"""The key of `SavedState.latencies_reported`, which only the last state of a consumer has."""
 _MOST_COUNTS = 1000
 _MOST_NOTES = 1000
 
@@ -58,6 +60,9 @@ class SavedState:
     rerouted_from: str | None = None
     """The --expect-partition policy of its consumer, if ours is another one. Then the checker's
     `misrouted` findings were dropped, and are judged anew by where the streams belong."""
+    latencies_reported: bool = False
+    """Whether its consumer's own report has the latencies: it went on without the partition, or had
+    judged everything when it ended."""
 
     @property
     def read_position(self) -> ReadPosition:
@@ -114,6 +119,7 @@ class SavedState:
             _epochs_of(state),
             untrusted.flag(state.get("uncommitted", False)),
             None if judged_by == policy else judged_by,
+            untrusted.flag(state.get(REPORTED, False)),
         )
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from mirrortest.consume.partition_views import REPORTED
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 
@@ -72,8 +73,10 @@ class Saves:
         self._saved_last = time.monotonic()
         self._saving = asyncio.create_task(self._save(list(self._context.partitions.values())))
 
-    async def save_last(self) -> str | None:
+    async def save_last(self, *, reported: bool) -> str | None:
         """Save all partitions when the consumer ends; if that fails, the reason for the user.
+
+        `reported`: it has judged everything, so that its report has all latencies.
 
         Raises:
             SequenceLogError: the log cannot be written.
@@ -87,7 +90,9 @@ class Saves:
                     await asyncio.wait({self._saving})
                 while True:
                     try:
-                        await self._save(partitions, parting=True, unreachable=unreachable)
+                        await self._save(
+                            partitions, parting=True, reported=reported, unreachable=unreachable
+                        )
                     except TRANSIENT_ERRORS as error:
                         why = str(error)
                         await asyncio.sleep(_RETRY_SECONDS)
@@ -105,14 +110,14 @@ class Saves:
         )
 
     async def hand_over(self, partitions: Collection[AssignedPartition]) -> None:
-        """Save partitions that were revoked.
+        """Save partitions that were revoked, for their next owners.
 
         Raises:
             SequenceLogError: the log cannot be written.
             ClusterError: the cluster cannot be reached, or refuses the state.
         """
         self._log_found(partitions)
-        await self._save(partitions, parting=True)
+        await self._save(partitions, parting=True, reported=True)
 
     async def begin_incarnation(
         self, assigned: AssignedPartition, found_ns: int, following: NextIncarnation
@@ -168,9 +173,13 @@ class Saves:
         partitions: Collection[AssignedPartition],
         *,
         parting: bool = False,
+        reported: bool = False,
         unreachable: bool = False,
     ) -> None:
-        """Make the log durable, then the states, unless the cluster is `unreachable`."""
+        """Make the log durable, then the states, unless the cluster is `unreachable`.
+
+        `reported`: see `SavedState.latencies_reported`.
+        """
         context = self._context
         partitions = [each for each in partitions if not self._is_fenced(each)]
         if unreachable:
@@ -182,6 +191,8 @@ class Saves:
         # Locked before the first state is taken, so that no state is written after a newer one.
         async with self._one_save:
             states = await self._states(partitions)
+            if reported:
+                states = [(each, {**state, REPORTED: True}, to) for each, state, to in states]
             await context.log.sync()
             for at in range(0, len(states), _AT_ONCE):
                 await _all_done(

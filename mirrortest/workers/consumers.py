@@ -178,11 +178,6 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
     for its_intended, its_sent in latency.values():
         intended.merge(its_intended)
         sent.merge(its_sent)
-    rests_on = _rests_on(reports)
-    partitions = sorted({place for report in reports for place in report.partitions})
-    intended.unmeasured = sent.unmeasured = sum(
-        rests_on[place].taken_over for place in partitions if place in rests_on
-    )
     excused = {
         name: max(report.excused.get(name, 0) for report in reports)
         for name in {name for report in reports for name in report.excused}
@@ -212,9 +207,9 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         inconclusive=list(dict.fromkeys((*doubts, *undecided(results)))),
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
         reading=merged_reading([report.reading for report in reports]),
-        rests_on=rests_on,
+        rests_on=_rests_on(reports),
         log=common_directory([report.log for report in reports]),
-        partitions=partitions,
+        partitions=sorted({place for report in reports for place in report.partitions}),
     )
 
 

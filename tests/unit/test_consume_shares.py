@@ -305,7 +305,7 @@ async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
     assert report.exit_code == 0
     unsaved = "the last state could not be saved (no broker answers)"
 
-    async def save_last() -> str:
+    async def save_last(*, reported: bool) -> str:
         return unsaved
 
     rounds = world.rounds()

@@ -136,6 +136,22 @@ def test_what_a_killed_consumer_measured_is_unknown_to_its_successor(
         assert "another consumer read up to 3 of the messages" in report.inconclusive[0]
 
 
+def test_what_a_member_that_goes_on_measured_is_in_its_own_report() -> None:
+    """Another member joins: both decide a condition, each by what it measured itself."""
+
+    async def script(stage: Stage) -> None:
+        stage.supervise("produce", "p0")
+        for name, after in (("c0", 0.0), ("c1", 8.0)):
+            own = thresholds(["max<20s"])
+            stage.supervise("consume", name, after, shard=None, group="g", thresholds=own)
+
+    plan = replace(_SMALL, messages=60, rate=4.0, partitions=2)
+    reports = played(plan, script).outcome.reports
+    first, second = (each for each in reports if hasattr(each, "rests_on"))
+    assert sum(each.taken_over for each in second.rests_on.values()) > 0
+    assert [first.exit_code, second.exit_code] == [0, 0]
+
+
 @pytest.mark.parametrize("copied_late", [False, True])
 def test_a_consumer_that_stands_still_makes_no_mirror_slow(*, copied_late: bool) -> None:
     """Messages that arrive while it is paused have no latency; later slow ones are the mirror's."""

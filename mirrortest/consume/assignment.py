@@ -153,6 +153,8 @@ class Assignment:
         """Claim assigned partitions, and continue from their saved states."""
         context, until_answered = self._context, self._context.outage.until_answered
         taken: list[AssignedPartition] = []
+        if any(at.partition >= context.topics.counts.get(at.topic, 0) for at in partitions):
+            await until_answered(context.topics.discover)
         # Get all topic ids before the first claim, so that a topic recreated during the claims is
         # noticed.
         topics = {at.topic for at in partitions} & context.topics.judges.keys()
@@ -161,8 +163,6 @@ class Assignment:
             # Other groups must learn of every topic id that a state names.
             await until_answered(context.shared.write)
         for at in partitions:
-            if at.partition >= context.topics.counts.get(at.topic, 0):
-                await until_answered(context.topics.discover)
             if at.topic in missing or at.topic not in context.topics.judges:
                 # The group's pattern matched the topic, but `JudgedTopics` left it out, or the
                 # broker that listed the topics does not have it yet.

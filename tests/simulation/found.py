@@ -271,6 +271,22 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "000000000000000000000000b84d47000000000000000000005a8dc30000002137",
     ),
+    "recreated while its only reader was paused that had first seen it as it was assigned": (
+        Plan(
+            partitions=3, topics=2, messages=50, rate=80.0, group=True, direct_ledger=True,
+            read_committed=True, rehash=True, folded=True, mirror_lag=1.0, second_group=True,
+            stranger="nothing",
+            strikes=(
+                Strike("log_slow", 0.6000000000000001, 0.2, 10, 129),
+                Strike("topic_recreated_unseen", 1.2000000000000002, 10.0, 11, 214),
+                Strike("requests_lost", 7.6, 0.2),
+            ),
+        ),
+        (
+            "11d7b33f00f1810727b600f087377e8c007a81a20c63ddcbd6994cf4000000000a24833700000000"
+            "97b273"
+        ),
+    ),
     "a hole explained messages of two keys": (
         Plan(
             partitions=2, compacted=True, copies_alone=True, rehash=True, folded=True,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from .faults import KINDS
+from .found import FOUND
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,18 +38,8 @@ def test_no_history_is_judged_wrongly_and_everything_ends(part: int, effects: Pa
     The part that ends last checks that every kind of fault took effect in one of them. The rarest,
     an aborted transaction, does so about ten times in all.
     """
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "tests.simulation", "--histories", str(_EACH),
-            "--first", str(part * _EACH), "--processes", "1",
-        ],
-        env=os.environ | {"PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-8_000:]
-    took_effect = re.findall(r"^(\w+) .* took effect +[1-9]", done.stdout, re.MULTILINE)
+    output = _simulated("--histories", _EACH, "--first", part * _EACH, "--processes", 1)
+    took_effect = re.findall(r"^(\w+) .* took effect +[1-9]", output, re.MULTILINE)
     written = effects / f"{part}.new"
     written.write_text(" ".join(took_effect))
     written.replace(effects / f"{part}.txt")
@@ -56,3 +47,21 @@ def test_no_history_is_judged_wrongly_and_everything_ends(part: int, effects: Pa
     if len(ended) == _PARTS:
         idle = KINDS - {kind for file in ended for kind in file.read_text().split()}
         assert not idle
+
+
+def test_no_history_that_was_once_judged_wrongly_is_so_again() -> None:
+    """Those of `found`."""
+    assert _simulated("--found", "all").count("as it should be") == len(FOUND)
+
+
+def _simulated(*options: str | int) -> str:
+    """What the simulation's command prints; its exit code has to be 0."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", *map(str, options)],
+        env=os.environ | {"PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8_000:]
+    return done.stdout

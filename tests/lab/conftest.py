@@ -21,6 +21,7 @@ from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.sender import Sender
 from mirrortest.lab import Lab
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
+from mirrortest.lab.mirrors import MirrorSettings
 from mirrortest.lab.runtime import PartState
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
@@ -57,7 +58,10 @@ def lab() -> Iterator[Lab]:
     if os.environ.get("MIRRORTEST_LAB_RUNTIME") == "docker":
         image = os.environ.get("MIRRORTEST_KAFKA_IMAGE", KAFKA_IMAGE)
     with _lab:
-        yield _lab.enter_context(Lab(image=image))
+        # Tests stop clusters for longer than the worker's session: by default Kafka Connect then
+        # assigns nothing for 5 minutes.
+        mirror = MirrorSettings(properties={"B.scheduled.rebalance.max.delay.ms": "3000"})
+        yield _lab.enter_context(Lab(image=image, mirror=mirror))
 
 
 @pytest.hookimpl(wrapper=True)

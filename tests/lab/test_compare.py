@@ -31,8 +31,9 @@ def test_larger_batches_and_a_longer_linger_are_found_and_named(
             place = scene.folder / side / str(repeat) / "produce.json"
             place.parent.mkdir(parents=True)
             producing = scene.produce(
-                f"{side}{repeat}", "--throughput", "800", "--num-records", "1200",
-                "--linger-ms", linger, "--report", str(place), "--log-dir", str(place.parent),
+                "ann", "--run", f"{scene.run}{side[0]}{repeat}", "--throughput", "800",
+                "--num-records", "1200", "--linger-ms", linger, "--report", str(place),
+                "--log-dir", str(place.parent), label=f"produce-{side}{repeat}",
             )  # fmt: skip
             assert producing.answer()["whole"]["acked"] == 1200
     sides = [str(scene.folder / side) for side in ("before", "after")]

@@ -335,8 +335,8 @@ async def test_a_topic_that_was_created_again_and_grew_is_another_one(
                 assert (await anext(tail))[2] == b"0"
                 reading = asyncio.ensure_future(anext(tail))
                 await asyncio.wait({reading}, timeout=0.5)
+                topic_id = table._topic_id  # the tail forgets it once it has found out
                 await admin.delete_topic(table.topic)
-        topic_id = table._topic_id
         with pytest.raises(TopicReplacedError, match="was recreated or truncated"):
             await reading
         table._topic_id = topic_id

@@ -78,6 +78,16 @@ def everything(seconds: int, step: int) -> Rows:
     return rows
 
 
+def requests(
+    begin: float, endpoint: str, request: str, rate: float, throttle: float
+) -> dict[str, Any]:
+    """A second of a broker's requests of one type."""
+    return at(begin, begin + 1, endpoint=endpoint, request=request) | {
+        "requests_per_second": rate,
+        "throttle_seconds": throttle,
+    }
+
+
 def write_observation(
     base: Path, rows: Rows, *, name: str = "m1", run: str | None = RUN, finish: bool = True,
     left_out: Mapping[str, str] | None = None,

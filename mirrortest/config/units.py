@@ -159,7 +159,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def readable_number(value: float, digits: int, unlike: float | None = None) -> str:
-    """Write a number with `digits` significant digits, or the more that tell it from `unlike`."""
+    """Write a number with `digits` significant digits, or more to distinguish it from `unlike`."""
     while digits < 17 and value != unlike and float(f"{value:.{digits}g}") == unlike:
         digits += 1
     return f"{Decimal(f'{value:.{digits}g}'):,f}"

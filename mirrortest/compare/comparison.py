@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from math import isinf
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.compare.document import (
@@ -21,6 +20,7 @@ from mirrortest.compare.document import (
     Pair,
     ThresholdChange,
     VerdictChange,
+    percent,
 )
 from mirrortest.compare.figures import BY_NAME, FIGURES, STATISTICS, Figure, Unit, Worse, statistic
 from mirrortest.compare.settings import differing
@@ -434,19 +434,3 @@ def show_difference(found: Difference) -> str:
     """``+12.3 % (+8.1 to +16.0)``."""
     low, estimate, high = map(percent, found[:3])
     return f"{estimate} % ({low} to {high})"
-
-
-def percent(share: float | None) -> str:
-    """A difference in per cent with its sign; empty without one, for example for a base of 0."""
-    if share is None:
-        return ""
-    if isinf(share):
-        return f"{'+' if share > 0 else '-'}\N{INFINITY}"
-    return f"{100 * share:+,.{1 if abs(share) < 1 else 0}f}"
-
-
-def interval(figure: FigureChange) -> str:
-    """``+8.1 to +16.0``, in per cent; empty without an interval."""
-    if figure.low is None and figure.high is None:
-        return ""
-    return f"{percent(figure.low)} to {percent(figure.high)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from math import isinf
 from typing import Literal
 
 from pydantic import Field
@@ -122,3 +123,19 @@ class Comparison(Document):
     runs: list[str]
     pairs: list[Pair]
     inconclusive: list[str] = Field(default_factory=list)
+
+
+def percent(share: float | None) -> str:
+    """A difference in per cent with its sign; empty without one, for example for a base of 0."""
+    if share is None:
+        return ""
+    if isinf(share):
+        return f"{'+' if share > 0 else '-'}\N{INFINITY}"
+    return f"{100 * share:+,.{1 if abs(share) < 1 else 0}f}"
+
+
+def interval(figure: FigureChange) -> str:
+    """``+8.1 to +16.0``, in per cent; empty without an interval."""
+    if figure.low is None and figure.high is None:
+        return ""
+    return f"{percent(figure.low)} to {percent(figure.high)}"

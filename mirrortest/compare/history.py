@@ -12,8 +12,8 @@ import re
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.compare.comparison import Side, compare, percent
-from mirrortest.compare.document import Change
+from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.document import Change, percent
 from mirrortest.compare.page import render, render_trend
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.statistics import FEWEST

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.compare.comparison import interval, percent
-from mirrortest.compare.document import Change
+from mirrortest.compare.document import Change, interval, percent
 from mirrortest.compare.figures import QUANTILES, Unit, statistic
 from mirrortest.compare.terminal import exact_changes, why
 from mirrortest.config.threshold import Series

@@ -8,8 +8,7 @@ import numpy as np
 from rich.console import Group
 from rich.text import Text
 
-from mirrortest.compare.comparison import interval, percent
-from mirrortest.compare.document import Change, Comparison, Pair
+from mirrortest.compare.document import Change, Comparison, Pair, interval, percent
 from mirrortest.compare.figures import Unit
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.config.units import number

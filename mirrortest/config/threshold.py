@@ -49,11 +49,12 @@ if TYPE_CHECKING:
 
     from mirrortest.timing.histogram import Histogram
 
+_BELOW_ZERO = "negative_latency"
 COUNTS: tuple[str, ...] = (
     *(finding.label for finding in Finding),
     "delivered",
     *(outcome.label for outcome in Outcome),
-    "negative_latency",
+    _BELOW_ZERO,
 )
 """The metrics that are counts: findings, delivered, outcomes of sends, latencies below zero."""
 
@@ -88,7 +89,6 @@ _PERCENTILE = re.compile(r"([a-z_]+\.)?[pP]\(?([0-9]+(?:\.[0-9]+)?)\)?")
 _OUTCOMES = frozenset(outcome.label for outcome in Outcome)
 _OF_THE_END = frozenset(finding.label for finding in OPEN)
 """Counts of messages that are open when a run ends: later messages do not change them."""
-_BELOW_ZERO = "negative_latency"
 _NEVER_NS = 2**62
 """More than any latency."""
 _MOST = 2**63

@@ -215,7 +215,7 @@ class ConsumerMetrics:
             self.last_of_run = time.monotonic()
 
     def took_over(self, topic: str, unmeasured: int) -> None:
-        """Note messages of a source topic that an earlier consumer may have measured in vain."""
+        """Count messages of a source topic whose latencies may be in no consumer's report."""
         for histogram in self._latencies(topic) if unmeasured else ():
             histogram.unmeasured += unmeasured
 

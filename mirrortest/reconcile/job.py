@@ -64,8 +64,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
+    from mirrortest.reconcile.compact import Zone
     from mirrortest.reconcile.lookup import LookUp
     from mirrortest.reconcile.plan import Plan
+    from mirrortest.reconcile.source import Reading
     from mirrortest.reconcile.steps import Bundles, Engine
     from mirrortest.seqlog.location import Location
 
@@ -176,17 +178,14 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     coverage = cover(known.observed, known.sent_to or known.topics)
     zones = [*twice, *cuts_at(known.ranges, behind), *cuts_around(known.ranges, coverage.unread)]
     if zones:
-        tasks = touched(known.ranges, zones)
-        rescanned = engine.scan(tasks, work._replace(zones=tuple(zones)).read)
-        scanned = scanned.replaced(tasks, rescanned)
+        scanned = _scanned_again(engine, scanned, work, touched(known.ranges, zones), zones)
         for_driver = scanned.driver_rows()
         # Which latencies there are in zones is only known now.
         with_latencies = measured(for_driver)
         again = overlaps(known.ranges, known.observed, with_latencies)
         if tasks := misjudged(twice, again, with_latencies):
-            others = zones[len(twice) :]
-            rescanned = engine.scan(tasks, work._replace(zones=(*again, *others)).read)
-            scanned = scanned.replaced(tasks, rescanned)
+            zones = [*again, *zones[len(twice) :]]
+            scanned = _scanned_again(engine, scanned, work, tasks, zones)
             for_driver = scanned.driver_rows()
     given = facts.given(plan, known, coverage.unread, overlapping=bool(twice))
     later = bool(plan.observers) or look_up is not None
@@ -248,6 +247,13 @@ def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) 
     result.counts["negative_latency"] = result.latency.negative
     _explain(result, emptied=bool(given.holes))
     return result
+
+
+def _scanned_again(
+    engine: Engine, scanned: Bundles, work: Reading, tasks: Sequence[int], zones: Sequence[Zone]
+) -> Bundles:
+    """The bundles with those of some tasks scanned again, with zones."""
+    return scanned.replaced(tasks, engine.scan(tasks, work._replace(zones=tuple(zones)).read))
 
 
 def _sums(judged: Bundles) -> dict[str, list[pa.Table]]:

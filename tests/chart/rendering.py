@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import yaml
+
+from grafana.links import Addresses
 
 if TYPE_CHECKING:
     from tests.chart.conftest import Helm
@@ -45,3 +48,43 @@ def of_part(manifests: list[Manifest], kind: str, part: str) -> Manifest:
         and manifest["metadata"]["labels"].get("app.kubernetes.io/component") == part
     )
     return found
+
+
+BASE: dict[str, Any] = {
+    "run": "r1",
+    "source": {"bootstrapServers": "a:9092"},
+    "destination": {"bootstrapServers": "b:9092"},
+    "producers": {"enabled": True, "topics": ["t"]},
+    "consumers": {"enabled": True, "topics": ["A.t"]},
+    "observers": {"enabled": True, "topics": ["t"]},
+    "reconciliation": {"enabled": True},
+    "monitoring": {
+        "grafanaUrl": Addresses.grafana,
+        "podMonitor": {"enabled": True},
+        "prometheusRule": {"enabled": True},
+    },
+}
+"""Values with every part."""
+
+
+def values_of(*changes: dict[str, Any]) -> tuple[str, ...]:
+    """Helm's options for `BASE` with these changes merged into it."""
+
+    def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        both = {**old, **new}
+        for name in old.keys() & new.keys():
+            if isinstance(old[name], dict):
+                both[name] = merged(old[name], new[name])
+        return both
+
+    values = BASE
+    for change in changes:
+        values = merged(values, change)
+    return (
+        tuple(
+            word
+            for name, value in values.items()
+            for word in ("--set-json", f"{name}={json.dumps(value)}")
+        )
+        + OPERATORS
+    )

@@ -25,7 +25,7 @@ class FakeLab:
     """A lab of one part, which only sleeps."""
 
     def __init__(self, directory: Path) -> None:
-        command = (sys.executable, "-c", "import time; time.sleep(600)")
+        command = (sys.executable, "-c", "import signal; signal.pause()")
         self.only = Part("A1", command, directory / "A1.log")
 
     def part(self, name: str) -> Part:

@@ -90,12 +90,7 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     """
     producer = SESSION.model_copy(update={"role": Role.PRODUCER})
     directory = SessionDirectory.create(target, producer, tmp_path / "spool")
-    for number in (1, 2):
-        writer = JournalWriter(directory.path / f"{number:06d}.journal")
-        writer.append([batch_of([rows.reserved(StreamId("t", "r1", "p", 1, 0), 0, number)])])
-        writer.close()
-    directory.finish(directory.path / "000001.journal", 1)
-    directory.release()
+    _killed_in_its_second_file(directory)
     SessionDirectory.create(target, SESSION, tmp_path / "spool").release()
     shutil.copytree(tmp_path / "spool", tmp_path / "before")
     (older,) = (tmp_path / "before").rglob("000002.journal")
@@ -113,6 +108,16 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     here.release()
 
 
+def _killed_in_its_second_file(directory: SessionDirectory) -> None:
+    """Write two journals of a row each, and finish the first."""
+    for number in (1, 2):
+        writer = JournalWriter(directory.path / f"{number:06d}.journal")
+        writer.append([batch_of([rows.reserved(StreamId("t", "r1", "p", 1, 0), 0, number)])])
+        writer.close()
+    directory.finish(directory.path / "000001.journal", 1)
+    directory.release()
+
+
 def test_a_killed_producers_log_without_its_last_journal_is_incomplete(tmp_path: Path) -> None:
     """Only *.parquet and session.json were copied; such a run passed.
 
@@ -122,12 +127,7 @@ def test_a_killed_producers_log_without_its_last_journal_is_incomplete(tmp_path:
     producer = SESSION.model_copy(update={"role": Role.PRODUCER})
     directory = SessionDirectory.create(log, producer, None)
     assert unsalvaged(plan([str(log)], "r1")) == []
-    for number in (1, 2):
-        writer = JournalWriter(directory.path / f"{number:06d}.journal")
-        writer.append([batch_of([rows.reserved(StreamId("t", "r1", "p", 1, 0), 0, number)])])
-        writer.close()
-    directory.finish(directory.path / "000001.journal", 1)
-    directory.release()
+    _killed_in_its_second_file(directory)
     shutil.copytree(log, copied, ignore=shutil.ignore_patterns("*.journal"))
     assert unsalvaged(plan([str(log)], "r1")) == []
     assert len(unsalvaged(plan([str(copied)], "r1"))) == 1

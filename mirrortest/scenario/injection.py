@@ -42,6 +42,7 @@ class Injection:
 
     Args:
         faults: in the order of the file.
+        planned: those of the plan, which are drawn at random times.
         parts: the parts that faults apply to, by name.
         lab: the lab whose topics are changed; None if the clusters are not a lab's.
         topics: the topics that producers write.
@@ -54,7 +55,8 @@ class Injection:
     Attributes:
         produced: the caller sets it once all producers have ended.
         errors: the errors of actions that failed.
-        notes: which faults were not injected, and why.
+        undone: which faults were never injected, and why, in the order in which that was known.
+        notes: the same of planned faults, and of repetitions.
         figures: `discovery_seconds.TOPIC`, how long the mirror took to create the copy of a new
             topic, or of added partitions; `catch_up_seconds.PART`, the longest time that it took,
             after a fault of a link or of the mirror with `for`, to copy what the source contained
@@ -64,6 +66,7 @@ class Injection:
     def __init__(
         self,
         faults: Sequence[Fault],
+        planned: Sequence[Fault],
         parts: Mapping[str, Part],
         lab: Lab | None,
         topics: Collection[str],
@@ -75,9 +78,11 @@ class Injection:
     ) -> None:
         self.produced = threading.Event()
         self.errors: list[MirrortestError] = []
+        self.undone: list[str] = []
         self.notes: list[str] = []
         self.figures: dict[str, float] = {}
-        self._faults = faults
+        self._faults = (*faults, *planned)
+        self._first_planned = len(faults)
         self._parts = parts
         self._lab = lab
         self._topics = topics
@@ -87,7 +92,7 @@ class Injection:
         self._deadline = deadline
         self._on_action = on_action
         self._ending = threading.Event()
-        self._ended = [threading.Event() for _ in faults]
+        self._ended = [threading.Event() for _ in self._faults]
         self._starts: set[int] = set()
         """Indexes of the faults that have yet to start their part."""
         self._threads: list[threading.Thread] = []
@@ -119,23 +124,22 @@ class Injection:
     def _run(self, index: int, fault: Fault) -> None:
         what = f"{fault.do} of {shown_command(fault.subject)}"
         try:
-            moment, was_due = self._first(index, fault), False
+            moment = self._first(index, fault)
+            done: list[bool] = []
             while moment is not None and self._is_due(fault, moment):
-                was_due = True
-                self._do(index, fault)
+                done.append(self._do(index, fault))
                 moment = None if fault.every is None else moment + fault.every
-            if not was_due:
-                self._note_left_out(what, "the clients had ended before it was due")
+            if not all(done) or not done:
+                why = "it did not run" if done else "the clients had ended before it was due"
+                undone = not any(done) and index < self._first_planned
+                texts, text = self.undone if undone else self.notes, f"{what} was not done: {why}"
+                if text not in texts:  # of a plan, many can be alike
+                    texts.append(text)
         except Exception as error:  # noqa: BLE001  # a fault that was not done must fail the point
             self._failed(what, error)
         finally:
             self._starts.discard(index)
             self._ended[index].set()
-
-    def _note_left_out(self, what: str, why: str) -> None:
-        text = f"{what} was not done: {why}"
-        if text not in self.notes:  # of a plan, many can be alike
-            self.notes.append(text)
 
     def _failed(self, what: str, error: Exception) -> None:
         if not isinstance(error, MirrortestError):
@@ -167,34 +171,36 @@ class Injection:
     def _elapsed(self) -> float:
         return time.monotonic() - self._began
 
-    def _do(self, index: int, fault: Fault) -> None:
+    def _do(self, index: int, fault: Fault) -> bool:
+        """Inject a fault; return whether it was done: a part that does not run is left alone."""
         if fault.do == COMMAND:
             self._note(COMMAND, shown_command(fault.subject))
             run_command(fault.subject, self._environment, self._directory, self._deadline)
         elif fault.do in set(TopicChange):
             self._change_topic(fault)
         else:
-            self._fault_part(index, fault)
+            return self._fault_part(index, fault)
+        return True
 
-    def _fault_part(self, index: int, fault: Fault) -> None:
+    def _fault_part(self, index: int, fault: Fault) -> bool:
         part = self._parts[fault.subject]
         if fault.do != "start" and not part.alive:
             self._on_action(f"{fault.do} left out: it does not run", part.name)
-            self._note_left_out(f"{fault.do} of {part.name}", "it did not run")
-            return
+            return False
         clears = CLEARED_BY.get(fault.do) if fault.for_ is not None else None
         if clears == "start" or fault.do == "restart":
             self._starts.add(index)
         if fault.do == DROP_PAGE_CACHE:
             self._drop_page_cache(part)
-            return
+            return True
         self._inject(part, fault.do, **fault.measures(fault.do))
         if clears is not None:
             if self._ending.wait(fault.for_):
-                return
+                return True
             self._measure_catch_up(part)
             self._inject(part, clears, **({"fault": fault.do} if clears == HEAL else {}))
         self._starts.discard(index)
+        return True
 
     def _measure_catch_up(self, part: Part) -> None:
         """Measure how long the mirror takes to catch up after a fault, on another thread."""

@@ -43,7 +43,7 @@ class PointOutcome(BaseModel):
 
     `settings` are the varied values, by path; `label` names the point. `verdict` is None if the
     point could not be judged; `reasons` explain why it is not as expected, and `notes` which faults
-    were not injected. `figures` are in
+    of a plan, or repetitions, were not injected. `figures` are in
     messages, seconds and MiB; those of several clients are added up, but of percentiles the worst
     one counts. `findings` are the reconciliation's.
     """
@@ -122,11 +122,15 @@ class Ended(NamedTuple):
 
 
 def judged(
-    expect: Expectation, those: Sequence[Ended], counts: Mapping[str, int]
+    expect: Expectation,
+    those: Sequence[Ended],
+    counts: Mapping[str, int],
+    undone: Sequence[str] = (),
 ) -> tuple[Verdict | None, int, list[str]]:
     """A point's verdict, its exit code given the expectation, and the reasons.
 
-    `those` are its clients and the reconciliation, whose `counts` are by finding.
+    `those` are its clients and the reconciliation, whose `counts` are by finding. A point whose
+    faults were not all done (`undone` says which) is never as expected.
     """
     if not those:
         return None, ExitCode.ERROR.value, ["every client was killed: nothing left a verdict"]
@@ -144,9 +148,9 @@ def judged(
             other = [metric for metric in each.failed if metric not in expect.findings]
             if each.verdict is Verdict.FAILED and (other or not each.failed):
                 reasons.append(f"{each.name} failed: {', '.join(other) or 'not by a threshold'}")
-    if not reasons:
-        return verdict, ExitCode.PASSED.value, []
-    return verdict, verdict.exit_code or ExitCode.FAILED.value, reasons
+    if reasons:
+        return verdict, verdict.exit_code or ExitCode.FAILED.value, [*reasons, *undone]
+    return verdict, (ExitCode.INCONCLUSIVE if undone else ExitCode.PASSED).value, [*undone]
 
 
 def findings(counts: Mapping[str, int]) -> dict[str, int]:

@@ -112,7 +112,7 @@ def play(
     if reasons:
         verdict, exit_code = None, ExitCode.ERROR.value
     else:
-        verdict, exit_code, reasons = judged(expect, ended, counts)
+        verdict, exit_code, reasons = judged(expect, ended, counts, playing.undone)
     return PointOutcome(
         number=point.number,
         label=point.label,
@@ -157,6 +157,7 @@ class _Playing:
         self.killed: set[str] = set()
         """The clients that a fault ended for good."""
         self.figures: dict[str, float] = {}
+        self.undone: list[str] = []
         self.notes: list[str] = []
         self._scenario = scenario
         self._directory = directory
@@ -173,8 +174,8 @@ class _Playing:
     def play(self) -> None:
         """Start everything, wait for its end, end everything; raises MirrortestError on failure."""
         scenario = self._scenario
-        faults = [*scenario.fault, *(scenario.plan.faults() if scenario.plan else ())]
-        later = _later(faults)
+        planned = scenario.plan.faults() if scenario.plan else []
+        later = _later([*scenario.fault, *planned])
         with Endings() as endings:
             lab, sides = endings.enter(
                 running_clusters(scenario, self._directory, self._home, later, self._board)
@@ -202,7 +203,8 @@ class _Playing:
                 starting.check(f"the first figures of {', '.join(map(self._awaited, silent))}")
                 time.sleep(_POLL)
             with Injection(
-                faults,
+                scenario.fault,
+                planned,
                 parts,
                 lab,
                 scenario.topics,
@@ -216,7 +218,7 @@ class _Playing:
             if injection.errors:  # of a command that ended after the clients
                 raise injection.errors[0]
             self.figures = injection.figures
-            self.notes = injection.notes
+            self.undone, self.notes = injection.undone, injection.notes
 
     def _awaited(self, client: Client) -> str:
         """Name a client without figures, with the reason if it cannot run yet; show that, too."""

@@ -21,6 +21,8 @@ from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
 
@@ -54,9 +56,16 @@ def fault(**keys: Any) -> Fault:
     return Fault.model_validate({**keys})
 
 
-def injection(events: EventLog, faults: list[Fault], *parts: _Part, lab: Any = None) -> Injection:
+def injection(
+    events: EventLog,
+    faults: list[Fault],
+    *parts: _Part,
+    lab: Any = None,
+    planned: Sequence[Fault] = (),
+) -> Injection:
     return Injection(
         faults,
+        planned,
         {part.name: cast("Part", part) for part in parts},
         cast("Lab | None", lab),
         ("orders",),
@@ -97,7 +106,22 @@ def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None
         until(lambda: early.done)
     assert [what for what, _ in early.done] == ["kill"]
     assert late.done == []
-    assert running.notes == ["kill of B1 was not done: the clients had ended before it was due"]
+    assert running.undone == ["kill of B1 was not done: the clients had ended before it was due"]
+
+
+def test_a_planned_fault_or_a_repetition_may_be_left_out(tmp_path: Path) -> None:
+    """Their times are drawn, or many: that one of them was not due is a note."""
+    events = EventLog(tmp_path, "r1")
+    part, late = _Part("A1", events), _Part("B1", events)
+    repeated = fault(do="kill", part="A1", at="0s", every="10ms", until="35ms")
+    planned = [fault(do="kill", part="B1", at="1h")]
+    with injection(events, [repeated], part, late, planned=planned) as running:
+        until(running._ended[0].is_set)
+    assert running.undone == []
+    assert sorted(running.notes) == [
+        "kill of A1 was not done: it did not run",
+        "kill of B1 was not done: the clients had ended before it was due",
+    ]
 
 
 def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
@@ -145,7 +169,7 @@ def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
         until(running._ended[0].is_set)
     assert part.done == []
     assert Events.read(events.place).events == []
-    assert running.notes == ["kill of c1 was not done: it did not run"]
+    assert running.undone == ["kill of c1 was not done: it did not run"]
 
 
 def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:

@@ -70,6 +70,17 @@ def test_only_the_expected_findings_may_fail_a_client(
     assert judged(expect, those, COUNTS) == (Verdict.FAILED, code, reasons)
 
 
+@pytest.mark.parametrize(("verdict", "code"), [(Verdict.PASSED, 3), (Verdict.FAILED, 99)])
+def test_a_point_without_a_fault_of_its_file_is_never_as_expected(
+    verdict: Verdict, code: int
+) -> None:
+    """A failure that is proven remains one."""
+    ended = [Ended("c1", verdict, DUPLICATED if verdict is Verdict.FAILED else ())]
+    found = judged(Expectation(), ended, COUNTS, ["kill of A1 was not done: it did not run"])
+    assert found[1] == code
+    assert found[2][-1] == "kill of A1 was not done: it did not run"
+
+
 def test_thresholds_of_another_version_are_named_as_they_are() -> None:
     """Their metrics may be unknown here."""
     texts = {"lost==0": False, "duplicated==0": True, "p(99)<2s": False, "new==0": False}

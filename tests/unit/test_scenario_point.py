@@ -115,13 +115,14 @@ def test_a_client_of_another_version_fails_the_point(
     assert reason.startswith("a client's summary cannot be read ('whole'): is the client of")
 
 
-def test_a_fault_that_was_never_due_is_noted(tmp_path: Path) -> None:
-    """The point passed, and nothing showed that it did not test the fault."""
+def test_a_point_without_its_fault_has_not_passed(tmp_path: Path) -> None:
+    """Its exit code was 0, though nothing had been tested under the fault."""
     kill = "[[fault]]\ndo = 'kill'\npart = 'p1'\nat = '1h'\n"
     outcome = play(PRODUCER + kill, tmp_path / "out")
-    note = "kill of p1 was not done: the clients had ended before it was due"
-    assert (outcome.verdict, outcome.notes) == (Verdict.PASSED, [note])
-    assert note in (tmp_path / "out" / PAGE).read_text()
+    reason = "kill of p1 was not done: the clients had ended before it was due"
+    assert (outcome.verdict, outcome.exit_code) == (Verdict.PASSED, 3)
+    assert outcome.reasons == [reason]
+    assert reason in (tmp_path / "out" / PAGE).read_text()
 
 
 def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ def compare(  # noqa: D103  # its help is below, with examples
     output: CompareOutput,
 ) -> None:
     if output.html is not None:
+        if output.report is not None and output.report.resolve() == output.html.resolve():
+            raise UsageError(f"--html {output.html}: --report has this name: give another")
         from mirrortest.report.html import environment_of_templates
 
         environment_of_templates()  # if Jinja is missing, fail before the work

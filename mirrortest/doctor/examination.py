@@ -12,6 +12,7 @@ from mirrortest.doctor.check import Check, DoctorReport, Level
 from mirrortest.doctor.host import host_checks
 from mirrortest.doctor.topic_checks import (
     described,
+    ledger_copy_check,
     message_topic_checks,
     permission_checks,
     table_topic_check,
@@ -252,8 +253,7 @@ def _ledger_copy_checks(
             f"see that the mirror runs, and copies from the first offset on; or {action}",
         )
         return
-    found = number(copy.records, "offset")
-    yield Check(Level.OK, "ledger's copy", f"{copy.name}: {found}")
+    yield ledger_copy_check("ledger's copy", copy)
     yield from permission_checks("ledger's copy", copy, (Operation.READ,))
 
 

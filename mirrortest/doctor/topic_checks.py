@@ -48,6 +48,26 @@ class Topic(NamedTuple):
         """Its `max.message.bytes`; Kafka's default if that is unknown."""
         return int((self.config or {}).get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
 
+    @property
+    def retention_ms(self) -> int:
+        """Its `retention.ms`; -1 if that is unknown, or it deletes nothing by age."""
+        return int((self.config or {}).get("retention.ms", -1))
+
+    @property
+    def retention_bytes(self) -> int:
+        """Its `retention.bytes`; -1 if that is unknown, or it deletes nothing by size."""
+        return int((self.config or {}).get("retention.bytes", -1))
+
+    @property
+    def kept(self) -> str:
+        """How long, and up to which size, it keeps records; empty if without a limit."""
+        limits = []
+        if self.retention_ms >= 0:
+            limits.append(f"for {span(self.retention_ms * 1_000_000)}")
+        if self.retention_bytes >= 0:
+            limits.append(f"up to {self.retention_bytes:,} bytes a partition")
+        return ", ".join(limits)
+
 
 async def described(admin: Admin, names: Iterable[str]) -> dict[str, Topic]:
     """Describe those of these topics that exist.
@@ -112,16 +132,12 @@ def message_topic_checks(subject: str, topic: Topic) -> Iterator[Check]:
         )
         if topic.config["cleanup.policy"] == "compact":
             return  # it deletes nothing by age or size
-    kept, short = [], []
-    if (kept_ms := int(topic.config.get("retention.ms", -1))) >= 0:
-        kept.append(f"for {span(kept_ms * 1_000_000)}")
-        if kept_ms < _SHORT_RETENTION_MS:
-            short.append("retention.ms above the longest outage of the test")
-    if (kept_bytes := int(topic.config.get("retention.bytes", -1))) >= 0:
-        kept.append(f"up to {kept_bytes:,} bytes a partition")
-        if kept_bytes < _SMALL_RETENTION_BYTES:
-            short.append("retention.bytes above what a partition gets in the longest outage")
-    found += f", keeps records {', '.join(kept) or 'for ever'}"
+    short = []
+    if 0 <= topic.retention_ms < _SHORT_RETENTION_MS:
+        short.append("retention.ms above the longest outage of the test")
+    if 0 <= topic.retention_bytes < _SMALL_RETENTION_BYTES:
+        short.append("retention.bytes above what a partition gets in the longest outage")
+    found += f", keeps records {topic.kept or 'for ever'}"
     if short:
         yield Check(
             Level.WARNING,
@@ -177,3 +193,24 @@ def table_topic_check(subject: str, topic: Topic) -> Check:
         )
     shown = "compacted" if topic.config is not None else "no permission to read its configuration"
     return Check(Level.OK, subject, f"{topic.name}: one partition, {shown}")
+
+
+def ledger_copy_check(subject: str, copy: Topic) -> Check:
+    """Check the ledger's copy: one partition, and no record that is deleted with time."""
+    if copy.partitions != 1:
+        return Check(
+            Level.ERROR,
+            subject,
+            f"{copy.name} has {copy.partitions} partitions: consumers read only the first",
+            "let the mirror create it anew with one partition",
+        )
+    deletes = "delete" in (copy.config or {}).get("cleanup.policy", "")
+    if deletes and copy.kept:
+        return Check(
+            Level.WARNING,
+            subject,
+            f"{copy.name} keeps records {copy.kept}: consumers that start or restart after that do "
+            "not learn which messages were acknowledged",
+            f"set cleanup.policy=compact on {copy.name}",
+        )
+    return Check(Level.OK, subject, f"{copy.name}: {number(copy.records, 'offset')}")

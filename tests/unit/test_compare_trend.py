@@ -168,9 +168,10 @@ def test_the_command_orders_runs_by_their_start(
         ("a --history b", "leave out BASE, NEW, --threshold and --details"),
         ("--history b --threshold p(99)<+1%", "leave out BASE, NEW, --threshold and --details"),
         ("--history nowhere", "nowhere: there is no such file or directory"),
+        ("a b --html x --report ./x", "--html x: --report has this name: give another"),
     ],
 )
-def test_mistakes_are_told(
+def test_mistakes_are_reported(
     words: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each exits with 2, and says what to write instead."""

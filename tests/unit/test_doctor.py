@@ -257,13 +257,26 @@ def test_all_that_is_wrong_with_a_copy_is_reported() -> None:
         (None, None, Level.WARNING),
         (LEDGER._replace(records=3), COPY_OF_LEDGER, Level.ERROR),
         (LEDGER._replace(records=3), COPY_OF_LEDGER._replace(records=2), Level.OK),
+        (None, COPY_OF_LEDGER._replace(partitions=3), Level.ERROR),
+        (None, COPY_OF_LEDGER._replace(config=DAY), Level.WARNING),
+        (None, COPY_OF_LEDGER._replace(config={**DAY, "retention.ms": "-1"}), Level.OK),
+        (None, COPY_OF_LEDGER._replace(config=None), Level.OK),
     ],
-    ids=["left out", "no ledger yet", "empty", "there"],
+    ids=[
+        "left out",
+        "no ledger yet",
+        "empty",
+        "there",
+        "several partitions",
+        "deleted by age",
+        "kept for ever",
+        "unknown",
+    ],
 )
 def test_the_ledger_must_ride_the_mirror(
     original: Topic | None, copy: Topic | None, level: Level
 ) -> None:
-    """The doctor finds a mirror that omits the ledger before a consumer waits for it in vain."""
+    """The doctor finds a copy that is left out, or loses records, before a consumer misses them."""
     source = _cluster(*([original] if original is not None else []))
     destination = _cluster(STATES, *([copy] if copy is not None else []), alias="A")
     checks = list(destination_checks(source, destination, _options()))

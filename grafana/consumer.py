@@ -78,7 +78,8 @@ def _reading() -> list[Panel]:
         ),
         lines(
             "Lag",
-            "Offsets between the next one to be judged and the partition's end.",
+            "Offsets between the next one to be judged and the partition's end (with "
+            "read_committed, its last stable offset).",
             "short",
             Query(
                 scope.by(

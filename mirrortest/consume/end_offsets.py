@@ -97,14 +97,21 @@ class EndOffsetSnapshot(NamedTuple):
         ]
 
     def lags(self, partitions: Iterable[AssignedPartition]) -> dict[TopicPartition, int]:
-        """Offsets left to judge, by source topic and partition, where the end is known."""
+        """Offsets left to judge, by source topic and partition, where the end is known.
+
+        What a read_committed reader cannot read yet, behind an open transaction, is not counted.
+        """
         return {
             TopicPartition(each.source, each.at.partition): max(
-                self.ends[each.at.topic][each.at.partition] - each.checker.next_offset, 0
+                self._readable_end(each.at) - each.checker.next_offset, 0
             )
             for each in partitions
             if each.at.partition in self.ends.get(each.at.topic, ())
         }
+
+    def _readable_end(self, at: TopicPartition) -> int:
+        end = self.ends[at.topic][at.partition]
+        return min(end, (self.stable or {}).get(at.topic, {}).get(at.partition, end))
 
     def lowered(self, ends: Ends) -> EndOffsetSnapshot:
         """This snapshot for the partitions in `ends`; no end is above the one in `ends`."""

@@ -78,7 +78,8 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "lag", INT, Writer.CONSUMER, "messages",
-        "Offsets between the next one to be judged and the partition's end.",
+        "Offsets between the next one to be judged and the partition's end (with read_committed, "
+        "its last stable offset).",
     ),
     Figure(
         "negative", INT, Writer.BOTH, "messages",

@@ -12,8 +12,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, BinaryIO, Self
 
 import pyarrow as pa
 import structlog
@@ -39,7 +40,7 @@ from mirrortest.seqlog.session import (
 from mirrortest.seqlog.table_files import write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from mirrortest.seqlog.damage import Damage
 
@@ -314,13 +315,17 @@ def upload(file: Path, target: Location) -> None:
         raise SequenceLogError(f"{file}: cannot be uploaded: {target.shown} is the same file")
     with target.checked("written"):
         target.filesystem.create_dir(target.parent.path, recursive=True)
-        fs.copy_files(
-            str(file),
-            target.path,
-            source_filesystem=fs.LocalFileSystem(),
-            destination_filesystem=target.filesystem,
-            use_threads=False,
-        )
+        if target.local:
+            with file.open("rb") as source, _replacing(Path(target.path)) as copy:
+                shutil.copyfileobj(source, copy)
+        else:
+            fs.copy_files(
+                str(file),
+                target.path,
+                source_filesystem=fs.LocalFileSystem(),
+                destination_filesystem=target.filesystem,
+                use_threads=False,
+            )
         arrived = target.filesystem.get_file_info(target.path).size
     if arrived != size:
         raise SequenceLogError(f"{target.shown}: {arrived} of {size} bytes arrived")
@@ -333,9 +338,15 @@ def _is_same(path: Path, target: Location) -> bool:
 
 def replace(path: Path, content: bytes) -> None:
     """Write a small local file durably and atomically."""
+    with _replacing(path) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
     draft = path.with_name(path.name + ".draft")
     with draft.open("wb") as file:
-        file.write(content)
+        yield file
         file.flush()
         os.fsync(file.fileno())
     draft.rename(path)

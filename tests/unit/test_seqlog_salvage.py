@@ -370,6 +370,25 @@ def test_a_file_is_never_uploaded_onto_itself(tmp_path: Path) -> None:
     assert file.read_bytes() == b"rows"
 
 
+def test_a_copy_in_a_local_directory_is_on_the_disk_before_it_gets_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file in the spool is removed after it: a power cut could have lost both."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "the disk fails")
+
+    file, copy = tmp_path / "000001.parquet", tmp_path / "logs" / "000001.parquet"
+    file.write_bytes(b"rows")
+    monkeypatch.setattr("mirrortest.seqlog.session_directory.os.fsync", fail)
+    with pytest.raises(SequenceLogError, match="cannot be written"):
+        upload(file, Location.parse(copy))
+    assert not copy.exists()
+    monkeypatch.undo()
+    upload(file, Location.parse(copy))
+    assert [each.read_bytes() for each in copy.parent.glob("*.parquet")] == [b"rows"]
+
+
 def test_a_spool_comes_home_to_a_local_directory(tmp_path: Path) -> None:
     """The target may be a local directory other than the spool."""
     spool, home = tmp_path / "spool", tmp_path / "home"

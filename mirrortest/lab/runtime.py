@@ -70,7 +70,7 @@ class Program(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Freeze it by SIGSTOP, until `send(SIGCONT)`.
+        """Freeze it and the processes that it started by SIGSTOP, until `send(SIGCONT)`.
 
         Raises:
             LabError: it does not run, or ended meanwhile.

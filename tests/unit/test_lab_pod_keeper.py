@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mirrortest.lab.kubernetes import keeper
@@ -30,18 +32,32 @@ def test_the_keeper_prints_what_is_replaced_until_it_is_killed(tmp_path: Path) -
             process.kill()
 
 
-def test_the_keeper_s_signal_stops_every_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+PROGRAM = """
+import subprocess, sys, threading, time
+threading.Thread(target=time.sleep, args=(60,)).start()
+subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"])
+"""
+
+
+def test_the_keeper_s_signal_stops_every_thread_and_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """They are stopped before it returns; if the client has ended, it exits with one line."""
-    program = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
-    with subprocess.Popen([sys.executable, "-c", program]) as process:
+    command = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(command, process_group=0) as process:
+        client = psutil.Process(process.pid)
         try:
-            tasks = Path(f"/proc/{process.pid}/task")
-            until(lambda: len(list(tasks.iterdir())) == 2)
+            until(lambda: client.num_threads() == 2 and client.children())
             monkeypatch.setattr(keeper, "_client", lambda _: process.pid)
             keeper.main(["signal", str(int(signal.SIGSTOP)), "file"])
-            assert {(task / "stat").read_text().split()[2] for task in tasks.iterdir()} == {"T"}
+            (worker,) = client.children()
+            threads = [*Path("/proc").glob(f"{client.pid}/task/*/stat")]
+            threads += Path("/proc").glob(f"{worker.pid}/task/*/stat")
+            assert [each.read_text().split()[2] for each in threads] == ["T"] * 3
+            keeper.main(["signal", str(int(signal.SIGCONT)), "file"])
+            until(lambda: worker.status() != psutil.STATUS_STOPPED)
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
     monkeypatch.undo()
     with pytest.raises(SystemExit, match="the client has ended"):
         keeper.main(["signal", "15", "no process has this argument"])

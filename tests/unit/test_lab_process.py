@@ -100,6 +100,31 @@ def test_a_part_is_frozen_and_goes_on(part: Part) -> None:
         assert_state(part, PartState.RUNNING)
 
 
+WORKERS = """
+import subprocess, sys
+for _ in range(2):
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    print(worker.pid, flush=True)
+worker.wait()
+"""
+
+
+def test_the_workers_of_a_part_are_frozen_with_it(tmp_path: Path) -> None:
+    """Only the command's process was stopped: its workers went on to produce and consume."""
+    part = Part("client", (sys.executable, "-c", WORKERS), tmp_path / "log")
+    part.start()
+    until(lambda: len(part.tail().split()) == 2)
+    workers = [psutil.Process(int(pid)) for pid in part.tail().split()]
+    for _ in range(20):
+        part.stop()
+        assert [each.status() for each in workers] == [psutil.STATUS_STOPPED] * 2
+        part.cont()
+        until(lambda: all(each.status() != psutil.STATUS_STOPPED for each in workers))
+    part.stop()
+    part.terminate()
+    until(lambda: all(ended(each.pid) for each in workers))
+
+
 def test_a_part_that_ends_instead_of_stopping_is_told(tmp_path: Path) -> None:
     """`stop` does not wait for a program that has ended."""
     part = Part("brief", (sys.executable, "-c", "input()"), tmp_path / "log")

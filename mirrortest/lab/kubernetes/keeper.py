@@ -2,8 +2,9 @@
 
 ``keeper hold FILE...`` prints a line of JSON, the file and its text, whenever the text of one of
 these files has changed. Only SIGKILL ends it: the pod's files stay until they are fetched.
-``keeper signal NUMBER FILE`` sends a signal to the client, which has this file as an argument.
-After SIGSTOP it waits until all threads of the client are stopped.
+``keeper signal NUMBER FILE`` sends a signal to the client, which has this file as an argument;
+SIGSTOP and SIGCONT also to its workers: a container's first process leads a process group. After
+SIGSTOP it waits until all threads of the group are stopped.
 
 The two containers share a process namespace. This module needs only the standard library.
 """
@@ -17,6 +18,8 @@ import signal
 import sys
 import time
 from pathlib import Path
+
+from mirrortest.lab.process.guard import OF_THE_GROUP, is_group_stopped
 
 MODULE = "mirrortest.lab.kubernetes.keeper"
 _PAUSE = 1.0
@@ -42,33 +45,21 @@ def _client(argument: str) -> int:
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().split(b"\0")
-            parent = _field((process / "status").read_text(), "PPid")
-            if parent == "0" and argument.encode() in words and MODULE.encode() not in words:
+            status = (process / "status").read_text().splitlines()
+            if "PPid:\t0" in status and argument.encode() in words and MODULE.encode() not in words:
                 return int(process.name)
     sys.exit("the client has ended")
-
-
-def _field(text: str, name: str) -> str:
-    return next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name}:"))
 
 
 def _signal(number: int, argument: str) -> None:
     """Send the client a signal; after SIGSTOP, return once all of its threads are stopped."""
     pid = _client(argument)
-    os.kill(pid, number)
+    (os.killpg if number in OF_THE_GROUP else os.kill)(pid, number)
     deadline = time.monotonic() + _STOP_SECONDS
-    while number == signal.SIGSTOP and not _is_stopped(pid):
+    while number == signal.SIGSTOP and not is_group_stopped(pid):
         if time.monotonic() > deadline:
             sys.exit("the client does not stop")
         time.sleep(0.01)
-
-
-def _is_stopped(pid: int) -> bool:
-    for thread in Path(f"/proc/{pid}/task").glob("*/status"):
-        with contextlib.suppress(OSError):  # it has just ended
-            if _field(thread.read_text(), "State") not in {"T", "t"}:
-                return False
-    return True
 
 
 def main(arguments: list[str]) -> None:

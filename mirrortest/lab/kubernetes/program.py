@@ -116,7 +116,7 @@ class PodProgram(Program):
             self._stopped = False
 
     def stop(self) -> None:
-        """Freeze it; all its threads are stopped when this returns. Raises LabError."""
+        """Freeze it and its workers; all threads are stopped when this returns. Raises LabError."""
         self.send(signal.SIGSTOP)
         self._stopped = True
 

@@ -6,9 +6,10 @@ as stdout. The program leads a process group of its own.
 
 - It writes ``<pid of the program>\n`` to stdout, and exits as the program does: with its code, or
   128 + the signal that ended it. It kills first what the program left behind in its group.
-- A line ``<number>\n`` on stdin sends that signal to the program. The guard is the program's
-  parent, so the signal can never hit another process that got the same pid. After SIGSTOP it
-  writes ``stopped\n`` to stdout, once all threads of the program are stopped.
+- A line ``<number>\n`` on stdin sends that signal to the program, SIGSTOP and SIGCONT to its whole
+  group. The guard is the program's parent, so the signal can never hit another process that got the
+  same pid. After SIGSTOP it writes ``stopped\n`` to stdout, once all threads of the group are
+  stopped.
 - End of file on stdin, or the owner's end (watched separately, since a fork of the owner may keep
   the pipe open), kills the process group. The guard misses neither, however the owner ended.
 - If the guard itself is killed, the kernel kills the program: PR_SET_PDEATHSIG works by parent
@@ -24,8 +25,12 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.01
+OF_THE_GROUP = {signal.SIGSTOP, signal.SIGCONT}
+"""The signals that a program's workers get, too; on others it ends its workers by itself."""
 
 
 def _tie_to_parent(guard_pid: int) -> None:
@@ -49,14 +54,32 @@ def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _kill_group(leader: int) -> None:
+def _signal_group(leader: int, number: int = signal.SIGKILL) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):  # only a zombie is left
-        os.killpg(leader, signal.SIGKILL)
+        os.killpg(leader, number)
 
 
 def _is_stopped(pid: int) -> bool:
     """Whether all threads of the program are stopped, which only its parent can see."""
     return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def is_group_stopped(leader: int) -> bool:
+    """Whether all threads of a process group are stopped; True on a system without /proc."""
+    for process in Path("/proc").glob("[0-9]*"):
+        if _stat(process)[2:3] == [str(leader)]:
+            states = {state for thread in process.glob("task/*") for state in _stat(thread)[:1]}
+            if not states <= {"T", "t", "Z", "X"}:  # stopped, or ended
+                return False
+    return True
+
+
+def _stat(process: Path) -> list[str]:
+    """A process's, or thread's, state and what follows it in its file; empty once it has ended."""
+    with contextlib.suppress(OSError):
+        # Before that is its name, which may contain spaces.
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    return []
 
 
 def main() -> int:
@@ -85,23 +108,25 @@ def main() -> int:
         watched.append(owner_watch)
     pending, stopping = b"", False
     while not _has_ended(program.pid):
-        readable = select.select(watched, [], [])[0]
+        # Only the program's own stop wakes the guard.
+        readable = select.select(watched, [], [], _POLL_SECONDS if stopping else None)[0]
         if wake_read in readable:
             os.read(wake_read, 512)  # SIGCHLD, at the program's end or stop
         if owner_watch is not None and owner_watch in readable:
-            _kill_group(program.pid)
+            _signal_group(program.pid)
         if 0 in readable:
             chunk = os.read(0, 512)
             if not chunk:
-                _kill_group(program.pid)
+                _signal_group(program.pid)
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
-                os.kill(program.pid, int(line))
-                stopping = stopping or int(line) == signal.SIGSTOP
-        if stopping and _is_stopped(program.pid):
+                number = int(line)
+                (_signal_group if number in OF_THE_GROUP else os.kill)(program.pid, number)
+                stopping = stopping or number == signal.SIGSTOP
+        if stopping and _is_stopped(program.pid) and is_group_stopped(program.pid):
             os.write(1, b"stopped\n")
             stopping = False
-    _kill_group(program.pid)
+    _signal_group(program.pid)
     code = program.wait()
     return code if code >= 0 else 128 - code
 

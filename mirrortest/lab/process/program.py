@@ -90,7 +90,7 @@ class GuardedProcess(Program):
             self._stopped = False
 
     def stop(self) -> None:
-        """Freeze it; all its threads are stopped when this returns. Raises LabError."""
+        """Freeze it and its workers; all threads are stopped when this returns. Raises LabError."""
         self.send(signal.SIGSTOP)
         if not self._answer():
             raise LabError(f"{self._name} is not running")

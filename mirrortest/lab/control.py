@@ -108,7 +108,7 @@ def bring_down(path: Path) -> None:
 
 
 class Control:
-    """Serves the requests to one lab, one at a time, in a thread; a context manager.
+    """Serves the requests to one lab, those for the same part one at a time; a context manager.
 
     Attributes:
         ending: set once a client has requested the lab's end.
@@ -119,6 +119,7 @@ class Control:
         self._lab = lab
         self._path = path
         self._closed = threading.Event()
+        self._parts: dict[str, threading.Lock] = {}
         self._listener: socket.socket
 
     def __enter__(self) -> Self:
@@ -144,13 +145,18 @@ class Control:
         while True:
             try:
                 connection, _ = self._listener.accept()
-            except OSError:
+                # A start waits until the part is ready: a broker waits for another one's start.
+                threading.Thread(
+                    target=self._serve_one, args=(connection,), name="lab-request", daemon=True
+                ).start()
+            except (OSError, RuntimeError):  # for example, no file descriptor or thread is free
                 if self._closed.wait(_RETRY_SECONDS):
                     return
-                continue  # for example, no file descriptor is free
-            with contextlib.suppress(OSError), connection, connection.makefile("rwb") as stream:
-                if request := stream.readline():
-                    stream.write(json.dumps(self._answered(request)).encode() + b"\n")
+
+    def _serve_one(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection, connection.makefile("rwb") as stream:
+            if request := stream.readline():
+                stream.write(json.dumps(self._answered(request)).encode() + b"\n")
 
     def _answered(self, request: bytes) -> dict[str, Any]:
         try:
@@ -184,5 +190,6 @@ class Control:
 
     def _fault(self, verb: str, name: str, values: dict[str, Any]) -> dict[str, Any]:
         part = self._lab.part(name)
-        inject(part, verb, **values)
-        return {"ok": True, "state": part.state}
+        with self._parts.setdefault(name, threading.Lock()):
+            inject(part, verb, **values)
+            return {"ok": True, "state": part.state}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
@@ -13,6 +14,7 @@ from mirrortest.errors import LabError, UsageError
 from mirrortest.lab import control
 from mirrortest.lab.part import Part
 from mirrortest.lab.testbed import Lab
+from tests.lab.harness import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,19 +23,32 @@ if TYPE_CHECKING:
     from mirrortest.lab.runtime import PartState
 
 
+COMMAND = (sys.executable, "-c", "import signal; signal.pause()")
+
+
+class Pair(Part):
+    """A broker that is ready once another one runs, too."""
+
+    other: Part
+
+    def wait_ready(self) -> None:
+        self.wait_until(lambda: self.other.alive, 30, lambda: "is not ready")
+
+
 class FakeLab:
-    """A lab of one part, which only sleeps."""
+    """A lab of two parts, which only sleep; A2 is ready only with A1."""
 
     def __init__(self, directory: Path) -> None:
-        command = (sys.executable, "-c", "import signal; signal.pause()")
-        self.only = Part("A1", command, directory / "A1.log")
+        self.only = Part("A1", COMMAND, directory / "A1.log")
+        self.second = Pair("A2", COMMAND, directory / "A2.log")
+        self.second.other = self.only
 
     def part(self, name: str) -> Part:
         return Lab.part(cast("Lab", self), name)
 
     @property
     def parts(self) -> dict[str, Part]:
-        return {"A1": self.only}
+        return {"A1": self.only, "A2": self.second}
 
     def describe(self) -> dict[str, dict[str, dict[str, PartState]]]:
         return {"parts": {"A1": {"state": self.only.state}}}
@@ -47,6 +62,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
     with control.Control(cast("Lab", fake), path) as running:
         yield SimpleNamespace(path=path, lab=fake, control=running)
     fake.only.kill()
+    fake.second.kill()
 
 
 def test_wishes_reach_the_owner(served: SimpleNamespace) -> None:
@@ -62,7 +78,7 @@ def test_what_cannot_be_done_is_told(served: SimpleNamespace) -> None:
     """The owner's errors are raised at the caller."""
     with pytest.raises(LabError, match="A1 is not running"):
         control.ask(served.path, "stop", part="A1")
-    with pytest.raises(UsageError, match="no part Z9: there are A1"):
+    with pytest.raises(UsageError, match="no part Z9: there are A1, A2"):
         control.ask(served.path, "kill", part="Z9")
     with pytest.raises(LabError, match="has no command 'dance'"):
         control.ask(served.path, "dance")
@@ -85,6 +101,30 @@ def test_a_request_that_fails_unexpectedly_is_answered_and_so_is_the_next(
         line.sendall(b"[]\n")
         assert b"unexpectedly" in line.makefile("rb").readline()
     assert control.ask(served.path, "status")["parts"]["A1"]["state"] == "down"
+
+
+def test_a_start_that_waits_lets_other_requests_pass(served: SimpleNamespace) -> None:
+    """A cluster that is down starts only with a majority: A1's start waited for A2's to fail."""
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(control.ask, served.path, "start", part="A2")
+        until(lambda: served.lab.second.alive)
+        assert control.ask(served.path, "status")["parts"]["A1"]["state"] == "down"
+        control.ask(served.path, "down")
+        assert served.control.ending.is_set()
+        assert not waiting.done()
+        assert control.ask(served.path, "start", part="A1")["state"] == "running"
+        assert waiting.result()["state"] == "running"
+
+
+def test_requests_for_one_part_are_served_one_at_a_time(served: SimpleNamespace) -> None:
+    """A kill never meets the same part's start halfway."""
+    with ThreadPoolExecutor() as pool:
+        starting = pool.submit(control.ask, served.path, "start", part="A2")
+        until(lambda: served.lab.second.alive)
+        killing = pool.submit(control.ask, served.path, "kill", part="A2")
+        control.ask(served.path, "start", part="A1")
+        assert starting.result()["state"] == "running"
+        assert killing.result()["state"] == "down"
 
 
 def test_one_name_one_lab(served: SimpleNamespace) -> None:

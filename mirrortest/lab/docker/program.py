@@ -167,14 +167,15 @@ class Container(Program):
         """The container's state as the engine reports it; empty without a container."""
         import docker  # noqa: PLC0415  # an extra
 
-        if self._container is None:
+        container = self._container  # another thread may remove it
+        if container is None:
             return {}
         with docker_errors(f"inspect {self._name}"):
             try:
-                self._container.reload()
+                container.reload()
             except docker.errors.NotFound:
                 return {}
-        state: dict[str, Any] = self._container.attrs["State"]
+        state: dict[str, Any] = container.attrs["State"]
         return state
 
     def _remove(self) -> None:

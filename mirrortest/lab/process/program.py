@@ -64,7 +64,8 @@ class GuardedProcess(Program):
     @property
     def state(self) -> PartState:
         """RUNNING, STOPPED, or DOWN if it does not run."""
-        if self._guard is None or self._guard.poll() is not None:
+        guard = self._guard  # another thread may end it
+        if guard is None or guard.poll() is not None:
             return PartState.DOWN
         return PartState.STOPPED if self._stopped else PartState.RUNNING
 

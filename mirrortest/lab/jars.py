@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from mirrortest.errors import LabError
 from mirrortest.host.cache import cache_directory
-from mirrortest.lab.temporary_directories import temporary_directory
+from mirrortest.lab.temporary_directories import TemporaryDirectory
 
 KAFKA, MIRROR_MAKER_1, JMX = "jars.lock", "mirrormaker1.lock", "jmx.lock"
 COORDINATES = {
@@ -123,21 +123,20 @@ def fetch(jars: Iterable[Jar], directory: Path, progress: Progress | None = None
         return paths
     directory.mkdir(parents=True, exist_ok=True)
     cached = len(jars) - len(missing)
-    partial = temporary_directory(directory, ".partial-")
-    try:
-        with ThreadPoolExecutor(THREADS) as pool:
-            waiting = [pool.submit(_download, jar, directory, partial) for jar in missing]
-            try:
-                for done in as_completed(waiting):
-                    done.result()
-                    cached += 1
-                    if progress:
-                        progress(cached, len(jars))
-            except BaseException:
-                pool.shutdown(cancel_futures=True)
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with (
+        TemporaryDirectory(directory, ".partial-") as partial,
+        ThreadPoolExecutor(THREADS) as pool,
+    ):
+        waiting = [pool.submit(_download, jar, directory, partial) for jar in missing]
+        try:
+            for done in as_completed(waiting):
+                done.result()
+                cached += 1
+                if progress:
+                    progress(cached, len(jars))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
     return paths
 
 

@@ -1,31 +1,62 @@
-"""Temporary directories whose names have a pid: those of killed processes can be removed."""
+"""Temporary directories that are locked while their owner lives: others can be removed."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
 
 
-def temporary_directory(parent: Path, prefix: str) -> Path:
-    """Create a directory of this process, after removing those that killed processes left."""
-    sweep(parent, prefix)
-    return Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=parent))
+class TemporaryDirectory:
+    """A context manager: a locked directory, removed at the end.
+
+    First it removes those that killed processes left. Raises OSError.
+    """
+
+    # Not a generator: its end would also run when a fork of this process exits.
+
+    def __init__(self, parent: Path, prefix: str) -> None:
+        self._parent = parent
+        self._prefix = prefix
+
+    def __enter__(self) -> Path:
+        sweep(self._parent, self._prefix)
+        # It gets the prefix, by which others find it, once it is locked.
+        draft = Path(tempfile.mkdtemp(prefix=f".new-{self._prefix}", dir=self._parent))
+        self._lock = _lock(draft)
+        self._path = draft.rename(self._parent / draft.name.removeprefix(".new-"))
+        return self._path
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._path, ignore_errors=True)
+        os.close(self._lock)
 
 
 def sweep(parent: Path, prefix: str) -> None:
-    """Remove the directories of this user's processes that have ended."""
-    for directory in parent.glob(f"{prefix}*-*"):
-        owner = directory.name.removeprefix(prefix).split("-", 1)[0]
-        if not owner.isdigit() or is_running(int(owner)):
-            continue
-        try:
-            mine = directory.stat().st_uid == os.getuid()
-        except FileNotFoundError:  # another process removed it
-            continue
-        if mine:
-            shutil.rmtree(directory, ignore_errors=True)
+    """Remove the directories of this user's processes that have ended.
+
+    The lock shows that, not a process id: an owner in another container has ids of its own.
+    """
+    for directory in parent.glob(f"{prefix}*"):
+        with contextlib.suppress(OSError):  # it is locked, removed meanwhile, or not a directory
+            lock = _lock(directory)
+            if os.fstat(lock).st_uid == os.getuid():
+                shutil.rmtree(directory, ignore_errors=True)
+            os.close(lock)
+
+
+def _lock(directory: Path) -> int:
+    """Lock a directory until the descriptor is closed, or the process ends. Raises OSError."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def is_running(pid: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -30,7 +29,7 @@ from mirrortest.lab.mirrors import (
 )
 from mirrortest.lab.process.runtime import Jvm, gc_log, lab_java
 from mirrortest.lab.runtime import DEFAULT_HEAP, PartState
-from mirrortest.lab.temporary_directories import temporary_directory
+from mirrortest.lab.temporary_directories import TemporaryDirectory
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 
@@ -198,10 +197,8 @@ class Lab:
         """
         if self._endings is not None:
             raise LabError("this lab is up already")
-        self.directory = self._create_directory()
         with Endings() as endings:
-            if not self._keep:
-                endings.add(lambda: shutil.rmtree(self.directory, ignore_errors=True))
+            self.directory = self._create_directory(endings)
             self._build(self._find_runtime(endings))
             for part in self.parts.values():
                 endings.add(part.terminate if self._keep else part.kill)
@@ -281,9 +278,9 @@ class Lab:
             return []
         return [MIRROR, *(f"{MIRROR}{n}" for n in range(2, self._mirror_settings.workers + 1))]
 
-    def _create_directory(self) -> Path:
+    def _create_directory(self, endings: Endings) -> Path:
         if self._chosen is None:
-            return temporary_directory(Path(tempfile.gettempdir()), _PREFIX)
+            return endings.enter(TemporaryDirectory(Path(tempfile.gettempdir()), _PREFIX))
         chosen = self._chosen.absolute()
         chosen.mkdir(parents=True, exist_ok=True)
         return chosen

@@ -25,7 +25,7 @@ from mirrortest.lab.mirrors import CommandMirror, CommandSettings, MirrorMaker2,
 from mirrortest.lab.part import Part, inject
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
-from mirrortest.lab.temporary_directories import is_running, sweep
+from mirrortest.lab.temporary_directories import TemporaryDirectory, is_running, sweep
 from mirrortest.lab.testbed import Lab
 
 
@@ -266,16 +266,41 @@ def test_only_a_broker_is_removed(two: SimpleNamespace) -> None:
         inject(mirror, "remove")
 
 
+OWNER = """
+from pathlib import Path
+from mirrortest.lab.temporary_directories import TemporaryDirectory
+with TemporaryDirectory(Path(), "mirrortest-lab-") as directory:
+    print(directory, flush=True)
+    input()
+"""
+
+
 def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
-    """Those of an owner that has ended are removed; ours and others' are not."""
-    ended_pid = 2**22 + 1  # beyond the largest pid
-    for name in (f"mirrortest-lab-{ended_pid}-x", f"mirrortest-lab-{os.getpid()}-x", "else"):
-        (tmp_path / name).mkdir()
-    sweep(tmp_path, "mirrortest-lab-")
-    assert {path.name for path in tmp_path.iterdir()} == {
-        f"mirrortest-lab-{os.getpid()}-x",
-        "else",
-    }
+    """Those that are not locked are removed, as the owner has ended; ours and others' are not.
+
+    Process ids do not decide: once, a lab in another container removed a running lab's directory.
+    """
+    (tmp_path / "else").mkdir()
+    (tmp_path / "mirrortest-lab-file").touch()
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as owner:
+        assert owner.stdout is not None
+        theirs = tmp_path / owner.stdout.readline().strip()
+        with TemporaryDirectory(tmp_path, "mirrortest-lab-") as ours:
+            sweep(tmp_path, "mirrortest-lab-")
+            assert theirs.is_dir()
+            owner.kill()
+            owner.wait()
+            assert theirs.is_dir()
+            sweep(tmp_path, "mirrortest-lab-")
+            assert not theirs.exists()
+            assert ours.is_dir()
+    assert {each.name for each in tmp_path.iterdir()} == {"else", "mirrortest-lab-file"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")

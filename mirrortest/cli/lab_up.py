@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shlex
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
+from mirrortest.cli.interrupt import interrupt
 from mirrortest.cli.lab_fault import Name
 from mirrortest.cli.options import check_fillable, given
 from mirrortest.config.java_properties import parse_assignments
@@ -223,8 +225,11 @@ def up(
     path = control.socket_path(name)
     if control.is_up(path):
         raise LabError(f"lab {name} is up already: see `mirrortest lab status{_name_option(name)}`")
+    # SIGTERM ends a lab that is still starting the way Ctrl-C does: all that was started ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, interrupt)
     if detach:
-        _up_detached(path)
+        _up_detached(path, name)
         return
     settings: AnySettings
     if command is not None:
@@ -265,8 +270,6 @@ def up(
         gc_logs=observe is not None,
         on_step=lambda line: console.err.print(f"[dim]{escape(line)}[/]"),
     )
-    # SIGTERM ends a lab that is still starting the way Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with lab, contextlib.ExitStack() as ended:
         exported = serve_metrics(part_metrics(lab), address=ADDRESS, port=metrics_port)
         ended.enter_context(exported or contextlib.nullcontext())
@@ -336,29 +339,47 @@ def _watch(lab: Lab, ending: threading.Event) -> None:
         dead = now
 
 
-def _up_detached(path: Path) -> None:
+def _up_detached(path: Path, name: str) -> None:
     """Run the same command without --detach in a new session, and wait until the lab is up."""
     again = [word for word in sys.argv[1:] if word not in {"--detach", "-d"}]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".log").open("w+") as output:
-        owner = subprocess.Popen(
-            [*RUN_MODULE, "mirrortest", *again],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    with path.with_suffix(".log").open() as output:
-        for line in _lines_until_up(output, owner, path):
-            console.out.print(escape(line))
-        if owner.poll() is not None:
-            raise typer.Exit(owner.returncode)
+    log = path.with_suffix(".log")
+    with log.open("a") as starting:
+        try:
+            fcntl.flock(starting, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LabError(f"lab {name} is starting already: wait until it is up") from None
+        with log.open("w") as output:
+            owner = subprocess.Popen(
+                [*RUN_MODULE, "mirrortest", *again],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            with log.open() as output:
+                for line in _lines_until_up(output, owner, path):
+                    console.out.print(escape(line))
+        except BaseException:
+            owner.terminate()
+            owner.wait()
+            raise
+    if owner.poll() is not None:
+        raise typer.Exit(owner.returncode)
 
 
 def _lines_until_up(output: Any, owner: subprocess.Popen[bytes], path: Path) -> Iterator[str]:
     while True:
-        ended = control.is_up(path) or owner.poll() is not None
+        ended = _is_up(owner, path) or owner.poll() is not None
         yield from output.read().splitlines()
         if ended:
             return
         time.sleep(0.1)
+
+
+def _is_up(owner: subprocess.Popen[bytes], path: Path) -> bool:
+    """Whether the lab at `path` is this owner's; it could be another one of the same name."""
+    with contextlib.suppress(LabError):
+        return bool(control.ask(path, "status")["pid"] == owner.pid)
+    return False

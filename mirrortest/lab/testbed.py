@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import LabError, UsageError
 from mirrortest.host.endings import Endings
+from mirrortest.host.user_files import replace_text
 from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.docker.engine import Engine
@@ -294,7 +296,7 @@ class Lab:
         groups = [
             {"targets": [target], "labels": {"part": part}} for part, target in self.targets.items()
         ]
-        self.directory.joinpath("targets.json").write_text(json.dumps(groups, indent=1))
+        replace_text(self.directory / "targets.json", json.dumps(groups, indent=1))
 
     def _show_jars(self, cached: int, of: int) -> None:
         if cached % 10 == 0 or cached == of:
@@ -302,7 +304,7 @@ class Lab:
 
     def _build(self, runtime: Runtime) -> None:
         file = self.directory / "lab.json"
-        saved: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        saved = _saved(file)
         self.source, self.destination = clusters = [
             Cluster(
                 alias,
@@ -340,13 +342,26 @@ class Lab:
             }
             for cluster in clusters
         }
-        file.write_text(json.dumps({"v": _VERSION, **facts}, indent=1))
+        replace_text(file, json.dumps({"v": _VERSION, **facts}, indent=1))
 
     def _link_ports(self, saved: dict[str, Any]) -> Sequence[int]:
         """The ports of a cluster's link, saved or new; empty without links."""
         if not self._with_links:
             return ()
         return saved.get("link_ports") or free_ports(2 * self._brokers)
+
+
+def _saved(file: Path) -> dict[str, Any]:
+    """What an earlier lab saved in its directory; empty if there was none. Raises LabError."""
+    if not file.exists():
+        return {}
+    with contextlib.suppress(ValueError):
+        saved = json.loads(file.read_text())
+        if isinstance(saved, dict):
+            return saved
+    raise LabError(
+        f"{file} is damaged: use another --directory, or remove this one and the data in it"
+    )
 
 
 def part_metrics(lab: Lab) -> Metrics:

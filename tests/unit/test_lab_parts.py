@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -311,6 +312,38 @@ def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
         owner.kill()
         os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
         assert not is_running(owner.pid)
+
+
+@pytest.mark.parametrize("left", ["", "[]", '{"A": {"clus'])
+def test_a_damaged_lab_json_is_one_clear_error(
+    left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill or a full disk left an empty one, and the next start ended in a traceback."""
+    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
+    monkeypatch.setattr(Lab, "_find_runtime", lambda *_: jvm)
+    (tmp_path / "lab.json").write_text(left)
+    with pytest.raises(LabError, match=r"^\S+/lab.json is damaged: use another --directory"):
+        Lab(tmp_path).up()
+
+
+def test_a_lab_json_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk does not cost the clusters' ids and ports."""
+    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
+    lab = Lab(tmp_path)
+    lab.directory = tmp_path
+    lab._build(jvm)
+    saved = (tmp_path / "lab.json").read_text()
+
+    def full(path: Path, *_: object, **__: object) -> None:
+        path.open("w").close()
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="no space left"):
+        lab._build(jvm)
+    assert (tmp_path / "lab.json").read_text() == saved
 
 
 @pytest.fixture

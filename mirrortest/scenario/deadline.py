@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import signal
-import subprocess
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.config.redaction import command_without_secrets
 from mirrortest.errors import MirrortestError, WorkerError
+from mirrortest.lab.process.program import GuardedProcess
+from mirrortest.lab.runtime import PartState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 _POLL = 0.1
 
@@ -70,26 +70,16 @@ def run_command(
             long and was killed, with the processes that it started.
     """
     # A file, not a pipe: a process that the command leaves in the background could keep it open.
-    with tempfile.TemporaryFile() as output:
-        process = subprocess.Popen(  # noqa: S602  # the user's own command
-            command,
-            shell=True,
-            cwd=directory,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    with tempfile.NamedTemporaryFile() as output:
+        # It ends with this process, also if that is killed.
+        program = GuardedProcess("the command", directory, leave_rest=True)
+        program.start(("/bin/sh", "-c", command), environment, Path(output.name))
         try:
-            deadline.wait(lambda: process.poll() is not None, shown_command(command))
+            deadline.wait(lambda: program.state is PartState.DOWN, shown_command(command))
+            exit_code = program.exit_code
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        if process.returncode:
-            output.seek(0)
+            program.end(signal.SIGKILL, timeout=60)
+        if exit_code:
             lines = output.read().decode(errors="replace").strip().splitlines()
             last = lines[-1] if lines else "no output"
-            shown = shown_command(command)
-            raise MirrortestError(f"{shown}: exit code {process.returncode}: {last}")
+            raise MirrortestError(f"{shown_command(command)}: exit code {exit_code}: {last}")

@@ -284,7 +284,8 @@ def test_an_owner_that_ended_before_it_was_watched_gets_nothing_started(tmp_path
     ran = tmp_path / "ran"
     not_its_parent = str(os.getppid())
     guard = subprocess.Popen(
-        [sys.executable, str(GUARD), not_its_parent, "touch", str(ran)], stdin=subprocess.PIPE
+        [sys.executable, str(GUARD), not_its_parent, "kill", "touch", str(ran)],
+        stdin=subprocess.PIPE,
     )
     assert guard.wait() == 128 + signal.SIGKILL
     assert guard.stdin is not None

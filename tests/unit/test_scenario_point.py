@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import time
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from mirrortest.scenario import clients as client_processes
 from mirrortest.scenario import clusters, deadline, point_run
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.clusters import Sides
+from mirrortest.scenario.deadline import run_command
 from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
@@ -333,6 +336,30 @@ def test_whatever_a_point_waits_for_counts_into_its_timeout(
     if awaited == HANG:
         child = int((tmp_path / "pid").read_text())
         until(lambda: not is_running(child))
+
+
+def test_a_command_ends_with_a_run_that_is_killed(tmp_path: Path) -> None:
+    """It went on by itself, with the processes that it had started."""
+    program = f"""
+from pathlib import Path
+from mirrortest.scenario.deadline import Deadline, run_command
+run_command({HANG!r}, {{}}, Path(), Deadline(None))
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=tmp_path) as run:
+        until((tmp_path / "hung").exists)
+        run.kill()
+    child = int((tmp_path / "pid").read_text())
+    until(lambda: not is_running(child))
+
+
+def test_what_a_command_leaves_in_the_background_goes_on(tmp_path: Path) -> None:
+    """For example, set-up starts a port-forward, and tear-down ends it."""
+    up = "sleep 600 & echo $! > pid"
+    run_command(up, {}, tmp_path, deadline.Deadline(None))
+    child = int((tmp_path / "pid").read_text())
+    assert is_running(child)
+    run_command("kill $(cat pid)", {}, tmp_path, deadline.Deadline(None))
+    until(lambda: not is_running(child))
 
 
 def test_a_command_that_fails_after_the_clients_have_ended_is_an_error(tmp_path: Path) -> None:

@@ -3,8 +3,8 @@
 ``keeper hold FILE...`` prints a line of JSON, the file and its text, whenever the text of one of
 these files has changed. Only SIGKILL ends it: the pod's files stay until they are fetched.
 ``keeper signal NUMBER FILE`` sends a signal to the client, which has this file as an argument;
-SIGSTOP and SIGCONT also to its workers: a container's first process leads a process group. After
-SIGSTOP it waits until all threads of the group are stopped.
+SIGKILL, SIGSTOP and SIGCONT also to its workers: a container's first process leads a process group.
+After SIGSTOP it waits until all threads of the group are stopped.
 
 The two containers share a process namespace. This module needs only the standard library.
 """

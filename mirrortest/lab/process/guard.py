@@ -1,15 +1,16 @@
 r"""Runs one program, and ends it with its owner.
 
 A separate script that needs only the standard library, so it starts in milliseconds:
-``python guard.py OWNER_PID PROGRAM ARGUMENT...``, with a pipe from the owner as stdin and one to it
-as stdout. The program leads a process group of its own.
+``python guard.py OWNER_PID REST PROGRAM ARGUMENT...``, with a pipe from the owner as stdin and one
+to it as stdout. The program leads a process group of its own.
 
 - It writes ``<pid of the program>\n`` to stdout, and exits as the program does: with its code, or
-  128 + the signal that ended it. It kills first what the program left behind in its group.
-- A line ``<number>\n`` on stdin sends that signal to the program, SIGSTOP and SIGCONT to its whole
-  group. The guard is the program's parent, so the signal can never hit another process that got the
-  same pid. After SIGSTOP it writes ``stopped\n`` to stdout, once all threads of the group are
-  stopped.
+  128 + the signal that ended it. What the program left behind in its group it kills first, or
+  leaves alone: REST is `kill` or `leave`.
+- A line ``<number>\n`` on stdin sends that signal to the program, SIGKILL, SIGSTOP and SIGCONT to
+  its whole group. The guard is the program's parent, so the signal can never hit another process
+  that got the same pid. After SIGSTOP it writes ``stopped\n`` to stdout, once all threads of the
+  group are stopped.
 - End of file on stdin, or the owner's end (watched separately, since a fork of the owner may keep
   the pipe open), kills the process group. The guard misses neither, however the owner ended.
 - If the guard itself is killed, the kernel kills the program: PR_SET_PDEATHSIG works by parent
@@ -29,7 +30,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _POLL_SECONDS = 0.01
-OF_THE_GROUP = {signal.SIGSTOP, signal.SIGCONT}
+OF_THE_GROUP = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT}
 """The signals that a program's workers get, too; on others it ends its workers by itself."""
 
 
@@ -84,7 +85,7 @@ def _stat(process: Path) -> list[str]:
 
 def main() -> int:
     """Run the program until it ends; see the module's docstring."""
-    owner, command = int(sys.argv[1]), sys.argv[2:]
+    owner, rest, *command = int(sys.argv[1]), *sys.argv[2:]
     # First: the owner may end at any time once the program runs.
     owner_watch = _owner_watch(owner)
     if os.getppid() != owner:  # it ended before the watch began; its pid may be reused
@@ -126,7 +127,8 @@ def main() -> int:
         if stopping and _is_stopped(program.pid) and is_group_stopped(program.pid):
             os.write(1, b"stopped\n")
             stopping = False
-    _signal_group(program.pid)
+    if rest == "kill":
+        _signal_group(program.pid)
     code = program.wait()
     return code if code >= 0 else 128 - code
 

@@ -23,7 +23,7 @@ class GuardedProcess(Program):
     """A process that leads a process group of its own, started and signalled by its guard.
 
     It runs in `directory`, by default the current one, with the environment `inherited`, by default
-    this process's.
+    this process's. What it leaves in the background at its end is killed, unless `leave_rest`.
     """
 
     def __init__(
@@ -31,10 +31,13 @@ class GuardedProcess(Program):
         name: str,
         directory: Path | None = None,
         inherited: Mapping[str, str] = os.environ,
+        *,
+        leave_rest: bool = False,
     ) -> None:
         self._name = name
         self._directory = directory
         self._inherited = inherited
+        self._rest = "leave" if leave_rest else "kill"
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._stopped = False
@@ -45,8 +48,9 @@ class GuardedProcess(Program):
         self._stopped = False
         with log.open("ab") as output:
             # With -S -E the interpreter loads only the standard library: it starts faster.
+            guard = (sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), self._rest)
             self._guard = subprocess.Popen(
-                [sys.executable, "-S", "-E", str(GUARD), str(os.getpid()), *command],
+                [*guard, *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

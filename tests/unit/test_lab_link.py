@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -14,6 +15,7 @@ from mirrortest.errors import LabError, UsageError
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.link.condition import Condition, parse_rate
 from mirrortest.lab.link.link import Link
+from mirrortest.lab.link.relay import Relay
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
@@ -153,6 +155,19 @@ def test_a_reset_link_breaks_connections_and_refuses_new_ones(link: Link) -> Non
     link.heal()
     with connect() as line:
         assert exchange(line, b"after") == b"after"
+
+
+async def test_a_connection_that_is_accepted_at_the_reset_is_broken_too(running: Link) -> None:
+    """Its task runs only afterwards: it was not among those that the reset ends, and worked on."""
+    assert running.alive  # its target is there
+    relay = Relay({})
+    ours, theirs = socket.socketpair()
+    reader, writer = await asyncio.open_connection(sock=theirs)
+    accepted = asyncio.ensure_future(relay._accept(TARGET)(reader, writer))
+    await relay.apply(Condition(reset=True))
+    with ours:
+        assert (await asyncio.wait([accepted], timeout=DEADLINE))[0]
+    assert writer.is_closing()
 
 
 def test_a_fault_ends_apart_from_the_others(link: Link) -> None:

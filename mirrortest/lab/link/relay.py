@@ -97,6 +97,9 @@ class Relay:
 
     def _accept(self, target: int) -> Callable[..., Awaitable[None]]:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            if self.condition.reset:  # this task had not run yet when the reset ended the others
+                _break(writer)
+                return
             task = cast("asyncio.Task[None]", asyncio.current_task())
             self._connections.add(task)
             try:

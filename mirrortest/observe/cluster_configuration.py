@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-SECONDS = 60.0
 _TIMEOUT = 10.0
 MOST_TOPICS = 1000
 
@@ -40,16 +39,10 @@ class ClusterConfigurations:
         self.left_out: dict[str, str] = {}
         self._clients = clients
 
-    async def run(self) -> None:
-        """Ask once per minute until it is cancelled."""
-        while self._clients:
-            await asyncio.sleep(SECONDS)
-            await self.ask()
-
-    async def ask(self) -> None:
-        """Ask all clusters once; a failure is logged when it first occurs."""
+    async def ask(self, within: float = _TIMEOUT) -> None:
+        """Ask all clusters once, for so many seconds; a failure is logged when it first occurs."""
         before, self.left_out = self.left_out, {}
-        answers = await asyncio.gather(*(self._ask(client) for client in self._clients))
+        answers = await asyncio.gather(*(self._ask(client, within) for client in self._clients))
         for address, found in filter(None, answers):
             self.latest[address] = found
             seen = self.first.setdefault(address, {"cluster_id": found["cluster_id"]})
@@ -59,16 +52,16 @@ class ClusterConfigurations:
             if what not in before:
                 _log.warning("configuration is unknown", of=what, why=why)
 
-    async def _ask(self, client: ClientConfig) -> tuple[str, dict[str, Any]] | None:
+    async def _ask(self, client: ClientConfig, within: float) -> tuple[str, dict[str, Any]] | None:
         """A cluster's address and its configurations; None without an answer."""
         address = ",".join(client.bootstrap_servers)
         try:
-            async with asyncio.timeout(_TIMEOUT), Admin(client) as admin:
+            async with asyncio.timeout(within), Admin(client) as admin:
                 topics = await admin.matching(".*")
                 answers = await admin.configurations(islice(sorted(topics), MOST_TOPICS))
                 cluster_id = await admin.cluster_id()
         except (MirrortestError, TimeoutError) as error:
-            why = str(error).partition("\n")[0] or f"no answer within {_TIMEOUT:g} s"
+            why = str(error).partition("\n")[0] or f"no answer within {within:g} s"
             self.left_out[f"configuration of {address}"] = why
             return None
         if len(topics) > MOST_TOPICS:

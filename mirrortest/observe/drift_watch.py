@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.observation import Drift
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Awaitable, Callable, Collection, Mapping
 
     from mirrortest.observe.machine_profile import Profile
     from mirrortest.observe.options import ObserveOptions
@@ -23,7 +24,7 @@ _SECONDS = 60.0
 
 
 class DriftWatch:
-    """Compares the machine's profile with the previous one, each minute and at the end.
+    """Compares the machine's profile with the previous one.
 
     It logs each change, keeps it in `found`, and with --log-dir notes it as an event of the run.
 
@@ -31,12 +32,7 @@ class DriftWatch:
         first: the profile at the start.
     """
 
-    def __init__(
-        self,
-        options: ObserveOptions,
-        read: Callable[[], Profile],
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, options: ObserveOptions, read: Callable[[], Profile]) -> None:
         self.first = self._before = read()
         self.found: list[Drift] = []
         self._name = options.name
@@ -44,17 +40,16 @@ class DriftWatch:
             EventLog(options.log_dir, options.run) if options.log_dir and options.run else None
         )
         self._read = read
-        self._monotonic = monotonic
-        self._compared_at = monotonic()
 
-    def compare_if_due(self) -> None:
-        """Compare, if a minute has passed since the last time. Raises SequenceLogError."""
-        if self._monotonic() - self._compared_at >= _SECONDS:
+    async def run(self, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask the clusters and compare, at once and each minute. Raises SequenceLogError."""
+        while True:
+            await ask()
             self.compare()
+            await asyncio.sleep(_SECONDS)
 
     def compare(self) -> None:
         """Compare now. Raises SequenceLogError if an event cannot be written."""
-        self._compared_at = self._monotonic()
         before, self._before = self._before, self._read()
         for change in changes(*_restrict_to_shared(before, self._before)):
             drift = Drift.of(time.time_ns(), *change)

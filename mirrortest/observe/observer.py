@@ -12,7 +12,7 @@ import structlog
 
 from mirrortest.config.redaction import without_secrets
 from mirrortest.host.user_files import read_properties
-from mirrortest.host.waiting import set_within
+from mirrortest.host.waiting import cancel_and_wait, set_within
 from mirrortest.metrics.endpoint import serve_metrics
 from mirrortest.model.observed import GC, LOG, PROCESS
 from mirrortest.observe.cluster_configuration import ClusterConfigurations
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from mirrortest.observe.options import ObserveOptions
 
 _log = structlog.get_logger()
+
+_LAST_SECONDS = 2.0
+"""How long endpoints and clusters have for their last answer, after the end of the duration."""
 
 
 class Observer:
@@ -62,7 +65,10 @@ class Observer:
     def profile(self) -> Profile:
         """The machine's profile, with the processes of the last reading and the clusters."""
         machine = read_profile(self._files, self.processes.chosen)
-        return machine | {"clusters": self.clusters.latest} if self.clusters.latest else machine
+        # A copy, to compare with later answers.
+        return (
+            machine | {"clusters": dict(self.clusters.latest)} if self.clusters.latest else machine
+        )
 
     def rows(self) -> Tables:
         """Rows by table; rows without times are of the interval since the last call."""
@@ -81,13 +87,16 @@ class Observer:
                 found.setdefault(table, []).append(row)
         return found
 
-    async def ask(self) -> None:
-        """Scrape the endpoints, and ask the clusters, until it is cancelled."""
-        await asyncio.gather(self.clusters.run(), *(scraper.run() for scraper in self._scrapers))
+    async def scrape(self) -> None:
+        """Scrape the endpoints until it is cancelled."""
+        await asyncio.gather(*(scraper.run() for scraper in self._scrapers))
 
     async def finish(self) -> None:
         """Scrape the endpoints, and ask the clusters, a last time."""
-        await asyncio.gather(self.clusters.ask(), *(each.finish() for each in self._scrapers))
+        await asyncio.gather(
+            self.clusters.ask(_LAST_SECONDS),
+            *(scraper.finish(_LAST_SECONDS) for scraper in self._scrapers),
+        )
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -116,7 +125,10 @@ async def run(
         _log.warning(text)
     files = ReadableFiles()
     observer = Observer(options, files)
-    started_ns = time.time_ns()
+    started_ns, began = time.time_ns(), time.monotonic()
+    if not options.once:
+        observer.rows()
+        observer.log_rows(last=True)  # drop what logs had before the observation
     observation = Observation(
         session=new_session_id(started_ns),
         name=options.name,
@@ -131,11 +143,10 @@ async def run(
         or nullcontext(),
     ):
         report = ObserveReport(recording.path)
-        began_ns, began = started_ns, time.monotonic()
+        began_ns = started_ns
 
-        def write(rows: Tables) -> None:
+        def write(ended_ns: int, rows: Tables) -> None:
             nonlocal began_ns
-            ended_ns = time.time_ns()
             times = {"started_ns": began_ns, "ended_ns": ended_ns}
             began_ns = ended_ns
             for table, found in rows.items():
@@ -147,37 +158,38 @@ async def run(
 
         drift: DriftWatch | None = None
         if not options.once:
-            await observer.clusters.ask()
-            observer.rows()
             for text in observer.processes.unmatched:
                 _log.warning(f"no process matches {text!r} yet")
-            observer.log_rows(last=True)  # drop what logs had before the observation
             for path in (*options.gc_logs, *options.logs):
                 if not path.exists():
                     _log.warning(f"{path} does not exist yet")
             metrics.begin_gc(observer.gc_logs.collectors)
             drift = DriftWatch(options, observer.profile)
-            configurations = {"configurations": _configurations(options)}
-            recording.write_profile(drift.first | configurations)
-            asking = asyncio.ensure_future(observer.ask())
+            profile = drift.first | {"configurations": _configurations(options)}
+            if options.clusters:
+                profile["clusters"] = observer.clusters.first
+            recording.write_profile(profile)
+
+            async def ask() -> None:
+                await observer.clusters.ask()
+                recording.write_profile(profile)
+
+            asking = asyncio.gather(observer.scrape(), drift.run(ask))
             try:
                 while not await set_within(stop, _until(began, options)):
-                    if asking.done():  # it failed, or there is nothing to ask
+                    if asking.done():  # it failed
                         asking.result()
-                    write(observer.rows())
+                    write(time.time_ns(), observer.rows())
                     report.seconds = time.monotonic() - began
-                    drift.compare_if_due()
                     on_progress(report)
                     if options.duration is not None and report.seconds >= options.duration:
                         break
             finally:
-                asking.cancel()
+                await cancel_and_wait(asking)
             await observer.finish()
             drift.compare()
-            if options.clusters:
-                clusters = {"clusters": observer.clusters.first}
-                recording.write_profile(drift.first | configurations | clusters)
-        write({**observer.log_rows(last=True), **observer.endpoint_rows()})
+            recording.write_profile(profile)
+        write(time.time_ns(), {**observer.log_rows(last=True), **observer.endpoint_rows()})
         recording.finish(
             time.time_ns(), left_out=observer.left_out, drift=drift.found if drift else ()
         )

@@ -52,10 +52,10 @@ class Scraper:
             await self.scrape()
             await asyncio.sleep(max(self._seconds - (time.monotonic() - began), 0))
 
-    async def scrape(self) -> None:
-        """Scrape once."""
+    async def scrape(self, within: float = _TIMEOUT) -> None:
+        """Scrape once; the endpoint gets so many seconds to answer."""
         try:
-            now = await asyncio.to_thread(self._read)
+            now = await asyncio.to_thread(self._read, within)
         except (OSError, ValueError, HTTPException) as error:
             self._before = None
             if not self._failing:
@@ -69,14 +69,14 @@ class Scraper:
         if before is not None:
             self._compare(before, now)
 
-    async def finish(self) -> None:
-        """Scrape a last time, for the rows since the previous scrape.
+    async def finish(self, within: float) -> None:
+        """Scrape a last time, for so many seconds, for the rows since the previous scrape.
 
         An interval that is too short for useful rates is left out, unless it is the only one.
         """
         before = self._before
         if before is None or time.monotonic() - before.monotonic >= _SHORTEST or not self._compared:
-            await self.scrape()
+            await self.scrape(within)
 
     def take(self) -> list[tuple[Observed, dict[str, object]]]:
         """The rows since the last call, each with its table and its own times."""
@@ -88,9 +88,9 @@ class Scraper:
         """The endpoint -> why it cannot be scraped now; empty if it can."""
         return {self._endpoint.name: self._failing} if self._failing else {}
 
-    def _read(self) -> _Scrape:
+    def _read(self, within: float) -> _Scrape:
         request = urllib.request.Request(self._endpoint.url, headers={"Accept": "text/plain"})  # noqa: S310  # checked
-        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310  # checked
+        with urllib.request.urlopen(request, timeout=within) as answer:  # noqa: S310  # checked
             body = answer.read(_MOST_BYTES)
             if answer.length or answer.read(1):
                 raise IncompleteRead(body)  # its last value may be cut off, too

@@ -282,7 +282,7 @@ async def test_a_last_interval_that_is_too_short_is_left_out() -> None:
         scraper = Scraper(endpoint, 10.0, by_partition=False)
         await scraper.scrape()
         await scraper.scrape()
-        await scraper.finish()
+        await scraper.finish(10.0)
     assert scraper.left_out == {}
     assert len(scraper.take()) == 2
 

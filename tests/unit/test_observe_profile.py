@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -20,7 +22,7 @@ from mirrortest.config.redaction import (
 from mirrortest.errors import UnreachableError, UsageError
 from mirrortest.kafka.error_table import RequestError
 from mirrortest.kafka.ports import Configuration
-from mirrortest.observe import cluster_configuration
+from mirrortest.observe import cluster_configuration, drift_watch, observer
 from mirrortest.observe.cluster_configuration import ClusterConfigurations
 from mirrortest.observe.drift_watch import DriftWatch
 from mirrortest.observe.machine_profile import (
@@ -35,9 +37,12 @@ from mirrortest.observe.options import ObserveOptions
 from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.seqlog.events import Events
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.table_files import utc
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from mirrortest.observe.observe_report import ObserveReport
 
 CPUINFO = """\
 processor\t: 0
@@ -255,23 +260,32 @@ def test_an_observation_has_the_profile_and_the_configurations(tmp_path: Path) -
     assert all(b"geheim" not in path.read_bytes() for path in folder.iterdir())
 
 
-def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(tmp_path: Path) -> None:
+async def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It is noted once, with both values; a process that starts or ends is not a change."""
-    now, swappiness, processes = [0.0], ["60"], {"1": {"limits": {"open files": "20"}}}
+    swappiness, processes = ["60"], {"1": {"limits": {"open files": "20"}}}
+    monkeypatch.setattr(drift_watch, "_SECONDS", 0.0)
+    asked = 0
 
     def profile() -> dict[str, Any]:
         return {"settings": {"vm/swappiness": swappiness[0]}, "processes": dict(processes)}
 
     options = ObserveOptions(name="here", run="nightly", log_dir=tmp_path)
-    watch = DriftWatch(options, profile, lambda: now[0])
-    swappiness[0] = "1"
-    processes["2"] = {"limits": {}}
-    now[0] += 59
-    watch.compare_if_due()
-    assert watch.found == []
-    now[0] += 1
-    watch.compare_if_due()
-    watch.compare()
+    watch = DriftWatch(options, profile)
+
+    async def ask() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            assert watch.found == []
+            swappiness[0] = "1"
+            processes["2"] = {"limits": {}}
+        if asked == 4:
+            raise UnreachableError("the test is over")
+
+    with pytest.raises(UnreachableError):
+        await watch.run(ask)
     (drift,) = watch.found
     assert (drift.what, drift.before, drift.after) == ("settings.vm/swappiness", '"60"', '"1"')
     (event,) = Events.read(Location.parse(tmp_path / "run=nightly" / "events.jsonl")).events
@@ -296,6 +310,8 @@ class Cluster:
     async def __aenter__(self) -> Self:
         if "down" in self._answers:
             raise UnreachableError("no broker answers")
+        if "silent" in self._answers:
+            await asyncio.sleep(60)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -350,3 +366,51 @@ async def test_changes_of_brokers_and_topics_are_found(
         ("clusters.a:1.brokers.1.num.io.threads", '"8"', '"4"'),
         ("clusters.a:1.topics.orders.retention.ms", '"1000"', '"5"'),
     ]
+
+
+def observed_cluster(
+    monkeypatch: pytest.MonkeyPatch, answers: dict[str, dict[str, Any]], **options: Any
+) -> ObserveOptions:
+    """The options that observe a cluster `a:1` with these answers."""
+    monkeypatch.setattr(cluster_configuration, "Admin", lambda client: Cluster(client, answers))
+    clusters = (ClientConfig.load(bootstrap_server="a:1"),)
+    return ObserveOptions(name="m", interval=0.1, clusters=clusters, **options)
+
+
+async def test_an_observation_finds_what_changes_in_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until its end; its profile has the cluster from the first answer on."""
+    answers: dict[str, dict[str, Any]] = {"brokers": {"1": {"num.io.threads": "8"}}, "topics": {}}
+    options = observed_cluster(monkeypatch, answers, output=tmp_path)
+    stop = asyncio.Event()
+
+    def on_progress(report: ObserveReport) -> None:
+        if json.loads((report.path / "profile.json").read_text())["clusters"]:
+            answers["brokers"] = {"1": {"num.io.threads": "4"}}
+            stop.set()
+
+    report = await observer.run(options, stop=stop, on_progress=on_progress)
+    observation = json.loads((report.path / "observation.json").read_text())
+    (drift,) = observation["drift"]
+    assert drift["what"] == "clusters.a:1.brokers.1.num.io.threads"
+    profile = json.loads((report.path / "profile.json").read_text())
+    assert profile["clusters"]["a:1"]["brokers"] == {"1": {"num.io.threads": "8"}}
+
+
+async def test_a_cluster_without_an_answer_delays_neither_readings_nor_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the first row began before the cluster was asked, and its rates after it."""
+    monkeypatch.setattr(observer, "_LAST_SECONDS", 0.1)
+    answers: dict[str, dict[str, Any]] = {"silent": {}}
+    options = observed_cluster(monkeypatch, answers, output=tmp_path, duration=0.3, csv=True)
+    began = time.monotonic()
+    report = await observer.run(options, stop=asyncio.Event())
+    assert time.monotonic() - began < 5
+    assert 1 <= report.intervals <= 3
+    observation = json.loads((report.path / "observation.json").read_text())
+    assert observation["left_out"]["configuration of a:1"] == "no answer within 0.1 s"
+    assert observation["ended_ns"] - observation["started_ns"] < 5e9
+    first = (report.path / "host.csv").read_text().splitlines()[1]
+    assert first.startswith(utc(observation["started_ns"]))

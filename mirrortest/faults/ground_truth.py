@@ -92,6 +92,8 @@ class Truth(BaseModel):
     topic and partition; all of them are below `ends`. `skipped` are source offsets that were
     deleted before they were read, or before they were read again after a restart because they were
     deferred, or cannot be read. `clean`: the mirror ended in order, and everything is recorded.
+    `clusters` are the ids of source and destination; none until a mirror has reached both, and in
+    a truth of an older version.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -99,6 +101,7 @@ class Truth(BaseModel):
     version: Literal[1] = 1
     mirrortest: str = __version__
     spec: Spec
+    clusters: tuple[str, str] | None = None
     clean: bool = False
     files: list[str] = Field(default_factory=list)
     read: dict[str, dict[int, Partition]] = Field(default_factory=dict)

@@ -18,7 +18,7 @@ from mirrortest.faults.ground_truth import FaultyMirrorReport
 from mirrortest.faults.injector import PartitionInjector
 from mirrortest.faults.mirrored_topics import MirroredTopics
 from mirrortest.faults.source_batch import SourceBatch
-from mirrortest.faults.truth_writer import TruthWriter
+from mirrortest.faults.truth_writer import TruthWriter, locked
 from mirrortest.faults.unrecorded_writes import UnrecordedWrites, find_unrecorded_writes
 from mirrortest.faults.writers import Writers
 from mirrortest.host.waiting import set_within
@@ -59,10 +59,18 @@ async def run(
 
     Raises:
         ClusterError: a cluster cannot be reached at the start.
-        UsageError: the truth is of another specification, or its directory cannot be written.
+        UsageError: the truth is of another specification or other clusters, another mirror uses
+            its directory, or it cannot be written.
         RefusedError: the destination refuses a record.
         MirrortestError: it was stopped while a cluster was unreachable.
     """
+    with locked(options.truth):
+        return await _run(options, stop, on_progress)
+
+
+async def _run(
+    options: FaultyMirrorOptions, stop: asyncio.Event, on_progress: Callable[[object], None]
+) -> FaultyMirrorReport:
     started_ns = time.monotonic_ns()
     has_mirrored = False
     last_error = ""
@@ -116,6 +124,7 @@ class Replicator:
         Raises:
             ClusterError: a cluster does not answer or refuses; the next replicator finds what was
                 written since the last save.
+            UsageError: the truth is of other clusters.
         """
         options = self._options
         recorded = {
@@ -126,6 +135,9 @@ class Replicator:
         async with contextlib.AsyncExitStack() as stack:
             self._source = await stack.enter_async_context(Admin(options.source))
             self._destination = await stack.enter_async_context(Admin(options.destination))
+            self._truth.check_clusters(
+                await self._source.cluster_id(), await self._destination.cluster_id()
+            )
             self._reader = await stack.enter_async_context(Reader(options.source))
             sender = await stack.enter_async_context(Sender(options.destination))
             self._writers = Writers(sender, options.destination, self._truth)

@@ -24,9 +24,10 @@ from mirrortest.faults.ground_truth import (
     rows_of,
 )
 from mirrortest.seqlog.journal import sync_directory
-from mirrortest.seqlog.session_directory import replace
+from mirrortest.seqlog.session_directory import BusyError, lock_directory, replace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mirrortest.faults.alteration import TruthRow
@@ -35,8 +36,30 @@ if TYPE_CHECKING:
 _MOST_FILES = 32
 
 
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Create a truth's directory, and refuse it to other mirrors until the context ends.
+
+    Raises:
+        UsageError: another mirror uses the directory, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = lock_directory(folder)
+    except BusyError:
+        raise UsageError(
+            f"--truth {folder}: another mirror is using it: use another directory"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"--truth {folder}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        os.close(lock)
+
+
 class TruthWriter:
-    """The truth of a running faulty mirror; all methods block.
+    """The truth of a running faulty mirror, in a directory that is `locked`; all methods block.
 
     Attributes:
         summary: positions and totals, as they will be saved.
@@ -58,7 +81,8 @@ class TruthWriter:
         if not self.summary.files and not any(
             each.read for found in self.summary.read.values() for each in found.values()
         ):
-            self.summary.spec = spec  # no mirror has used it yet
+            # No mirror has used it yet.
+            self.summary.spec, self.summary.clusters = spec, None
         if self.summary.spec != spec:
             raise UsageError(
                 f"--truth {folder} belongs to another specification: use another directory"
@@ -67,6 +91,19 @@ class TruthWriter:
         self.summary.clean = False
         self._remove_stale_files()
         self.save()
+
+    def check_clusters(self, source: str, destination: str) -> None:
+        """Record the clusters' ids.
+
+        Raises:
+            UsageError: the truth is of other clusters: its positions mean nothing in these.
+        """
+        clusters = (source, destination)
+        if self.summary.clusters not in {None, clusters}:
+            raise UsageError(
+                f"--truth {self._folder} belongs to other clusters: use another directory"
+            )
+        self.summary.clusters = clusters
 
     def record(
         self, fault: TruthRow, topic: str | None, partition: int | None, offset: int | None

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import math
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
+from mirrortest.errors import UsageError
+from mirrortest.faults import replicator
 from mirrortest.faults.ground_truth import Deferral, read_summary
-from mirrortest.faults.replicator import Replicator
+from mirrortest.faults.replicator import Replicator, run
 from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Spec
+from mirrortest.faults.truth_writer import TruthWriter, locked
 from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
 
 if TYPE_CHECKING:
@@ -62,9 +65,46 @@ class Quiet(Replicator):
 
 async def test_what_has_come_is_read_before_silence_ends_it() -> None:
     """On a machine that was suspended, the idle timeout passes before anything is fetched."""
-    replicator = Quiet(idle_timeout=0)
-    await replicator._mirror(asyncio.Event())
-    assert replicator.reader.calls == 3
+    quiet = Quiet(idle_timeout=0)
+    await quiet._mirror(asyncio.Event())
+    assert quiet.reader.calls == 3
+
+
+async def test_a_second_mirror_with_one_truth_is_refused(tmp_path: Path) -> None:
+    """Before it connects, and before it changes a file."""
+    options: Any = SimpleNamespace(truth=tmp_path)
+    with locked(tmp_path), pytest.raises(UsageError, match="another mirror is using it"):
+        await run(options, stop=asyncio.Event())
+    assert list(tmp_path.iterdir()) == []
+
+
+class Client:
+    """A client of a cluster that has only an id."""
+
+    def __init__(self, config: str) -> None:
+        self.config = config
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def cluster_id(self) -> str:
+        return self.config
+
+
+async def test_a_truth_of_other_clusters_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Yesterday's offsets in today's lab left out its first records, without a word."""
+    monkeypatch.setattr(replicator, "Admin", Client)
+    truth = TruthWriter(tmp_path, Spec())
+    truth.check_clusters("yesterday", "b")
+    truth.read(*AT).read = 3000
+    truth.save(clean=True)
+    options: Any = SimpleNamespace(truth=tmp_path, spec=Spec(), source="today", destination="b")
+    with pytest.raises(UsageError, match="belongs to other clusters"):
+        await run(options, stop=asyncio.Event())
 
 
 class Source:
@@ -126,10 +166,10 @@ async def test_a_deferred_message_that_the_source_lost_is_in_the_truth(
     source: Source, tmp_path: Path
 ) -> None:
     """It is never written; `calibrate` counted it as a loss that no act had caused."""
-    replicator = Restarted(tmp_path, source)
-    position = replicator._truth.read(*AT)
+    restarted = Restarted(tmp_path, source)
+    position = restarted._truth.read(*AT)
     position.next = 10
     deferral = Deferral(offset=3, act=0, due=1 << 62, left_ns=0, overtaken=0, copy_of=False)
     position.waiting = [deferral, deferral.model_copy(update={"offset": 4, "copy_of": True})]
-    await replicator._refresh_topics()
+    await restarted._refresh_topics()
     assert read_summary(tmp_path).skipped == [{"topic": "t", "partition": 0, "from": 3, "to": 4}]

@@ -21,7 +21,7 @@ from mirrortest.faults.records import (
     record_at,
 )
 from mirrortest.faults.spec import Spec
-from mirrortest.faults.truth_writer import TruthWriter
+from mirrortest.faults.truth_writer import TruthWriter, locked
 from mirrortest.faults.unrecorded_writes import UnrecordedWrites
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.form import Form
@@ -124,6 +124,53 @@ def test_one_directory_one_specification(tmp_path: Path) -> None:
     (tmp_path / "a" / "truth.json").write_text("{}")
     with pytest.raises(MirrortestError, match="another format: spec: Field required"):
         read_summary(tmp_path / "a")
+
+
+def test_one_directory_one_pair_of_clusters(tmp_path: Path) -> None:
+    """With other clusters the positions left out records, silently; ids are saved with them."""
+    writer = TruthWriter(tmp_path, SPEC)
+    writer.check_clusters("a", "b")
+    writer.save()
+    writer = TruthWriter(tmp_path, SPEC)
+    writer.check_clusters("a", "c")  # nothing has been mirrored yet
+    writer.read(TOPIC, 0).read = 1
+    writer.save()
+    again = TruthWriter(tmp_path, SPEC)
+    again.check_clusters("a", "c")
+    for source, destination in (("a", "b"), ("c", "a")):
+        with pytest.raises(UsageError, match=r"--truth .* belongs to other clusters") as found:
+            again.check_clusters(source, destination)
+        assert "\n" not in str(found.value)
+
+
+def test_a_truth_of_an_older_version_has_no_clusters(tmp_path: Path) -> None:
+    """It can be read, and a mirror that continues it records the clusters."""
+    writer = TruthWriter(tmp_path, SPEC)
+    writer.read(TOPIC, 0).read = 1
+    writer.save()
+    file = tmp_path / "truth.json"
+    content = json.loads(file.read_text())
+    del content["clusters"]
+    file.write_text(json.dumps(content))
+    assert read_summary(tmp_path).clusters is None
+    writer = TruthWriter(tmp_path, SPEC)
+    writer.check_clusters("a", "b")
+    writer.save()
+    assert read_summary(tmp_path).clusters == ("a", "b")
+
+
+def test_one_directory_one_mirror(tmp_path: Path) -> None:
+    """Two at once deleted each other's files; the next one can begin when the first has ended."""
+    folder = tmp_path / "new" / "truth"
+    with locked(folder):
+        with pytest.raises(UsageError, match="another mirror is using it") as found, locked(folder):
+            pass
+        assert "\n" not in str(found.value)
+    with locked(folder):
+        pass
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"--truth .*file: File exists"), locked(tmp_path / "file"):
+        pass
 
 
 def test_a_truth_of_a_newer_version_is_refused_in_a_line(tmp_path: Path) -> None:

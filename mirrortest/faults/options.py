@@ -60,6 +60,12 @@ class FaultyMirrorOptions:
     )
     topics: str = option(".*", "What is mirrored: regular expressions, separated by commas.")
     exclude: str = option(TOPICS_EXCLUDED, "What is not mirrored, likewise.")
+    destination_alias: str = option(
+        "B",
+        "The name of the destination. Its topics that another mirror copied to the source, "
+        "ALIAS.topic, are not copied back.",
+        metavar="ALIAS",
+    )
     ledger_topic: str = option(
         "mirrortest.ledger",
         "Ledger topic: copied unchanged, unless an act names it.",
@@ -84,6 +90,11 @@ class FaultyMirrorOptions:
 
     def mirrors(self, topic: str) -> bool:
         """Whether a topic of the source must be mirrored."""
+        separator = self.mapping.separator
+        origin = f"{separator}{self.destination_alias}{separator}"
+        # As in MirrorMaker 2; if mirrors keep names, a name does not show where a topic is from.
+        if self.mapping.prefix and origin in f"{separator}{topic}":
+            return False
         wanted, unwanted = _patterns(self.topics), _patterns(self.exclude)
         return any(re.fullmatch(each, topic) for each in wanted) and not any(
             re.fullmatch(each, topic) for each in unwanted

@@ -257,6 +257,7 @@ class FaultyMirror(Mirror):
             *("--source-bootstrap-server", self.source.bootstrap_servers_over_link),
             *("--destination-bootstrap-server", self.destination.bootstrap_servers_over_link),
             *("--source-alias", self.source.alias),
+            *("--destination-alias", self.destination.alias),
             *("--topics", settings.topics),
             *("--ledger-topic", settings.ledger_topic),
             *("--truth", str(self.truth.absolute())),

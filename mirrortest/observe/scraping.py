@@ -90,13 +90,15 @@ class Scraper:
 
     def _read(self, within: float) -> _Scrape:
         request = urllib.request.Request(self._endpoint.url, headers={"Accept": "text/plain"})  # noqa: S310  # checked
+        # Before the request, as in Prometheus: an answer can take long, and so can its parsing.
+        time_ns, monotonic = time.time_ns(), time.monotonic()
         with urllib.request.urlopen(request, timeout=within) as answer:  # noqa: S310  # checked
             body = answer.read(_MOST_BYTES)
             if answer.length or answer.read(1):
                 raise IncompleteRead(body)  # its last value may be cut off, too
         series = self._parser.parse(body.decode(errors="replace"))
         reading = broker_figures.read(series, by_partition=self._by_partition)
-        return _Scrape(time.time_ns(), time.monotonic(), reading)
+        return _Scrape(time_ns, monotonic, reading)
 
     def _compare(self, before: _Scrape, now: _Scrape) -> None:
         self._compared = True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -285,6 +286,27 @@ async def test_a_last_interval_that_is_too_short_is_left_out() -> None:
         await scraper.finish(10.0)
     assert scraper.left_out == {}
     assert len(scraper.take()) == 2
+
+
+async def test_a_slow_answer_does_not_shorten_the_interval_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its counters are as old as its request; once rates after it were many times too high."""
+    delays, answer = iter((0.5, 0.0)), Exporter.do_GET
+
+    def answer_late(self: Exporter) -> None:
+        time.sleep(next(delays))
+        answer(self)
+
+    monkeypatch.setattr(Exporter, "do_GET", answer_late)
+    with exporter(OWN, later(OWN)) as endpoint:
+        scraper = Scraper(endpoint, 10.0, by_partition=False)
+        await scraper.scrape()
+        await scraper.scrape()
+    row = next(row for table, row in scraper.take() if table.name == "broker")
+    seconds = (int(str(row["ended_ns"])) - int(str(row["started_ns"]))) / 1e9
+    assert seconds > 0.4
+    assert row["isr_shrinks_per_second"] == pytest.approx(4 / seconds, rel=0.1)
 
 
 async def test_an_observer_that_cannot_scrape_any_more_ends(

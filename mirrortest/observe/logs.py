@@ -12,7 +12,7 @@ from mirrortest.observe.log_lines import LogLines
 from mirrortest.observe.tailed_file import TailedFile
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from mirrortest.observe.gc_log import GcEvent
@@ -24,7 +24,7 @@ class _OpenGcLog:
         self.file = TailedFile(path)
         self._log = GcLog()
 
-    def rows(self, lines: list[str]) -> Iterator[dict[str, object]]:
+    def rows(self, lines: Iterable[str]) -> Iterator[dict[str, object]]:
         # All lines are read first: events without a time get it from the last one.
         for event in [event for line in lines for event in self._log.events(line)]:
             yield self._row(event)
@@ -83,6 +83,14 @@ class KafkaLogs:
         self._files = files
         self._logs = [(TailedFile(path), LogLines()) for path in paths]
 
+    def skip(self) -> None:
+        """Pass over what the logs contain now: reading it could take minutes."""
+        for file, _ in self._logs:
+            try:
+                file.skip()
+            except OSError as error:
+                self._files.leave_out(str(file.path), error)
+
     def rows(self, *, last: bool = False) -> list[dict[str, object]]:
         """The counts since the last call; with `last` including the last entry of each log."""
         found: list[dict[str, object]] = []
@@ -103,9 +111,8 @@ class KafkaLogs:
         return found
 
 
-def _lines(files: ReadableFiles, file: TailedFile) -> list[str]:
+def _lines(files: ReadableFiles, file: TailedFile) -> Iterator[str]:
     try:
-        return file.lines()
+        yield from file.lines()
     except OSError as error:
         files.leave_out(str(file.path), error)
-        return []

@@ -59,7 +59,7 @@ class Observer:
             for each in options.endpoints
         ]
         self.gc_logs = GcLogs(files, options.gc_logs)
-        self._kafka_logs = KafkaLogs(files, options.logs)
+        self.kafka_logs = KafkaLogs(files, options.logs)
         self.clusters = ClusterConfigurations(options.clusters)
 
     def profile(self) -> Profile:
@@ -108,7 +108,7 @@ class Observer:
 
     def log_rows(self, *, last: bool = False) -> Tables:
         """Rows of the logs alone; with `last` including the last entry of each log."""
-        return {GC: self.gc_logs.rows(), LOG: self._kafka_logs.rows(last=last)}
+        return {GC: self.gc_logs.rows(), LOG: self.kafka_logs.rows(last=last)}
 
 
 async def run(
@@ -127,8 +127,8 @@ async def run(
     observer = Observer(options, files)
     started_ns, began = time.time_ns(), time.monotonic()
     if not options.once:
-        observer.rows()
-        observer.log_rows(last=True)  # drop what logs had before the observation
+        observer.kafka_logs.skip()
+        observer.rows()  # also of logs of collections, to their end: they begin with the collector
     observation = Observation(
         session=new_session_id(started_ns),
         name=options.name,

@@ -6,13 +6,14 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 _PIECE = 1 << 20
 
 
 class TailedFile:
-    """Reads complete lines as they are appended; the first call reads from the beginning.
+    """Reads complete lines as they are appended; from the beginning, unless `skip` is called first.
 
     A file that was replaced is read to its end, then the new one from its beginning. A file that
     was truncated is read from its beginning. A missing file has no lines. All methods can raise
@@ -28,15 +29,19 @@ class TailedFile:
         self._descriptor = -1
         self._rest = b""
 
-    def lines(self) -> list[str]:
-        """The lines that were completed since the last call."""
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that were completed since the last call, while it reads the file."""
         replaced = self._replaced()  # before the reading, which then has all up to the rotation
-        found = self._read()
+        yield from self._read()
         if replaced:
-            found += self._last_line()
+            yield from self._last_line()
             self.close()
-            found += self._read()
-        return found
+            yield from self._read()
+
+    def skip(self) -> None:
+        """Pass over what the file contains now."""
+        if self._open():
+            os.lseek(self._descriptor, 0, os.SEEK_END)
 
     def close(self) -> None:
         """Close the file; an incomplete last line is dropped."""
@@ -44,21 +49,26 @@ class TailedFile:
             os.close(self._descriptor)
         self._descriptor, self._rest = -1, b""
 
-    def _read(self) -> list[str]:
+    def _open(self) -> bool:
+        """Open the file, unless it is open; return whether it is there."""
         if self._descriptor < 0:
             try:
                 self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
-                return []
+                return False
+        return True
+
+    def _read(self) -> Iterator[str]:
+        if not self._open():
+            return
         if os.fstat(self._descriptor).st_size < os.lseek(self._descriptor, 0, os.SEEK_CUR):
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             self._rest = b""
-        pieces = [self._rest]
         while piece := os.read(self._descriptor, _PIECE):
-            pieces.append(piece)
+            *lines, self._rest = (self._rest + piece).split(b"\n")
+            for line in lines:
+                yield line.decode(errors="replace").rstrip("\r")
         self.written_ns = os.fstat(self._descriptor).st_mtime_ns
-        *lines, self._rest = b"".join(pieces).split(b"\n")
-        return [line.decode(errors="replace").rstrip("\r") for line in lines]
 
     def _last_line(self) -> list[str]:
         """The last line of a file that was replaced, even if it is incomplete."""

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirrortest.observe import tailed_file
 from mirrortest.observe.log_lines import Kind, LogLines
 from mirrortest.observe.logs import KafkaLogs
 from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.observe.tailed_file import TailedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 SERVER = """\
@@ -89,13 +91,13 @@ def test_a_file_is_read_by_whole_lines_as_it_grows(tmp_path: Path) -> None:
     """It is read from its beginning, even if it is created later."""
     path = tmp_path / "log"
     tailed = TailedFile(path)
-    assert tailed.lines() == []
+    assert list(tailed.lines()) == []
     path.write_bytes(b"one\ntwo\r\nthr")
-    assert tailed.lines() == ["one", "two"]
+    assert list(tailed.lines()) == ["one", "two"]
     with path.open("ab") as file:
         file.write(b"ee\n\xff\n")
-    assert tailed.lines() == ["three", "�"]
-    assert tailed.lines() == []
+    assert list(tailed.lines()) == ["three", "�"]
+    assert list(tailed.lines()) == []
     tailed.close()
 
 
@@ -104,15 +106,15 @@ def test_a_rotated_file_loses_no_line(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("one\n")
     tailed = TailedFile(path)
-    assert tailed.lines() == ["one"]
+    assert list(tailed.lines()) == ["one"]
     with path.open("a") as file:
         file.write("two\nthree")
     path.rename(tmp_path / "log.1")
-    assert tailed.lines() == ["two"]
+    assert list(tailed.lines()) == ["two"]
     path.write_text("four\n")
-    assert tailed.lines() == ["three", "four"]
+    assert list(tailed.lines()) == ["three", "four"]
     path.write_text("5\n")
-    assert tailed.lines() == ["5"]
+    assert list(tailed.lines()) == ["5"]
     tailed.close()
 
 
@@ -121,19 +123,45 @@ def test_a_file_that_is_rotated_amid_a_reading_loses_no_line(tmp_path: Path) -> 
     path = tmp_path / "log"
 
     class Rotated(TailedFile):
-        def _read(self) -> list[str]:
-            found = super()._read()
+        def _read(self) -> Iterator[str]:
+            yield from super()._read()
             if path.read_text() == "one\n":
                 with path.open("a") as file:
                     file.write("two\n")
                 path.rename(tmp_path / "log.1")
                 path.write_text("three\n")
-            return found
 
     tailed = Rotated(path)
     path.write_text("one\n")
-    assert tailed.lines() + tailed.lines() == ["one", "two", "three"]
+    assert [*tailed.lines(), *tailed.lines()] == ["one", "two", "three"]
     tailed.close()
+
+
+def test_a_file_is_read_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a log of 300 MB took a gigabyte of memory; a line can be in several pieces."""
+    monkeypatch.setattr(tailed_file, "_PIECE", 5)
+    path = tmp_path / "log"
+    path.write_text("one\ntwo\nthirteen\n14")
+    tailed = TailedFile(path)
+    lines = tailed.lines()
+    assert next(lines) == "one"
+    assert tailed._rest == b"t"
+    assert list(lines) == ["two", "thirteen"]
+    tailed.close()
+
+
+def test_what_a_log_had_before_the_observation_is_not_read(tmp_path: Path) -> None:
+    """Entries after it are counted, also in a log that did not exist yet."""
+    old, new = tmp_path / "old.log", tmp_path / "new.log"
+    entry = "[2026-11-25 23:17:12,063] WARN slow (a.B)\n"
+    old.write_text(entry * 3 + "[2026-11-25 23:17:12,063] WARN sl")
+    logs = KafkaLogs(ReadableFiles(), [old, new])
+    logs.skip()
+    assert logs.rows() == []
+    with old.open("a") as file:
+        file.write("ow (a.B)\n" + entry)
+    new.write_text(entry * 2)
+    assert [row["count"] for row in logs.rows(last=True)] == [1, 2]
 
 
 def test_the_command_reads_logs_once(tmp_path: Path) -> None:

@@ -176,7 +176,7 @@ async def run(
 
             asking = asyncio.gather(observer.scrape(), drift.run(ask))
             try:
-                while not await set_within(stop, _until(began, options)):
+                while not await set_within(stop, _until(time.monotonic() - began, options)):
                     if asking.done():  # it failed
                         asking.result()
                     write(time.time_ns(), observer.rows())
@@ -200,8 +200,13 @@ def _configurations(options: ObserveOptions) -> dict[str, dict[str, str]]:
     return {str(path): without_secrets(read_properties(path)) for path in options.configurations}
 
 
-def _until(began: float, options: ObserveOptions) -> float:
-    """Seconds to the next reading, which is at a multiple of the interval or at the end."""
-    passed = time.monotonic() - began
-    following = (passed // options.interval + 1) * options.interval
-    return min(following, options.duration or following) - passed
+def _until(passed: float, options: ObserveOptions) -> float:
+    """Seconds to the next reading, `passed` seconds after the first.
+
+    It is at a multiple of the interval, half an interval away or more: rates of a shorter time
+    would be the highest of all. The last one is at the end of the duration.
+    """
+    following = (round(passed / options.interval) + 1) * options.interval
+    if options.duration is not None and following + options.interval / 2 > options.duration:
+        following = options.duration
+    return following - passed

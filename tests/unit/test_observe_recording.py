@@ -14,6 +14,7 @@ import pytest
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.model.observed import DEVICE, HOST, TABLES
+from mirrortest.observe.observer import _until
 from mirrortest.observe.options import ObserveOptions
 from mirrortest.seqlog.journal import frame
 from mirrortest.seqlog.observation import (
@@ -188,6 +189,21 @@ def test_an_interval_too_short_for_the_kernels_clock_is_refused() -> None:
     """A CPU counter steps by a hundredth of a second."""
     with pytest.raises(UsageError, match="use at least 100ms"):
         ObserveOptions(name="n", interval=0.05)
+
+
+@pytest.mark.parametrize(
+    ("passed", "until"),
+    [(0.0, 2.0), (2.1, 1.9), (2.9, 1.1), (3.5, 2.5), (1.999, 2.001), (6.9, 1.1), (8.1, 2.4)],
+)
+def test_no_interval_is_much_shorter_than_asked_for(passed: float, until: float) -> None:
+    """After a late reading, and at the end: the rates of 25 ms were the highest of all."""
+    options = ObserveOptions(name="n", interval=2.0, duration=10.5)
+    assert _until(passed, options) == pytest.approx(until)
+
+
+def test_an_observation_can_be_shorter_than_an_interval() -> None:
+    """It has one row."""
+    assert _until(0.0, ObserveOptions(name="n", interval=60.0, duration=2.0)) == 2.0
 
 
 def test_the_command_observes_this_machine(tmp_path: Path) -> None:

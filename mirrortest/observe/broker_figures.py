@@ -243,6 +243,8 @@ def _raw(source: Source, scrape: _ByKey, group: _Grouping) -> dict[_Group, _Raw]
             return each(sum, "value")
         case How.P99:
             return each(max, "p99")
+        case How.MAX:
+            return each(max, "value", "rate")
     return each(max, "value")
 
 

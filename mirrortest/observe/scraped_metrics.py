@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _ATTRIBUTES = {
     "count": "count", "total": "count", "value": "value", "mean": "mean",
-    "99thpercentile": "p99", "oneminuterate": "value",
+    "99thpercentile": "p99", "oneminuterate": "rate",
 }  # fmt: skip
 _P99 = {"0.99", "0.990"}
 

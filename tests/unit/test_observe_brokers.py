@@ -110,6 +110,18 @@ def test_a_mean_of_nothing_is_exactly_0(count_before: int) -> None:
     assert row["throttle_seconds"] == 0
 
 
+def test_a_rate_of_the_exporter_is_no_counter() -> None:
+    """Of an exporter with OneMinuteRate alone, the rate of that rate was shown as bytes/s."""
+    name = 'kafka_server_{}_OneMinuteRate{{name="{}",}} {}\n'
+    before, now = (
+        name.format("BrokerTopicMetrics", "BytesInPerSec", rate)
+        + name.format("KafkaRequestHandlerPool", "RequestHandlerAvgIdlePercent", 0.5)
+        for rate in (1000.0, 1500.0)
+    )
+    (row,) = rows("b", parse(before), parse(now), 10, by_partition=False)[BROKER]
+    assert row == {"endpoint": "b", "handler_idle_ratio": 0.5}
+
+
 def test_a_restarted_broker_gives_no_rates() -> None:
     """Its counters begin again: their rise is unknown, not negative."""
     found = rows("b", parse(later(OWN)), parse(OWN), 2.0, by_partition=False)

@@ -20,7 +20,7 @@ _MS = 1e-3
 class How(Enum):
     """How series are reduced to a figure."""
 
-    RATE = "the rise of their sum, each second"
+    RATE = "the sum of their rises, each second"
     SUM = "their sum"
     MAX = "the highest"
     MEAN = "the mean of what was measured between the scrapes, of milliseconds"
@@ -135,8 +135,12 @@ _MIRROR = {
 }
 
 _Group = tuple[str, ...]
-_Raw = float | tuple[float, float]
-"""A figure's value in one scrape; for a mean, the number of measurements and their sum."""
+_Counts = dict[tuple[tuple[str, str], ...], float]
+_Raw = float | tuple[float, float] | _Counts
+"""A figure's value in one scrape.
+
+For a mean, the number of measurements and their sum; for a rate, each counter by its labels.
+"""
 Reading = dict["Observed", dict[_Group, dict[str, _Raw]]]
 """The values of all figures in one scrape, by table, subject and name."""
 
@@ -230,7 +234,10 @@ def _raw(source: Source, scrape: _ByKey, group: _Grouping) -> dict[_Group, _Raw]
 
     match source.how:
         case How.RATE:
-            return each(sum, "count", "value")
+            return {
+                key: {tuple(one.labels.items()): one.value for one in found}
+                for key, found in of("count", "value").items()
+            }
         case How.MEAN:
             # The broker's mean is over all measurements since its start.
             means, counts = of("mean"), of("count")
@@ -249,7 +256,7 @@ def _raw(source: Source, scrape: _ByKey, group: _Grouping) -> dict[_Group, _Raw]
 
 
 def _figure(how: How, before: _Raw | None, now: _Raw, seconds: float) -> float | None:
-    """A figure of an interval; None if a counter fell or is new, or nothing was measured."""
+    """A figure of an interval; None if a counter fell, if all are new, or nothing was measured."""
     if isinstance(now, tuple):
         if not isinstance(before, tuple):
             return None
@@ -257,10 +264,11 @@ def _figure(how: How, before: _Raw | None, now: _Raw, seconds: float) -> float |
         # Kafka sums integer milliseconds; smaller digits are rounding errors of the mean.
         total = round(total, 3)
         return total * _MS / count if count > 0 and total >= 0 else None
-    if how is How.RATE:
-        if before is None or isinstance(before, tuple) or now < before:
+    if isinstance(now, dict):
+        if not isinstance(before, dict):
             return None
-        return (now - before) / seconds
+        rises = [value - before.get(labels, 0.0) for labels, value in now.items()]
+        return None if min(rises) < 0 else sum(rises) / seconds
     return now * _MS if how in {How.P99, How.MAX_MS} else now
 
 

@@ -110,6 +110,31 @@ def test_a_mean_of_nothing_is_exactly_0(count_before: int) -> None:
     assert row["throttle_seconds"] == 0
 
 
+_COPIED = 'kafka_connect_mirror_source_records_total{{topic="t",partition="{}"}} {}\n'
+
+
+@pytest.mark.parametrize(
+    ("now", "rate"),
+    [
+        ({0: 1100, 1: 110}, 20.0),
+        ({0: 5, 1: 2000}, None),
+        ({1: 60}, 5.0),
+        ({0: 1100, 1: 10, 2: 50}, 15.0),
+    ],
+    ids=["both", "one was reset", "one has left", "one is new"],
+)
+def test_a_reset_of_one_of_several_counters_is_no_rate(
+    now: dict[int, int], rate: float | None
+) -> None:
+    """A task of the mirror was restarted: the sum rose, by much less than was copied."""
+    before = {0: 1000, 1: 10}
+    first, second = (
+        parse("".join(_COPIED.format(*each) for each in found.items())) for found in (before, now)
+    )
+    found = rows("m", first, second, 10, by_partition=False)[MIRROR]
+    assert [row["records_per_second"] for row in found] == ([] if rate is None else [rate])
+
+
 def test_a_rate_of_the_exporter_is_no_counter() -> None:
     """Of an exporter with OneMinuteRate alone, the rate of that rate was shown as bytes/s."""
     name = 'kafka_server_{}_OneMinuteRate{{name="{}",}} {}\n'

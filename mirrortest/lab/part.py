@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 LOG_LINES_IN_ERRORS = 20
 
-_CONTAINER_FAULTS = ("pause", "unpause", "disconnect", "connect")
+CONTAINER_FAULTS = ("pause", "unpause", "disconnect", "connect")
 REMOVE = "remove"
 FAULTS = (
     *("kill", "stop", "continue", "restart", "start", "terminate", REMOVE),
-    *_CONTAINER_FAULTS,
+    *CONTAINER_FAULTS,
     *link.FAULTS,
     link.HEAL,
 )
@@ -197,9 +197,9 @@ def inject(part: Part, fault: str, /, **values: Any) -> None:
         LabError: the part is in the wrong state, did not start, or is not of the kind (a container,
             a broker, a link) that the fault is for.
     """
-    owner = part.program if fault in _CONTAINER_FAULTS else part
+    owner = part.program if fault in CONTAINER_FAULTS else part
     method = getattr(owner, "cont" if fault == "continue" else fault, None)
-    if method is None and fault in _CONTAINER_FAULTS:
+    if method is None and fault in CONTAINER_FAULTS:
         raise LabError(f"{part.name} is not a container: {fault} needs `lab up --runtime docker`")
     if method is None and fault == REMOVE:
         raise LabError(f"{part.name} is not a broker: terminate it")

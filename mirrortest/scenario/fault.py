@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from enum import StrEnum
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -15,7 +17,7 @@ from mirrortest.lab.part import CLEARED_BY, FAULTS
 from mirrortest.scenario.fields import Count, Duration, Moment, Period, Rate, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 
 class TopicChange(StrEnum):
@@ -32,6 +34,7 @@ _ACTIONS = (*FAULTS, DROP_PAGE_CACHE, *TopicChange, COMMAND)
 _OF_LINKS = {*LINK_FAULTS, HEAL}
 _SPREAD = 0.5
 """A fault of a plan lasts its mean, plus or minus up to this share of it."""
+_UNTIL = "until must be later than at"
 
 
 def suits(do: str, part: str | None) -> bool:
@@ -68,9 +71,11 @@ class Fault(_Measures):
     `do` is a verb of `mirrortest lab fault`, applied to `part`: a broker (A1, B1, ...), the mirror,
     or a client by its id. `add-partitions` and `create-topic` apply to `topic`, with `partitions`.
     `drop-page-cache` applies to a broker, which then reads messages from the disk. A shell runs
-    `command`. A part whose first action is `start` is not started before. `link-source` and
-    `link-destination` take `delay` (with `delay`, in each direction, and `jitter`), `rate` (with
-    `rate`: bytes/s in each direction), `cut`, `reset` and `heal`, which ends all of these.
+    `command`. A client or mirror whose first action is `start` is not started before; brokers run
+    from the beginning. `link-source` and `link-destination` take `delay` (with `delay`, in each
+    direction, and `jitter`), `rate` (with `rate`: bytes/s in each direction), `cut`, `reset` and
+    `heal`, which ends all of these. Two faults of one kind on one link must not overlap: the end of
+    one is the end of both.
 
     `at` counts from the time at which all clients run, or is `produced`: the time at which all
     producers have ended. `after` counts from the end of the previous fault. After `for`, the part
@@ -116,7 +121,29 @@ class Fault(_Measures):
             raise ValueError("for must be shorter than every")
         if self.until is not None and self.every is None:
             raise ValueError("until is the end of every: add every, or use for")
+        if self.until is not None and isinstance(self.at, float) and self.until <= self.at:
+            raise ValueError(_UNTIL)
         return self
+
+    def overlaps(self, other: Fault) -> bool:
+        """Whether the first turn of one lasts during a turn of the other.
+
+        False without `for`, or if a time is not known before the point.
+        """
+        return self._lasts_during(other) or other._lasts_during(self)
+
+    def _lasts_during(self, other: Fault) -> bool:
+        """Whether some turn of this fault lasts during the first turn of the other."""
+        if not (isinstance(self.at, float) and isinstance(other.at, float)):
+            return False
+        if self.for_ is None or other.for_ is None:
+            return False
+        turn = self.at
+        if self.every is not None:  # the first turn that ends after the other has begun
+            turns = math.floor((other.at - self.at - self.for_) / self.every) + 1
+            turn += max(0, turns) * self.every
+        ends = min(other.at + other.for_, math.inf if self.until is None else self.until)
+        return other.at < turn + self.for_ and turn < ends
 
     @property
     def subject(self) -> str:
@@ -155,10 +182,17 @@ class Plan(_Measures):
             if not any(suits(do, part) for part in self.parts):
                 raise ValueError(f"{do} suits none of the parts {', '.join(self.parts)}")
         self.check_measures(self.do)
+        if self.until <= self.at:
+            raise ValueError(_UNTIL)
+        if not self.faults():
+            raise ValueError(
+                f"seed {self.seed} draws no fault before until: use another seed, a later until or "
+                "a shorter every"
+            )
         return self
 
     def faults(self) -> list[Fault]:
-        """The plan's faults in the order of time; two never overlap."""
+        """The plan's faults in the order of time; their drawn times do not overlap."""
         draw = random.Random(self.seed)
         found: list[Fault] = []
         moment = self.at + draw.expovariate(1 / self.every)
@@ -171,3 +205,27 @@ class Plan(_Measures):
             found.append(Fault.model_construct(**values))
             moment += lasts + draw.expovariate(1 / self.every)
         return found
+
+
+def started_later(faults: Sequence[Fault]) -> set[str]:
+    """The parts whose first action is `start`: they do not run before it.
+
+    The first is that with the earliest time; `produced` is later than each given time.
+    """
+    first: dict[str, str] = {}
+    for fault in _by_time(faults):
+        if fault.part is not None:  # a topic may have a part's name
+            first.setdefault(fault.part, fault.do)
+    return {part for part, do in first.items() if do == "start"}
+
+
+def _by_time(faults: Sequence[Fault]) -> list[Fault]:
+    moment, timed = 0.0, list[tuple[float, Fault]]()
+    for fault in faults:
+        if fault.after is not None:
+            moment += fault.after
+        else:
+            moment = fault.at if isinstance(fault.at, float) else math.inf
+        timed.append((moment, fault))
+        moment += fault.for_ or 0.0
+    return [fault for _, fault in sorted(timed, key=itemgetter(0))]

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from mirrortest.scenario.board import Board
     from mirrortest.scenario.clients import Arguments
     from mirrortest.scenario.clusters import Sides
-    from mirrortest.scenario.fault import Fault
     from mirrortest.scenario.matrix import Point
     from mirrortest.scenario.specification import Scenario
 
@@ -174,8 +173,7 @@ class _Playing:
     def play(self) -> None:
         """Start everything, wait for its end, end everything; raises MirrortestError on failure."""
         scenario = self._scenario
-        planned = scenario.plan.faults() if scenario.plan else []
-        later = _later([*scenario.fault, *planned])
+        later = scenario.started_later
         with Endings() as endings:
             lab, sides = endings.enter(
                 running_clusters(scenario, self._directory, self._home, later, self._board)
@@ -204,7 +202,7 @@ class _Playing:
                 time.sleep(_POLL)
             with Injection(
                 scenario.fault,
-                planned,
+                scenario.planned,
                 parts,
                 lab,
                 scenario.topics,
@@ -334,15 +332,6 @@ class _Playing:
                     self._board.put(client.name, progress(status))
             elif verdict := _verdict(client):
                 self._board.put(client.name, verdict.value)
-
-
-def _later(faults: Sequence[Fault]) -> set[str]:
-    """The parts that are not started before a fault starts them."""
-    first: dict[str, str] = {}
-    for fault in faults:
-        if fault.part is not None:  # a topic may have a part's name
-            first.setdefault(fault.part, fault.do)
-    return {part for part, do in first.items() if do == "start"}
 
 
 def _in_parallel(do: Callable[[Client], None], those: Sequence[Client]) -> None:

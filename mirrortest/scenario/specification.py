@@ -7,6 +7,7 @@ Keys are spelled like options, without the leading dashes. A client's table has 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
@@ -18,11 +19,13 @@ from mirrortest.config.threshold import Threshold
 from mirrortest.config.units import parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab.link.condition import LINKS, NO_LINKS
+from mirrortest.lab.mirrors import NAME as MIRROR
 from mirrortest.lab.mirrors import CommandSettings
+from mirrortest.lab.part import CONTAINER_FAULTS, REMOVE
 from mirrortest.lab.runtime import DEFAULT_HEAP
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
-from mirrortest.scenario.fault import Fault, Plan  # noqa: TC001  # pydantic reads them
+from mirrortest.scenario.fault import DROP_PAGE_CACHE, Fault, Plan, started_later, suits
 from mirrortest.scenario.fields import (
     AFTER_PRODUCERS,
     Count,
@@ -91,12 +94,29 @@ class LabSetup(Section):
     @property
     def parts(self) -> list[str]:
         """The names of the parts that faults can be applied to."""
+        links = LINKS if self.image is None and self.mirrors else ()
+        return [*self.broker_names, *self.mirrors, *links]
+
+    @property
+    def broker_names(self) -> list[str]:
+        """The names of its brokers; the first letter is the cluster's alias."""
         aliases = "A" if self.mirror is MirrorKind.NONE else "AB"
-        brokers = [f"{alias}{n}" for alias in aliases for n in range(1, self.brokers + 1)]
-        more = [f"mirror{number}" for number in range(2, self.mirror_workers + 1)]
+        return [f"{alias}{n}" for alias in aliases for n in range(1, self.brokers + 1)]
+
+    @property
+    def mirrors(self) -> list[str]:
+        """The names of the mirror's processes."""
         if self.mirror is MirrorKind.NONE:
-            return brokers
-        return [*brokers, "mirror", *more, *(LINKS if self.image is None else ())]
+            return []
+        return [MIRROR, *(f"{MIRROR}{number}" for number in range(2, self.mirror_workers + 1))]
+
+    @property
+    def containers(self) -> list[str]:
+        """The names of the parts that are containers."""
+        if self.image is None:
+            return []
+        is_java = self.mirror is MirrorKind.MIRRORMAKER2 and self.mirror_command is None
+        return [*self.broker_names, *(self.mirrors if is_java else ())]
 
     @property
     def command(self) -> CommandSettings | None:
@@ -251,14 +271,67 @@ class Scenario(Section):
                 raise ValueError(f"{part}: {NO_LINKS}")
             if part is not None and part not in parts:
                 raise ValueError(f"a fault is done to {part!r}: {did_you_mean(part, parts)}")
+        self._refuse_wrong_times()
+        self._refuse_impossible_faults()
+        return self
+
+    def _refuse_wrong_times(self) -> None:
+        """Refuse faults that never begin, or that one before ends."""
+        last = False  # whether the fault before ends after all producers
         for index, fault in enumerate(self.fault):
             if index == 0 and fault.after is not None:
                 raise ValueError("fault.0: after counts from the fault before: use at")
-            if fault.at == AFTER_PRODUCERS and fault.part in dict(self.producers):
-                raise ValueError(f"fault.{index}: produced is once all producers have ended")
-            if self.clusters is not None and fault.topic is not None:
+            last = fault.at == AFTER_PRODUCERS or (fault.after is not None and last)
+            if last and fault.part in dict(self.producers):
+                raise ValueError(
+                    f"fault.{index}: it begins once all producers have ended: {fault.part} is one"
+                )
+            if fault.every is not None and fault.until is None:
+                if last:
+                    raise ValueError(
+                        f"fault.{index}: every ends with the producers, and the fault begins after "
+                        "their end: add until"
+                    )
+                last = True
+        on_links = [(n, each) for n, each in enumerate(self.fault) if each.part in LINKS]
+        for (first, one), (second, other) in itertools.combinations(on_links, 2):
+            if (one.do, one.part) == (other.do, other.part) and one.overlaps(other):
+                raise ValueError(
+                    f"fault.{second}: {other.do} of {other.part} overlaps that of fault.{first}, "
+                    "and the end of one would end both: let one begin after the other"
+                )
+
+    def _refuse_impossible_faults(self) -> None:
+        """Refuse faults that their part cannot have."""
+        brokers = [] if self.lab is None else self.lab.broker_names
+        containers = [] if self.lab is None else self.lab.containers
+        for where, do, part in self._actions:
+            if do in CONTAINER_FAULTS and part not in containers:
+                raise ValueError(
+                    f"{where}: {do} is for containers, and {part} is none: those are the brokers "
+                    "and MirrorMaker 2 of a [lab] with image"
+                )
+            if do in {REMOVE, DROP_PAGE_CACHE} and (part not in brokers or part in containers):
+                raise ValueError(
+                    f"{where}: {do} is for brokers of a [lab] without image, not for {part}"
+                )
+        removed: set[str | None] = set()
+        for index, fault in enumerate(self.fault):
+            if self.lab is None and fault.topic is not None:
                 raise ValueError(f"fault.{index}: {fault.do} needs [lab]")
-        return self
+            if self.lab is None or fault.do != REMOVE:
+                continue
+            removed.add(fault.part)
+            left = sum(each[:1] == fault.subject[:1] for each in {*brokers} - removed)
+            if left <= self.lab.brokers // 2:
+                raise ValueError(
+                    f"fault.{index}: without {fault.part} {left} of {self.lab.brokers} brokers "
+                    "would be left, and the controllers need a majority: add brokers to [lab]"
+                )
+        if early := self.started_later & {*brokers}:
+            raise ValueError(
+                f"start of {min(early)}: brokers run from the beginning; kill or terminate it first"
+            )
 
     def _refuse_short_timeout(self) -> None:
         """Refuse a timeout that is shorter than a producer's duration."""
@@ -296,6 +369,29 @@ class Scenario(Section):
         return (self.lab is not None and self.lab.links) or any(
             part in LINKS for part in self._faulted
         )
+
+    @property
+    def planned(self) -> list[Fault]:
+        """The faults of the plan, in the order of time."""
+        return self.plan.faults() if self.plan else []
+
+    @property
+    def started_later(self) -> set[str]:
+        """The parts that do not run before a fault starts them."""
+        return started_later([*self.fault, *self.planned])
+
+    @property
+    def _actions(self) -> list[tuple[str, str, str]]:
+        """What faults can do to parts: the place in the file, the action, the part."""
+        found = [
+            (f"fault.{index}", each.do, each.part)
+            for index, each in enumerate(self.fault)
+            if each.part is not None
+        ]
+        if plan := self.plan:
+            those = itertools.product(plan.do, plan.parts)
+            found += [("plan", do, part) for do, part in those if suits(do, part)]
+        return found
 
     @property
     def _faulted(self) -> list[str | None]:

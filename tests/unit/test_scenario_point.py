@@ -26,7 +26,6 @@ from mirrortest.scenario import clusters, deadline, point_run
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.deadline import run_command
-from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
 from mirrortest.scenario.overview import PAGE
@@ -259,14 +258,6 @@ def test_a_client_may_be_started_later(tmp_path: Path) -> None:
     events = (tmp_path / "out/point-001/logs").glob("run=*/events.jsonl")
     assert "late" in next(events).read_text()
     assert {each.name: each.verdict for each in outcome.clients}["late"] is Verdict.PASSED
-
-
-def test_a_client_may_be_started_after_a_topic_of_its_name_was_created() -> None:
-    """It was started at once, and the fault then failed the point."""
-    create = {"do": "create-topic", "topic": "late", "partitions": 1, "at": "0s"}
-    start = {"do": "start", "part": "late", "at": "1s"}
-    faults = [Fault.model_validate(each) for each in (create, start)]
-    assert point_run._later(faults) == {"late"}
 
 
 def test_a_point_that_takes_too_long_is_ended(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mirrortest.cli import run
 from mirrortest.cli.client_tables import arguments
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.client_properties import SET_BY_MIRRORTEST, WITHOUT_EFFECT
@@ -18,6 +19,7 @@ from mirrortest.scenario.clients import clients, here
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.fault import Plan
 from mirrortest.scenario.matrix import Document, points
+from tests import scenarios
 from tests.documented import ROOT
 
 CUT = "[[fault]]\ndo='{}'\npart='{}'\nat='1s'\n"
@@ -31,6 +33,9 @@ workers = 2
 [[consume]]
 id = "carl"
 """
+PLAN = "[plan]\ndo=[{}]\nparts=[{}]\nevery='1s'\nfor='1s'\n"
+LATER = "until must be later than at"
+IN_CONTAINERS = SMALL.replace("[lab]", "[lab]\nimage='k'\n{}")
 OWN = {
     "produce": {"run": "r1", "log-dir": "logs"},
     "consume": {"run": "r1", "log-dir": "logs"},
@@ -125,9 +130,67 @@ def document(text: str) -> Document:
         (SMALL + "[[fault]]\ndo='kill'\npart='A1'\nat=1", 'in quotes, with its unit: "30s"'),
         (SMALL + "[[fault]]\ndo='kill'\npart='A1'", "use either at or after"),
         (SMALL + "[[fault]]\ndo='kill'\npart='ann'\nat='produced'", "once all producers have"),
+        (
+            SMALL + "[[fault]]\ndo='restart'\npart='mirror'\nat='produced'\n"
+            "[[fault]]\ndo='start'\npart='ann'\nafter='1s'",
+            "fault.1: it begins once all producers have ended: ann is one",
+        ),
+        (
+            SMALL + "[[fault]]\ndo='restart'\npart='mirror'\nat='1s'\nevery='9s'\n"
+            "[[fault]]\ndo='start'\npart='ann'\nafter='1s'",
+            "fault.1: it begins once all producers have ended: ann is one",
+        ),
+        (
+            SMALL + "[[fault]]\ndo='kill'\npart='carl'\nat='produced'\nfor='1s'\nevery='9s'",
+            "fault.0: every ends with the producers, and the fault begins after their end: add",
+        ),
         (SMALL + "[[fault]]\ndo='kill'\npart='A1'\nafter='1s'", "counts from the fault before"),
         (SMALL + "[[fault]]\ndo='start'\npart='A1'\nat='1s'\nfor='1s'", "for is for kill"),
         (SMALL + "[[fault]]\ndo='kill'\npart='A1'\nat='1s'\nuntil='2s'", "until is the end of"),
+        *(
+            (SMALL + f"[[fault]]\ndo='kill'\npart='A1'\nat='3s'\nevery='1s'\nuntil='{end}'", LATER)
+            for end in ("2s", "3s")
+        ),
+        (SMALL + PLAN.format("'kill'", "'A1'") + "at='9s'\nuntil='9s'", f"plan: {LATER}"),
+        (
+            SMALL + PLAN.format("'kill'", "'A1'") + "seed=7\nat='8s'\nuntil='8001ms'",
+            "plan: seed 7 draws no fault before until: use another seed, a later until or a",
+        ),
+        *(
+            (SMALL + CUT.format(do, part), f"fault.0: {do} is for containers, and {part} is none")
+            for do, part in (("pause", "A1"), ("disconnect", "mirror"), ("connect", "carl"))
+        ),
+        (
+            IN_CONTAINERS.format("mirror='saboteur'") + CUT.format("pause", "mirror"),
+            "fault.0: pause is for containers, and mirror is none",
+        ),
+        (
+            IN_CONTAINERS.format("") + PLAN.format("'kill','pause'", "'A1','carl'") + "until='9s'",
+            "plan: pause is for containers, and carl is none",
+        ),
+        *(
+            (SMALL + CUT.format(do, part), f"fault.0: {do} is for brokers of a [lab] without")
+            for do in ("remove", "drop-page-cache")
+            for part in ("mirror", "carl")
+        ),
+        *(
+            (IN_CONTAINERS.format("brokers=3") + CUT.format(do, "A3"), f"{do} is for brokers of a")
+            for do in ("remove", "drop-page-cache")
+        ),
+        (
+            SMALL.replace("[lab]", "[lab]\nbrokers=2") + CUT.format("remove", "A2"),
+            "fault.0: without A2 1 of 2 brokers would be left, and the controllers need a majority",
+        ),
+        (
+            SMALL.replace("[lab]", "[lab]\nbrokers=3")
+            + "".join(CUT.format("remove", part) for part in ("A3", "B3", "A2")),
+            "fault.2: without A2 1 of 3 brokers would be left",
+        ),
+        (SMALL + CUT.format("start", "A1"), "start of A1: brokers run from the beginning; kill"),
+        (
+            SMALL + "[[fault]]\ndo='start'\npart='A1'\nat='produced'\n" + CUT.format("start", "B1"),
+            "start of A1: brokers run from the beginning; kill",
+        ),
         (SMALL + "[[fault]]\ndo='kill'\ntopic='orders'\nat='1s'", "kill needs part"),
         (SMALL + "[[fault]]\ndo='add-partitions'\ntopic='orders'\nat='1s'", "partitions is for"),
         (SMALL + "[plan]\ndo=['start']\nparts=['A1']\nevery='1s'\nfor='1s'\nuntil='9s'", "'start'"),
@@ -156,6 +219,83 @@ def test_a_mistake_is_one_line_with_the_file_the_place_and_what_was_meant(
     assert answer in str(caught.value)
     assert str(caught.value).startswith("small.toml")
     assert "\n" not in str(caught.value)
+
+
+def test_each_broker_of_a_cluster_that_keeps_a_majority_can_be_removed() -> None:
+    """One of three of each cluster, and two of five of one."""
+    for brokers, parts in ((3, ("A3", "B3")), (5, ("A5", "A4"))):
+        lab = SMALL.replace("[lab]", f"[lab]\nbrokers={brokers}")
+        assert document(lab + "".join(CUT.format("remove", part) for part in parts)).scenario()
+
+
+def test_a_container_can_be_paused() -> None:
+    """A broker, and MirrorMaker 2 with each of its workers."""
+    lab = IN_CONTAINERS.format("mirror-workers=2")
+    parts = ("A1", "B1", "mirror", "mirror2")
+    assert document(lab + "".join(CUT.format("pause", part) for part in parts)).scenario()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "overlap"),
+    [
+        ("at='0s'\nfor='6s'", "at='2s'\nfor='2s'", True),
+        ("at='2s'\nfor='2s'", "at='0s'\nfor='6s'", True),
+        ("at='0s'\nfor='2s'", "at='2s'\nfor='2s'", False),
+        ("at='0s'\nfor='100s'", "at='10s'\nfor='5s'\nevery='30s'", True),
+        ("at='40s'\nfor='2s'", "at='10s'\nfor='5s'\nevery='30s'", True),
+        ("at='36s'\nfor='2s'", "at='10s'\nfor='5s'\nevery='30s'", False),
+        ("at='70s'\nfor='2s'", "at='10s'\nfor='5s'\nevery='30s'\nuntil='70s'", False),
+        ("at='0s'\nfor='2s'\nevery='9s'", "at='5s'\nfor='2s'\nevery='9s'", False),
+        ("at='0s'\nfor='6s'", "after='1s'\nfor='6s'", False),
+        ("at='0s'", "at='2s'", False),
+    ],
+)
+def test_two_faults_of_one_kind_on_one_link_may_not_overlap(
+    first: str, second: str, overlap: bool
+) -> None:
+    """The end of the shorter one ended the longer one, too. Other kinds and links may overlap."""
+
+    def both(do: str, part: str) -> str:
+        tables = f"[[fault]]\ndo='cut'\npart='link-source'\n{first}\n"
+        return f"{SMALL}{tables}[[fault]]\ndo='{do}'\npart='{part}'\n{second}\n"
+
+    assert document(both("reset", "link-source")).scenario()
+    assert document(both("cut", "link-destination")).scenario()
+    if not overlap:
+        assert document(both("cut", "link-source")).scenario()
+        return
+    with pytest.raises(UsageError, match=r"fault.1: cut of link-source overlaps that of fault.0"):
+        document(both("cut", "link-source")).scenario()
+
+
+@pytest.mark.parametrize(
+    ("faults", "later"),
+    [
+        ("start mirror at='40s', kill mirror at='20s'", set()),
+        ("kill mirror at='20s', start mirror at='40s'", set()),
+        ("kill mirror at='40s', start mirror at='20s'", {"mirror"}),
+        ("start mirror at='produced', kill mirror at='20s'", set()),
+        (
+            "kill A1 at='50s', start A1 after='1s', kill A1 at='9s', start mirror after='1s'",
+            {"mirror"},
+        ),
+    ],
+)
+def test_a_part_whose_earliest_action_is_start_does_not_run_before(
+    faults: str, later: set[str]
+) -> None:
+    """The order in the file decided, whatever the times were."""
+    found = [each.split() for each in faults.split(", ")]
+    tables = [f"[[fault]]\ndo='{do}'\npart='{part}'\n{time}\n" for do, part, time in found]
+    assert document(SMALL + "".join(tables)).scenario().started_later == later
+
+
+def test_a_client_may_be_started_after_a_topic_of_its_name_was_created() -> None:
+    """It was started at once, and the fault then failed the point."""
+    create = "[[fault]]\ndo='create-topic'\ntopic='carl'\npartitions=1\nat='0s'\n"
+    assert document(SMALL + create + CUT.format("start", "carl")).scenario().started_later == {
+        "carl"
+    }
 
 
 @pytest.mark.parametrize("path", ["description.x", "timeout.x", "thresholds.x", "produce.x"])
@@ -369,6 +509,14 @@ def test_what_comes_with_it_can_be_run(shipped: Document, tmp_path: Path) -> Non
     assert shipped.scenario().timeout, "a night must end even if a broker never answers"
     for point in points(shipped):
         assert clients(point.scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
+
+
+@pytest.mark.parametrize("shipped", list(catalogue.shipped()), ids=lambda each: each.name)
+def test_what_comes_with_it_can_be_run_at_a_small_size(shipped: Document) -> None:
+    """As `make scenarios` does."""
+    _, _, *words = scenarios.command(shipped.name, Path())
+    changes = dict(run._change(word) for word in words if "=" in word)
+    assert points(shipped.changed(changes))
 
 
 SHOWN = [

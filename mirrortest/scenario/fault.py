@@ -80,7 +80,8 @@ class Fault(_Measures):
     `at` counts from the time at which all clients run, or is `produced`: the time at which all
     producers have ended. `after` counts from the end of the previous fault. After `for`, the part
     is started or continued again, or the link is healed of this fault. `every` repeats the action,
-    until `until` or the end of the producers.
+    until `until` or the end of the producers; a turn that is due while the one before it is not
+    over is left out.
     """
 
     do: str
@@ -156,8 +157,8 @@ class Plan(_Measures):
 
     Each fault is one of `do`, applied to one of the `parts` that it suits. It lasts `for` on
     average, and a pause of `every` on average comes before it. Faults begin between `at` and
-    `until`, which count from the time at which all clients run. `delay`, `jitter` and `rate` are as
-    in a fault.
+    `until`, which count from the time at which all clients run; each waits until the part of the
+    fault before is ready again. `delay`, `jitter` and `rate` are as in a fault.
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -200,7 +201,7 @@ class Plan(_Measures):
             lasts = self.for_ * draw.uniform(1 - _SPREAD, 1 + _SPREAD)
             do = draw.choice(self.do)
             part = draw.choice([each for each in self.parts if suits(do, each)])
-            times = {"at": round(moment, 3), "for_": round(lasts, 3)}
+            times = {"at": round(moment, 3), "for_": round(lasts, 3), "until": self.until}
             values: dict[str, Any] = {"do": do, "part": part, **times, **self.measures(do)}
             found.append(Fault.model_construct(**values))
             moment += lasts + draw.expovariate(1 / self.every)

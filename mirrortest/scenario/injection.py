@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -22,7 +23,7 @@ from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
 from mirrortest.scenario.fields import AFTER_PRODUCERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from mirrortest.lab.part import Part
@@ -35,6 +36,7 @@ _log = structlog.get_logger()
 
 _POLL = 0.1
 _STARTS = ("start", "restart")
+_CLIENTS_ENDED = "the clients had ended before it was due"
 
 
 class Injection:
@@ -42,7 +44,7 @@ class Injection:
 
     Args:
         faults: in the order of the file.
-        planned: those of the plan, which are drawn at random times.
+        planned: those of the plan, in the order of time; each waits for the end of the one before.
         parts: the parts that faults apply to, by name.
         lab: the lab whose topics are changed; None if the clusters are not a lab's.
         topics: the topics that producers write.
@@ -55,8 +57,9 @@ class Injection:
     Attributes:
         produced: the caller sets it once all producers have ended.
         errors: the errors of actions that failed.
-        undone: which faults were never injected, and why, in the order in which that was known.
-        notes: the same of planned faults, and of repetitions.
+        undone: which faults were never injected, and why, in the order in which that was known;
+            also if no planned fault was injected.
+        notes: the same of single planned faults, and of repetitions.
         figures: `discovery_seconds.TOPIC`, how long the mirror took to create the copy of a new
             topic, or of added partitions; `catch_up_seconds.PART`, the longest time that it took,
             after a fault of a link or of the mirror with `for`, to copy what the source contained
@@ -93,6 +96,8 @@ class Injection:
         self._on_action = on_action
         self._ending = threading.Event()
         self._ended = [threading.Event() for _ in self._faults]
+        self._done: set[int] = set()
+        """Indexes of the faults that were injected at least once."""
         self._starts: set[int] = set()
         """Indexes of the faults that have yet to start their part."""
         self._threads: list[threading.Thread] = []
@@ -116,6 +121,9 @@ class Injection:
             self._deadline.cancel()
         for thread in self._threads:
             thread.join()
+        planned = range(self._first_planned, len(self._faults))
+        if planned and self._done.isdisjoint(planned):
+            self.undone.append("no fault of the plan was done")
 
     def will_start(self, part: str) -> bool:
         """Whether a fault has yet to start this part."""
@@ -124,15 +132,12 @@ class Injection:
     def _run(self, index: int, fault: Fault) -> None:
         what = f"{fault.do} of {shown_command(fault.subject)}"
         try:
-            moment = self._first(index, fault)
-            done: list[bool] = []
-            while moment is not None and self._is_due(fault, moment):
-                done.append(self._do(index, fault))
-                moment = None if fault.every is None else moment + fault.every
-            if not all(done) or not done:
-                why = "it did not run" if done else "the clients had ended before it was due"
-                undone = not any(done) and index < self._first_planned
-                texts, text = self.undone if undone else self.notes, f"{what} was not done: {why}"
+            turns = list(self._turns(index, fault))
+            if "" in turns:
+                self._done.add(index)
+            is_note = index in self._done or index >= self._first_planned
+            for why in filter(None, dict.fromkeys(turns)):
+                texts, text = self.notes if is_note else self.undone, f"{what} was not done: {why}"
                 if text not in texts:  # of a plan, many can be alike
                     texts.append(text)
         except Exception as error:  # noqa: BLE001  # a fault that was not done must fail the point
@@ -147,26 +152,45 @@ class Injection:
             error = MirrortestError(f"{what} failed: {reason_of(error)}")
         self.errors.append(error)
 
+    def _turns(self, index: int, fault: Fault) -> Iterator[str]:
+        """Do a fault at its times; of each turn, yield why it was left out, or an empty text."""
+        moment = self._first(index, fault)
+        late = _CLIENTS_ENDED if moment is None else self._await(fault, moment)
+        if moment is None or late:
+            yield late
+            return
+        while True:
+            yield "" if self._do(index, fault) else "it did not run"
+            if fault.every is None:
+                return
+            turns = max(1, math.ceil((self._elapsed() - moment) / fault.every))
+            if turns > 1 and moment + fault.every < (fault.until or math.inf):
+                yield "the turn before took longer than every"
+            moment += turns * fault.every
+            if self._await(fault, moment):
+                return
+
     def _first(self, index: int, fault: Fault) -> float | None:
         """The first time of a fault, in seconds from the start; None if the point ends before."""
-        if isinstance(fault.at, float):
-            return fault.at
-        before = self.produced if fault.at == AFTER_PRODUCERS else self._ended[index - 1]
-        while not before.wait(_POLL):
-            if self._ending.is_set():
-                return None
-        return self._elapsed() + (fault.after or 0.0)
+        if index > self._first_planned or not isinstance(fault.at, float):
+            before = self.produced if fault.at == AFTER_PRODUCERS else self._ended[index - 1]
+            while not before.wait(_POLL):
+                if self._ending.is_set():
+                    return None
+        return fault.at if isinstance(fault.at, float) else self._elapsed() + (fault.after or 0.0)
 
-    def _is_due(self, fault: Fault, moment: float) -> bool:
-        """Wait for a time; return whether to do the fault then."""
-        if fault.until is not None and moment >= fault.until:
-            return False
+    def _await(self, fault: Fault, moment: float) -> str:
+        """Wait for a time; return why the fault is not to be done then, or an empty text."""
+        if fault.until is not None and max(moment, self._elapsed()) >= fault.until:
+            return "its until had passed"
         left = moment - self._elapsed()
         # A command that is due runs even if the point ends: at `produced`, clients can end as well.
         is_due_command = left <= 0 and fault.do == COMMAND and fault.after is None
         if not is_due_command and self._ending.wait(max(0.0, left)):
-            return False
-        return fault.every is None or fault.until is not None or not self.produced.is_set()
+            return _CLIENTS_ENDED
+        if fault.every is not None and fault.until is None and self.produced.is_set():
+            return "the producers had ended before it was due"
+        return ""
 
     def _elapsed(self) -> float:
         return time.monotonic() - self._began

@@ -114,9 +114,12 @@ def test_a_planned_fault_or_a_repetition_may_be_left_out(tmp_path: Path) -> None
     events = EventLog(tmp_path, "r1")
     part, late = _Part("A1", events), _Part("B1", events)
     repeated = fault(do="kill", part="A1", at="0s", every="10ms", until="35ms")
-    planned = [fault(do="kill", part="B1", at="1h")]
+    planned = [
+        fault(do="start", part="B1", at="0s"),
+        fault(do="kill", part="B1", at="1h"),
+    ]
     with injection(events, [repeated], part, late, planned=planned) as running:
-        until(running._ended[0].is_set)
+        until(lambda: all(ended.is_set() for ended in running._ended[:2]))
     assert running.undone == []
     assert sorted(running.notes) == [
         "kill of A1 was not done: it did not run",
@@ -136,15 +139,116 @@ def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
     assert second.done == [("kill", ["A1: kill", "B1: kill"])]
 
 
-def test_a_fault_is_repeated_until_its_end(tmp_path: Path) -> None:
-    """At `at`, then at intervals of `every`, before `until`."""
+class _Clock(threading.Event):
+    """The end of a point on a clock of its own, which each wait sets forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.now = round(self.now + (timeout or 0.0), 3)
+        return self.is_set()
+
+
+class _SlowPart(_Part):
+    """Takes some seconds until it is ready, and records when each action begins."""
+
+    def __init__(self, name: str, events: EventLog, clock: _Clock, seconds: float) -> None:
+        super().__init__(name, events)
+        self.times: list[tuple[float, str]] = []
+        self._clock = clock
+        self._seconds = seconds
+
+    def _do(self, what: str) -> None:
+        self.times.append((self._clock.now, what))
+        if what == "wait_ready":
+            self._clock.now += self._seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> _Clock:
+    clock = _Clock()
+    monkeypatch.setattr("mirrortest.scenario.injection.time", clock)
+    return clock
+
+
+def _injected(clock: _Clock, running: Injection) -> Injection:
+    """Inject faults up to their end."""
+    running._ending = clock
+    with running:
+        until(lambda: not any(thread.is_alive() for thread in running._threads))
+    return running
+
+
+def _begun(part: _SlowPart) -> list[float]:
+    return [moment for moment, what in part.times if what in {"kill", "stop"}]
+
+
+@pytest.mark.parametrize(
+    ("ready", "end", "begun", "notes"),
+    [
+        (0.0, "8s", [1, 3, 5, 7], []),
+        (0.5, "7s", [1, 3, 5], []),
+        (2.0, "8s", [1, 5], ["kill of A1 was not done: the turn before took longer than every"]),
+        (4.0, "3s", [1], []),
+    ],
+)
+def test_a_fault_is_repeated_until_its_end(
+    ready: float, end: str, begun: list[float], notes: list[str], tmp_path: Path, clock: _Clock
+) -> None:
+    """At `at`, then at intervals of `every`, before `until`; a turn that was missed is left out.
+
+    Missed turns were made up for after `until`, one after the other.
+    """
+    events = EventLog(tmp_path, "r1")
+    part = _SlowPart("A1", events, clock, ready)
+    kill = fault(do="kill", part="A1", at="1s", every="2s", until=end, **{"for": "1s"})
+    running = _injected(clock, injection(events, [kill], part))
+    assert (_begun(part), running.notes) == (begun, notes)
+
+
+def test_a_planned_fault_waits_until_the_one_before_is_over(tmp_path: Path, clock: _Clock) -> None:
+    """Else two brokers of a cluster were down at once; none begins after the plan's end."""
+    events = EventLog(tmp_path, "r1")
+    first, second = (_SlowPart(name, events, clock, 5.0) for name in ("A1", "A2"))
+    keys = {"for": "1s"}
+    planned = [
+        fault(do="kill", part="A1", at="2s", **keys),
+        fault(do="kill", part="A2", at="4s", **keys),
+        fault(do="kill", part="A1", at="13s", **keys).model_copy(update={"until": 13.5}),
+    ]
+    running = _injected(clock, injection(events, [], first, second, planned=planned))
+    assert (_begun(first), _begun(second)) == ([2], [8])
+    assert running.notes == ["kill of A1 was not done: its until had passed"]
+    assert running.undone == []
+
+
+def test_a_plan_of_which_nothing_was_done_is_not_as_expected(tmp_path: Path) -> None:
+    """The point passed with notes alone, as if it had been tested under faults."""
     events = EventLog(tmp_path, "r1")
     part = _Part("A1", events)
-    keys = {"at": "0s", "for": "1ms", "every": "10ms", "until": "35ms"}
-    with injection(events, [fault(do="kill", part="A1", **keys)], part) as running:
-        until(lambda: not any(thread.is_alive() for thread in running._threads))
-    assert [what for what, _ in part.done].count("kill") == 4
-    assert running.notes == []
+    planned = [fault(do="kill", part="A1", at=at) for at in ("1h", "2h")]
+    with injection(events, [], part, planned=planned) as running:
+        pass
+    assert running.undone == ["no fault of the plan was done"]
+    assert running.notes == ["kill of A1 was not done: the clients had ended before it was due"]
+
+
+def test_a_repeated_fault_that_is_later_than_all_producers_is_not_done(
+    tmp_path: Path, clock: _Clock
+) -> None:
+    """Without `until` their end is its end; the reason named the clients, which still ran."""
+    events = EventLog(tmp_path, "r1")
+    part = _SlowPart("A1", events, clock, 0.0)
+    running = injection(events, [fault(do="kill", part="A1", at="2s", every="2s")], part)
+    running.produced.set()
+    _injected(clock, running)
+    assert _begun(part) == []
+    assert running.undone == ["kill of A1 was not done: the producers had ended before it was due"]
 
 
 def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ CLEARED_BY = {
 """Each fault that lasts -> the action that ends it."""
 
 
+class NotAwaitedError(LabError):
+    """A part was ended on request while something waited until it is ready."""
+
+
 class Part:
     """A program of the lab.
 
@@ -64,6 +68,8 @@ class Part:
         self._environment = dict(environment or {})
         self._end_is_expected = True
         self._log_start = 0
+        self._ends = 0
+        self._abandoned = False
 
     @property
     def state(self) -> PartState:
@@ -152,14 +158,21 @@ class Part:
         """Wait until `ready()`; `problem()` is the text of a timeout, as "did not answer".
 
         Raises:
+            NotAwaitedError: it was ended on request meanwhile, or `abandon` was called.
             LabError: it died, or `timeout` seconds have passed.
         """
-        deadline = time.monotonic() + timeout
+        deadline, ends = time.monotonic() + timeout, self._ends
         while not ready():
             self.check()
+            if self._abandoned or self._ends > ends:
+                raise NotAwaitedError(f"{self.name} {problem()} before it was ended")
             if time.monotonic() > deadline:
                 raise self.failure(f"{problem()} within {timeout:g} s")
             time.sleep(0.1)
+
+    def abandon(self) -> None:
+        """End each `wait_until`, also a later one: it is about to be ended for good."""
+        self._abandoned = True
 
     def tail(self, lines: int = LOG_LINES_IN_ERRORS) -> str:
         """The last lines of its log."""
@@ -185,6 +198,7 @@ class Part:
 
     def _end(self, number: signal.Signals, timeout: float) -> None:
         self._end_is_expected = True
+        self._ends += 1
         self.program.end(number, timeout)
 
 

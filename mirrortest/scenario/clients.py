@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mirrortest.config.units import parse_count
+from mirrortest.errors import LabError
 from mirrortest.host.cache import CACHE_VARIABLE
 from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.lab.part import Part
@@ -31,6 +33,8 @@ Arguments: TypeAlias = "Callable[[str, Mapping[str, Any], Mapping[str, Any]], li
 
 CLIENTS, LOGS = "clients", "logs"
 """Directories of a point: for the clients' files, and for the sequence logs."""
+_DRAIN = 120.0
+"""Seconds for a client to end after SIGTERM."""
 _ENDS = ("duration", "num-records", "messages", "idle-timeout")
 
 
@@ -91,6 +95,7 @@ class Client(Part):
     ) -> None:
         self.verb = verb
         self.endless = endless
+        self._draining = False
         report, status = f"{name}.json", status_file(name)
         self._report = point / CLIENTS / report
         self._status = point / CLIENTS / status
@@ -108,6 +113,26 @@ class Client(Part):
         for stale in (self._report, self._status):
             stale.unlink(missing_ok=True)
         super().spawn()
+
+    def terminate(self, timeout: float = _DRAIN) -> None:
+        """Ask it to end (SIGTERM), and kill it after `timeout` seconds.
+
+        Raises:
+            LabError: it was killed, and has no summary.
+        """
+        began = time.monotonic()
+        self._draining = True
+        super().terminate(timeout)
+        self._draining = False
+        if time.monotonic() - began >= timeout and not self.report:
+            raise self.failure(f"did not end within {timeout:g} s, and was killed")
+
+    def abandon(self) -> None:
+        """Also kill it if `terminate` waits for its end."""
+        super().abandon()
+        if self._draining:
+            with contextlib.suppress(LabError):  # of its files: nobody needs them any more
+                self.kill()
 
     @property
     def status(self) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from mirrortest.errors import LabError, MirrortestError
+from mirrortest.errors import ClusterError, LabError, MirrortestError
 from mirrortest.host.error_text import reason_of
 from mirrortest.lab.cluster import Broker
 from mirrortest.lab.link.condition import HEAL, detail
 from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import Mirror, MirrorMaker2
-from mirrortest.lab.part import CLEARED_BY, inject
+from mirrortest.lab.part import CLEARED_BY, NotAwaitedError, inject
 from mirrortest.lab.runtime import PartState
 from mirrortest.scenario.catch_up import catch_up_seconds
 from mirrortest.scenario.deadline import run_command, shown_command
@@ -59,7 +59,7 @@ class Injection:
         errors: the errors of actions that failed.
         undone: which faults were never injected, and why, in the order in which that was known;
             also if no planned fault was injected.
-        notes: the same of single planned faults, and of repetitions.
+        notes: the same of single planned faults, and of repetitions; which figures are missing.
         figures: `discovery_seconds.TOPIC`, how long the mirror took to create the copy of a new
             topic, or of added partitions; `catch_up_seconds.PART`, the longest time that it took,
             after a fault of a link or of the mirror with `for`, to copy what the source contained
@@ -119,6 +119,8 @@ class Injection:
         self._ending.set()
         if kind is not None:
             self._deadline.cancel()
+            for part in self._parts.values():
+                part.abandon()
         for thread in self._threads:
             thread.join()
         planned = range(self._first_planned, len(self._faults))
@@ -234,14 +236,18 @@ class Injection:
         if isinstance(lab.mirror, MirrorMaker2) and lab.mirror.settings.exactly_once:
             return  # the markers of its transactions would count as copied messages
 
+        name = f"catch_up_seconds.{part.name}"
+
         def measure() -> None:
             try:
                 seconds = catch_up_seconds(lab, self._topics, self._ending)
+            except ClusterError as error:  # another fault
+                self.notes.append(f"no {name}: {error}")
+                return
             except Exception as error:  # noqa: BLE001  # as in `_run`
                 self._failed(f"measuring how {part.name} catches up", error)
                 return
             if seconds is not None:
-                name = f"catch_up_seconds.{part.name}"
                 self.figures[name] = max(seconds, self.figures.get(name, 0.0))
                 self._on_action(f"caught up in {seconds:.1f} s", part.name)
 
@@ -251,7 +257,12 @@ class Injection:
 
     def _inject(self, part: Part, verb: str, **values: Any) -> None:
         self._note(verb, part.name, detail(verb, values))
-        inject(part, verb, **values)
+        try:
+            inject(part, verb, **values)
+        except NotAwaitedError:  # another fault, or the point's end
+            if verb not in _STARTS:
+                raise
+            return
         if verb in _STARTS:
             self._note("ready", part.name)
 
@@ -272,8 +283,13 @@ class Injection:
         else:
             lab.source.create_topic(topic, partitions)
         if lab.mirror.state is PartState.RUNNING:
-            lab.mirror.wait_topic(topic)
-            self.figures[f"discovery_seconds.{topic}"] = time.monotonic() - began
+            name = f"discovery_seconds.{topic}"
+            try:
+                lab.mirror.wait_topic(topic)
+            except (NotAwaitedError, ClusterError) as error:  # another fault
+                self.notes.append(f"no {name}: {error}")
+                return
+            self.figures[name] = time.monotonic() - began
             self._note("mirrored", topic)
 
     def _note(self, what: str, subject: str, how: str = "") -> None:

@@ -58,8 +58,6 @@ _FIRST_FIGURES = 300.0
 """Seconds until the first clients must report figures, in a scenario without a timeout."""
 _RESTARTS = 3
 """The most restarts of an observer that dies."""
-_DRAIN = 120.0
-"""Seconds for a client to end after SIGTERM."""
 
 
 def play(
@@ -299,7 +297,7 @@ class _Playing:
             self._deadline.check(f"the end of {', '.join(client.name for client in running)}")
             time.sleep(_POLL)
         self.killed = {c.name for c in self.clients if c.state is PartState.DOWN and not c.report}
-        _in_parallel(lambda client: client.terminate(_DRAIN), [c for c in running if c.alive])
+        _in_parallel(Client.terminate, [c for c in running if c.alive])
         self._show()
 
     def _check(self, lab: Lab | None) -> None:

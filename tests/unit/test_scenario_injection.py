@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirrortest.errors import LabError
+from mirrortest.errors import LabError, UnreachableError
 from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
+from mirrortest.lab.part import NotAwaitedError, Part
 from mirrortest.lab.runtime import PartState
 from mirrortest.scenario.deadline import Deadline
 from mirrortest.scenario.fault import Fault
@@ -21,9 +24,8 @@ from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
 
 
@@ -251,6 +253,50 @@ def test_a_repeated_fault_that_is_later_than_all_producers_is_not_done(
     assert running.undone == ["kill of A1 was not done: the producers had ended before it was due"]
 
 
+class _Mirror(Part):
+    """A program that never becomes ready."""
+
+    def wait_ready(self) -> None:
+        self.wait_until(lambda: False, 60, lambda: "did not begin to mirror")
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> Iterator[_Mirror]:
+    part = _Mirror("mirror", ("sleep", "600"), tmp_path / "mirror.log")
+    part.spawn()
+    yield part
+    part.kill()
+
+
+def test_a_part_that_another_fault_ends_is_not_waited_for(tmp_path: Path, mirror: _Mirror) -> None:
+    """It was waited for until the timeout, which then failed the point."""
+    events = EventLog(tmp_path, "r1")
+    faults = [
+        fault(do="restart", part="mirror", at="0s"),
+        fault(do="kill", part="mirror", at="2s"),
+    ]
+    with injection(events, faults, cast("_Part", mirror)) as running:
+        until(lambda: all(ended.is_set() for ended in running._ended), seconds=30)
+    assert (running.errors, running.undone) == ([], [])
+    assert [str(event) for event in Events.read(events.place).events] == [
+        "mirror: restart",
+        "mirror: kill",
+    ]
+
+
+def test_nothing_is_waited_for_once_a_point_has_failed(tmp_path: Path, mirror: _Mirror) -> None:
+    """After Ctrl-C or `timeout` the point's end took up to 180 s."""
+    events = EventLog(tmp_path, "r1")
+    restart = fault(do="restart", part="mirror", at="0s")
+    running = injection(events, [restart], cast("_Part", mirror))
+    began = time.monotonic()
+    with contextlib.suppress(KeyboardInterrupt), running:
+        until(lambda: Events.read(events.place).events)
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 30
+    assert running.errors == []
+
+
 def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
     """A point waits for a client that does not run only if a fault will start it."""
     events = EventLog(tmp_path, "r1")
@@ -346,6 +392,33 @@ def test_a_frozen_mirror_is_not_waited_for(tmp_path: Path) -> None:
     assert (running.errors, running.figures) == ([], {})
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotAwaitedError("mirror did not create A.late before it was ended"),
+        UnreachableError("no answer"),
+    ],
+)
+def test_a_discovery_that_another_fault_ends_has_no_figure(
+    error: Exception, tmp_path: Path
+) -> None:
+    """A note says so, and the point goes on."""
+
+    def wait(_: str) -> None:
+        raise error
+
+    events = EventLog(tmp_path, "r1")
+    lab = SimpleNamespace(
+        source=SimpleNamespace(create_topic=lambda *_: True),
+        mirror=SimpleNamespace(state=PartState.RUNNING, wait_topic=wait),
+    )
+    create = fault(do="create-topic", topic="late", partitions=2, at="0s")
+    with injection(events, [create], lab=lab) as running:
+        until(running._ended[0].is_set)
+    assert (running.errors, running.figures) == ([], {})
+    assert running.notes == [f"no discovery_seconds.late: {error}"]
+
+
 def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
     """A part that cannot be started or killed, a command whose exit code is not 0."""
     events = EventLog(tmp_path, "r1")
@@ -437,3 +510,19 @@ def test_a_measurement_that_fails_is_kept_for_the_point(
         until(lambda: running.errors)
     (error,) = running.errors
     assert str(error) == "measuring how link-source catches up failed: 'orders'"
+
+
+def test_a_source_that_is_down_when_a_measurement_begins_fails_no_point(tmp_path: Path) -> None:
+    """Another fault may have ended it: there is no figure, and a note."""
+
+    def ends(_: str) -> None:
+        raise UnreachableError("no answer")
+
+    events = EventLog(tmp_path, "r1")
+    link = LinkWithoutRelay("link-source", tmp_path, {})
+    cut = fault(do="cut", part="link-source", at="0s", **{"for": "1ms"})
+    lab = SimpleNamespace(mirror=None, source=SimpleNamespace(end_offsets=ends))
+    with injection(events, [cut], cast("_Part", link), lab=lab) as running:
+        until(lambda: running.notes)
+    assert (running.errors, running.figures) == ([], {})
+    assert running.notes == ["no catch_up_seconds.link-source: no answer"]

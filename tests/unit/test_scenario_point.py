@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -139,12 +140,43 @@ def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: P
     assert {each.name: each.verdict for each in outcome.clients}["c1"] is None
 
 
+@pytest.fixture
+def deaf(tmp_path: Path) -> Iterator[client_processes.Client]:
+    """A client that ignores SIGTERM."""
+    (tmp_path / client_processes.CLIENTS).mkdir()
+    script = "trap '' TERM; echo up; while :; do sleep 0.1; done"
+    place = client_processes.here(tmp_path, tmp_path)._replace(command=("sh", "-c", script))
+    client = client_processes.Client("c1", "consume", [], tmp_path, place, endless=False)
+    client.start()
+    until(lambda: "up" in client.tail())
+    yield client
+    client.kill()
+
+
+def test_a_client_that_had_to_be_killed_is_no_client_that_a_fault_killed(
+    deaf: client_processes.Client,
+) -> None:
+    """Its verdict was left out, and nothing said so: the error is the point's reason."""
+    with pytest.raises(LabError, match=r"c1 did not end within 0.1 s, and was killed; the end of"):
+        deaf.terminate(0.1)
+
+
+def test_the_end_of_a_failed_point_waits_for_no_client(deaf: client_processes.Client) -> None:
+    """After Ctrl-C, for example."""
+    with ThreadPoolExecutor() as pool:
+        ending = pool.submit(deaf.terminate, 60)
+        until(lambda: deaf._draining)
+        deaf.abandon()
+        ending.result(30)
+    assert not deaf.alive
+
+
 def test_a_client_that_does_not_end_in_order_fails_the_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a pod, for example, its files may be lost: that must not count as a normal end."""
 
-    def end(client: client_processes.Client, _timeout: float) -> None:
+    def end(client: client_processes.Client) -> None:
         client.kill()
         raise LabError(f"{client.name}: its files are lost")
 

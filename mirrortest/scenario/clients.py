@@ -81,6 +81,7 @@ class Client(Part):
     Attributes:
         verb: produce or consume.
         endless: it ends only by a signal, after all others have ended.
+        starts: how often it was started.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Client(Part):
     ) -> None:
         self.verb = verb
         self.endless = endless
+        self.starts = 0
         self._draining = False
         report, status = f"{name}.json", status_file(name)
         self._report = point / CLIENTS / report
@@ -113,6 +115,7 @@ class Client(Part):
         for stale in (self._report, self._status):
             stale.unlink(missing_ok=True)
         super().spawn()
+        self.starts += 1
 
     def terminate(self, timeout: float = _DRAIN) -> None:
         """Ask it to end (SIGTERM), and kill it after `timeout` seconds.

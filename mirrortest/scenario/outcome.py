@@ -43,7 +43,7 @@ class PointOutcome(BaseModel):
 
     `settings` are the varied values, by path; `label` names the point. `verdict` is None if the
     point could not be judged; `reasons` explain why it is not as expected, and `notes` which faults
-    of a plan, or repetitions, were not injected. `figures` are in
+    of a plan, or repetitions, were not injected, and which figures are missing. `figures` are in
     messages, seconds and MiB; those of several clients are added up, but of percentiles the worst
     one counts. `findings` are the reconciliation's.
     """

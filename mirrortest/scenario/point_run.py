@@ -95,7 +95,14 @@ def play(
             for each in playing.clients
             if each.name not in playing.killed
         ]
-        measured = figures([each.report for each in playing.clients], summary)
+        partial = playing.with_partial_figures
+        verbs = {each.verb for each in partial}
+        reports = [each.report for each in playing.clients if each.verb not in verbs]
+        measured = figures(reports, summary)
+        playing.notes += [
+            f"no figures of `{each.verb}`: a fault ended {each.name}, with what it had counted"
+            for each in partial
+        ]
     except (KeyError, TypeError, AttributeError) as error:
         reasons.append(
             f"a client's summary cannot be read ({reason_of(error)}): is the client of another "
@@ -167,6 +174,11 @@ class _Playing:
         self._observing: Part | None = None
         self._restarts = 0
         """Restarts of the observer."""
+
+    @property
+    def with_partial_figures(self) -> list[Client]:
+        """The clients whose figures are not of all that they did: a fault ended them."""
+        return [c for c in self.clients if c.starts > 1 or (c.starts and c.name in self.killed)]
 
     def play(self) -> None:
         """Start everything, wait for its end, end everything; raises MirrortestError on failure."""

@@ -138,6 +138,28 @@ def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: P
     outcome = play(text, tmp_path / "out")
     assert (outcome.verdict, outcome.exit_code) == (Verdict.PASSED, 0)
     assert {each.name: each.verdict for each in outcome.clients}["c1"] is None
+    assert outcome.notes == ["no figures of `consume`: a fault ended c1, with what it had counted"]
+
+
+def test_figures_are_never_those_of_a_clients_last_start_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it had counted before was missing, and nothing said so."""
+    reading = {"records_per_second": 1000.0, "mib_per_second": 1.0}
+    report = {"kind": "consume", "verdict": "passed", "reading": reading}
+    monkeypatch.setattr(client_processes.Client, "report", report)
+    text = (
+        PRODUCER.partition("[[produce]]")[0]
+        + "[[consume]]\ntopics = 't'\nuntil = 'forever'\nduration = '1s'\n"
+        + "[[consume]]\ntopics = 't'\n"
+    )
+    restart = "[[fault]]\ndo = 'restart'\npart = 'c1'\nat = '0s'\n"
+    kill = "[[fault]]\ndo = 'kill'\npart = 'c1'\n"
+    outcome = play(f"{text}{kill}at = '0s'\n", tmp_path / "a")
+    assert outcome.figures == {"read_per_second": 2000.0, "read_mib_per_second": 2.0}
+    outcome = play(f"{text}{restart}{kill}after = '0s'\n", tmp_path / "b")
+    assert outcome.figures == {}
+    assert outcome.notes == ["no figures of `consume`: a fault ended c1, with what it had counted"]
 
 
 @pytest.fixture

@@ -37,6 +37,8 @@ class _CurrentStderr:
 
 
 _LOGS = _CurrentStderr()
+_SHOW_SECRETS = ("aiokafka.conn", "py4j")
+"""Loggers that dump entire requests at DEBUG, with passwords, tokens and Spark's settings."""
 
 
 def configure_logging(*, verbose: bool = False) -> None:
@@ -66,7 +68,10 @@ def configure_logging(*, verbose: bool = False) -> None:
     )
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    if not verbose:
+    if verbose:
+        for name in _SHOW_SECRETS:
+            logging.getLogger(name).setLevel(logging.INFO)
+    else:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         for handler in logging.getLogger().handlers:
             handler.addFilter(_is_not_interrupt)

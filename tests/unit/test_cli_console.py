@@ -8,8 +8,10 @@ import io
 import logging
 import os
 import re
+import struct
 import subprocess
 import sys
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,9 @@ from mirrortest.cli.lab import logs
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.log_output import configure_logging
 from mirrortest.cli.options import named_after_host
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.kafka.error_table import RequestError
+from mirrortest.kafka.library import library
 from mirrortest.seqlog.options import Role
 from mirrortest.wire.stream import checked_name
 from tests.short_run import log, sent
@@ -158,6 +163,56 @@ def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> No
         # The line is erased before the message, and drawn again below it.
         assert "\x1b[2K" in before.rpartition("17 read")[2]
         assert "\n" in after.partition("17 read")[0]
+
+
+async def _refuse_login(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Play a broker up to the refusal of a password."""
+    answers = {
+        18: struct.pack(">hihhhhhh", 0, 2, 17, 0, 1, 36, 0, 0),  # ApiVersions
+        17: struct.pack(">hih5s", 0, 1, 5, b"PLAIN"),  # SaslHandshake
+        36: struct.pack(">hh7si", 58, 7, b"refused", 0),  # SaslAuthenticate
+    }
+    while size := await reader.read(4):
+        key, _, correlation = struct.unpack_from(
+            ">hhi", await reader.readexactly(int.from_bytes(size))
+        )
+        answer = struct.pack(">i", correlation) + answers[key]
+        writer.write(struct.pack(">i", len(answer)) + answer)
+    writer.close()
+
+
+@pytest.mark.parametrize("portable", [False, True])
+async def test_no_log_shows_a_password(
+    portable: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Not even --verbose: aiokafka dumps the requests that log in, Py4J Spark's settings."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    for name in ("root", "aiokafka", "aiokafka.conn", "py4j"):
+        logger = logging.getLogger(name)
+        request.addfinalizer(partial(logger.setLevel, logger.level))
+        logger.setLevel(logging.NOTSET)
+    configure_logging(verbose=True)
+    jaas = 'x.PlainLoginModule required username="u" password="hunter2";'
+    async with await asyncio.start_server(_refuse_login, "127.0.0.1") as server:
+        host, port = server.sockets[0].getsockname()
+        config = ClientConfig.from_properties(
+            {
+                "bootstrap.servers": f"{host}:{port}",
+                "security.protocol": "SASL_PLAINTEXT",
+                "sasl.mechanism": "PLAIN",
+                "sasl.jaas.config": jaas,
+            },
+            portable=portable,
+        )
+        producer = library(config).producer(config)
+        with pytest.raises(RequestError):
+            await producer.start()
+        await producer.stop(1)
+    logging.getLogger("py4j.clientserver").debug("Command to send: %s", "hunter2")
+    assert "aiokafka: Attempting to bootstrap" in stream.getvalue()
+    assert "hunter2" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("markup", [True, False])

@@ -219,10 +219,13 @@ async def test_a_connection_that_breaks_is_opened_anew() -> None:
     assert sending.reported == {"a1": [100]}
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("leader", [None, -1])
-async def test_a_partition_without_leader_waits_for_one(leader: int | None) -> None:
-    """Metadata is requested until there is one."""
-    sending = Sending()
+async def test_a_partition_without_leader_waits_for_one(
+    leader: int | None, idempotent: bool
+) -> None:
+    """Metadata is requested until there is one; a request's timeout is no limit."""
+    sending = Sending(seconds=0, idempotent=idempotent)
     sending.client.leaders[A] = leader
     sending.queue("a1")
     sending.queue("b1", B)
@@ -252,36 +255,22 @@ async def test_a_broker_that_stamps_records_says_so_in_its_answer() -> None:
     assert sending.delivery.stamped == {B.topic}
 
 
-@pytest.mark.parametrize(
-    ("leader", "code"), [(None, Code.NOT_LEADER_OR_FOLLOWER), (-1, Code.LEADER_NOT_AVAILABLE)]
-)
-async def test_it_does_not_wait_for_ever(leader: int | None, code: int) -> None:
-    """Not even with idempotent sends: nothing was handed over, so the outcome is certain."""
-    sending = Sending(seconds=0)
-    sending.client.leaders[A] = leader
+@pytest.mark.parametrize("idempotent", [True, False])
+async def test_a_batch_is_sent_again_until_it_is_given_up(idempotent: bool) -> None:
+    """Through an election and an outage longer than a request's timeout; its sender has a limit."""
+    sending = Sending(seconds=0, idempotent=idempotent)
     sending.queue("a1")
-    await sending.until(lambda: sending.reported)
-    assert sending.reported == {"a1": [failed(code)]}
-    assert sending.batches["a1"].handed_over == 0
-
-
-async def test_only_idempotent_sends_are_repeated_without_end() -> None:
-    """Others fail once their time is over: the broker would not detect a duplicate."""
-    endless, ending = Sending(seconds=0), Sending(seconds=0, idempotent=False)
-    for sending in (endless, ending):
-        sending.queue("a1")
-        await sending.sent(1)
+    for number in (1, 2):
+        await sending.sent(number)
         sending.broker().answer(Code.NOT_LEADER_OR_FOLLOWER)
-    await ending.until(lambda: ending.reported)
-    assert ending.reported == {"a1": [failed(Code.NOT_LEADER_OR_FOLLOWER)]}
-    assert ending.encoded["a1"].sealed == [(-1, -1, -1)]
-    await endless.sent(2)
-    assert not endless.reported
-    ending.client.open.clear()
-    ending.client.reachable = False
-    ending.queue("a2")
-    await ending.until(lambda: "a2" in ending.reported)
-    assert ending.batches["a2"].handed_over == 0
+    await sending.until(lambda: sending.client.updates > 1)
+    sending.client.open.clear()
+    sending.client.reachable = False
+    await sending.until(lambda: sending.client.connects > 1)
+    sending.client.reachable = True
+    assert await sending.sent(3) == {A: "a1"}
+    assert not sending.reported
+    assert len(sending.encoded["a1"].sealed) == 1
 
 
 async def test_without_acknowledgements_what_is_written_has_no_offset() -> None:

@@ -3,7 +3,8 @@
 This replaces aiokafka's accumulator and sender, where a batch passes a dozen coroutines, futures
 and tasks. As in aiokafka, a broker has one request in flight, with at most one batch per partition,
 so no batch overtakes one that is sent again. Partitions for which a request has no room come first
-in the next. If sends are idempotent, retriable errors are retried without a time limit.
+in the next. A batch that meets retriable errors, or no leader, is sent again until delivery is
+abandoned: that is for its sender to do, after `delivery.timeout.ms`.
 """
 
 # ruff: noqa: SLF001  # only this package may use aiokafka's private members
@@ -11,7 +12,6 @@ in the next. If sends are idempotent, retriable errors are retried without a tim
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,7 @@ from aiokafka.errors import (
     InvalidProducerEpoch,
     KafkaConnectionError,
     KafkaError,
-    LeaderNotAvailableError,
-    NodeNotReadyError,
     NoError,
-    NotLeaderForPartitionError,
     ProducerFenced,
     RequestTimedOutError,
     TopicAuthorizationFailedError,
@@ -71,8 +68,6 @@ class ReadyBatch:
         self.withdrawn = False
         self.queued = False
         self.on_delivery: OnDelivery | None = None
-        self.expires = math.inf
-        """When it expires, in the event loop's time."""
 
     @property
     def count(self) -> int:
@@ -144,9 +139,8 @@ class ProducerNumbers:
 class Delivery:
     """The delivery of batches over a client's connections; everything happens on the event loop.
 
-    `numbers` is None unless sends are idempotent. `seconds` limits how long a broker may take, how
-    long a batch may wait for a leader, and, unless sends are idempotent, how long it is retried.
-    `backoff` is the time between two tries.
+    `numbers` is None unless sends are idempotent. `seconds` limits how long a broker may take for a
+    request. `backoff` is the time between two tries.
     """
 
     def __init__(
@@ -183,7 +177,6 @@ class Delivery:
         if self._abandoned is not None:
             raise RequestError(Code.BROKE_OFF, self._abandoned)
         batch.queued, batch.on_delivery = True, on_delivery
-        batch.expires = self._loop.time() + self._seconds
         self._waiting.setdefault(at, deque()).append(batch)
         self._schedule()
 
@@ -247,8 +240,6 @@ class Delivery:
             if not future.cancelled() and future.exception() is None and future.result():
                 self._schedule()
                 return
-            if self._numbers is None:
-                self._fail_expired(partitions, NodeNotReadyError)
             # Some may have moved to a connected leader, and be in flight.
             idle = [at for at in partitions if at not in self._muted]
             self._muted.update(idle)
@@ -257,18 +248,10 @@ class Delivery:
         connecting.add_done_callback(connected)
 
     def _find_leaders(self, partitions: list[TopicPartition]) -> None:
-        unknown = [at for at in partitions if self._client.cluster.leader_for_partition(at) is None]
-        self._fail_expired(unknown, NotLeaderForPartitionError)
-        self._fail_expired(set(partitions).difference(unknown), LeaderNotAvailableError)
         self._muted.update(partitions)
         self._client.force_metadata_update().add_done_callback(
             lambda _: self._loop.call_later(self._backoff, self._unmute, partitions)
         )
-
-    def _fail_expired(self, partitions: Iterable[TopicPartition], error: type[KafkaError]) -> None:
-        for at in partitions:
-            if at in self._waiting and self._waiting[at][0].expires < self._loop.time():
-                self._next(at).fail(error())
 
     def _request(self, node: int, connection: Connection, partitions: list[TopicPartition]) -> None:
         batches: dict[TopicPartition, ReadyBatch] = {}
@@ -368,8 +351,7 @@ class Delivery:
             self._client.force_metadata_update()
         again = []
         for at, queued in batches.items():
-            expired = self._numbers is None and queued.expires < self._loop.time()
-            if self._abandoned is not None or expired or not getattr(error, "retriable", False):
+            if self._abandoned is not None or not getattr(error, "retriable", False):
                 self._muted.discard(at)
                 queued.fail(error)
                 continue

@@ -350,11 +350,14 @@ class Connection:
         something = diverging or any(
             code or replica >= 0 or data for _, code, *_, replica, data in found
         )
-        if poll and not something and fate not in {7, 8, 9, 10, 11}:
+        if poll and not something and fate not in {7, 8, 9, 10, 11, 12}:
             brokers.loop.call_later(LONG_POLL, self.serve, positions, answer, after, fate, False)
             return
-        error = 0
-        if fate == 7 and brokers.by_id:
+        error = throttle_ms = 0
+        if fate == 12:
+            brokers.seen["throttled"] += 1
+            found, throttle_ms = [], 700
+        elif fate == 7 and brokers.by_id:
             brokers.seen["refused whole"] += 1
             found, error = [], UNKNOWN_SERVER_ERROR
         elif fate in {8, 9}:
@@ -366,8 +369,8 @@ class Connection:
             brokers.seen["partition missing"] += 1
             found.pop()
         keys = {each[1]: each[0] for each in positions}
-        response = FetchResponse(0, error, 0, [(keys[each[0]], [each]) for each in found])
-        response.diverging = diverging
+        response = FetchResponse(throttle_ms, error, 0, [(keys[each[0]], [each]) for each in found])
+        response.diverging = diverging if found else {}
         if not brokers.by_id:
             response.API_VERSION = 11
         brokers.loop.call_later(after, _settle, answer, response)

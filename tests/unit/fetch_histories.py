@@ -60,6 +60,7 @@ FAULTS = {
     *("out of range", "recreated", "diverged", "not authorized", "unreadable"),
     *("elected", "cut back", "records deleted", "topic deleted", "rebalanced", "reassigned"),
     *("paused", "resumed", "sought", "leaderless", "metadata failed", "closed early", "by name"),
+    "throttled",
     *(f"code {code}" for code in (1, 6, 29, 56, 74, 75, 100)),
 }
 """Each of these occurs somewhere in the test's histories."""
@@ -145,6 +146,9 @@ class History:
             self.failed(node)
             return
         response, now = answer.result(), self.loop.time()
+        if response.throttle_time_ms:
+            self.broken[node] = now + response.throttle_time_ms / 1000 - BACKOFF
+            return
         parts = {part[0]: part for _, some in response.topics for part in some}
         for at, (run, number) in asked.items():
             if self.runs.get(at) is not run or run.request != number:

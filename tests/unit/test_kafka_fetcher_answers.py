@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from aiokafka.errors import KafkaConnectionError
 
 from mirrortest.kafka.error_table import Code, RequestError
@@ -165,6 +166,27 @@ async def test_a_request_that_is_refused_as_a_whole_is_sent_again_after_a_while(
     await asyncio.sleep(0)
     assert len(reading.cluster.asked) == 1
     assert 0 in (await reading.asked(2))[1]
+
+
+async def test_a_throttled_reader_waits_and_loses_nothing() -> None:
+    """A consumer quota: the answer has no error and no partitions. The follower is asked again."""
+    reading = Reading(rack="r")
+    await reading.asked(1)
+    reading.broker.answer(replica=2)
+    await reading.asked(2)
+    loop = asyncio.get_running_loop()
+    throttled = loop.time()
+    with structlog.testing.capture_logs() as logs:
+        reading.cluster.brokers[2].answers[-1].set_result(
+            SimpleNamespace(
+                API_VERSION=13, topics=[], diverging={}, error_code=0, throttle_time_ms=50
+            )
+        )
+        assert await reading.asked(3) == (2, {0: 0, 1: 0})
+    assert loop.time() > throttled + 0.049
+    assert not logs
+    assert not reading.cluster.updates
+    reading.fetcher.close()
 
 
 async def test_a_reader_that_may_not_read_is_told(reading: Reading) -> None:

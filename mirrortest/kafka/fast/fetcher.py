@@ -279,7 +279,13 @@ class Fetcher:
             return
         if error is not None:
             raise error
-        self._examine(node, request, places, answer.result())
+        response = answer.result()
+        refused = getattr(response, "error_code", Code.NONE)
+        if not (response.topics or refused) and response.throttle_time_ms:
+            # A quota is exceeded: the broker serves nothing to this connection for so long.
+            self._loop.call_later(response.throttle_time_ms / 1000, self._free, node)
+            return
+        self._examine(node, request, places, response)
         self._free(node)
 
     def _unanswered(self, node: int, places: Iterable[Place]) -> None:

@@ -49,7 +49,8 @@ _BATCH_BYTES = 1 << 17
 _CONFIGS = {
     "cleanup.policy": "compact",
     # The active segment is never compacted: small segments limit what must be read at start.
-    "segment.bytes": str(16 * 1024 * 1024),
+    # Confluent Cloud refuses smaller ones.
+    "segment.bytes": "52428800",
 }
 
 

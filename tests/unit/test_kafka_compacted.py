@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -26,6 +26,36 @@ def test_a_batch_that_cannot_be_read_is_left_out() -> None:
     buffer = batch(0, b"a") + damaged + batch(2, None) + batch(3, b"c")
     fetched = FetchedBatches("ledger", 0, 0, 4, 0, buffer, 4)
     assert list(_entries(fetched)) == [(0, b"a", b"value"), (3, b"c", b"value")]
+
+
+async def test_a_topic_that_is_created_meets_confluent_clouds_minimum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It refuses a `segment.bytes` below 52,428,800 with POLICY_VIOLATION: no run could begin."""
+    created: dict[str, str] = {}
+
+    class Admin:
+        def __init__(self, _: ClientConfig) -> None:
+            """It connects nowhere."""
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            """There is nothing to close."""
+
+        async def partitions(self, _: str) -> None:
+            """There is no such topic."""
+
+        async def create_topic(self, *_: object, configs: dict[str, str]) -> bool:
+            created.update(configs)
+            return True
+
+    monkeypatch.setattr(compacted, "Admin", Admin)
+    assert await CompactedTopic(ClientConfig(bootstrap_servers=("a:1",)), "ledger").create()
+    assert created.pop("cleanup.policy") == "compact"
+    assert created.keys() == {"segment.bytes"}
+    assert int(created["segment.bytes"]) >= 52_428_800
 
 
 class _Producer:

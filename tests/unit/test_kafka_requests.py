@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 from aiokafka.errors import IncompatibleBrokerVersion
 from aiokafka.protocol.api import RequestStruct
+from aiokafka.protocol.metadata import MetadataResponse_v5
+from aiokafka.protocol.types import UnsignedVarInt32
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.fast import requests
+from mirrortest.kafka.fast.administration import FastAdmin
 from mirrortest.kafka.fast.frames import Cursor, Frame, Section
 from mirrortest.kafka.fast.metadata import MetadataRequest, MetadataResponse
-from mirrortest.kafka.fast.wire_types import Uuid
+from mirrortest.kafka.fast.wire_types import Uuid, varint
+from mirrortest.kafka.ports import TopicDescription
 
 RAW_ID = bytes(range(0xF0, 0x100))
 TOPIC_ID = "8PHy8_T19vf4-fr7_P3-_w"
@@ -201,6 +206,36 @@ def test_metadata_tells_ids_and_epochs_beside_what_aiokafka_reads() -> None:
     assert made.leaders == {("t", 0): (7, 1)}
     described: Any = made.to_object()
     assert described["topics"][0]["partitions"][0]["leader"] == 1
+    for size in range(len(data) - 1):
+        with pytest.raises(ValueError, match=r"."):
+            MetadataResponse.decode(BytesIO(data[:size]))
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        MetadataResponse(0, [], "c", 1, [(0, "t", False, [(0, 1, 7, [], [], []), (0, 0, -1)])]),
+        MetadataResponse_v5(0, [], "c", 1, [(0, "t", False, [(0, 1, 7, [], [], []), (0, 0, -1)])]),
+    ],
+)
+async def test_a_topic_is_described_by_its_partitions_leaders(described: Any) -> None:
+    """In the order of partitions, whatever the order and the version of the answer."""
+
+    async def answer(topics: Any) -> Any:
+        assert topics == ["t"]
+        return described
+
+    admin = FastAdmin(ClientConfig(bootstrap_servers=("a:1",)))
+    admin.client._get_cluster_metadata = answer
+    assert await admin.describe_topics(["t"]) == [TopicDescription("t", None, False, 2, [-1, 7])]
+
+
+def test_a_number_of_a_broker_has_any_length() -> None:
+    """Seven bits a byte, five bytes at most."""
+    for value in (0, 1, 127, 128, 300, 2**31 - 1):
+        assert varint(BytesIO(UnsignedVarInt32.encode(value))) == value
+    with pytest.raises(ValueError, match="too long"):
+        varint(BytesIO(b"\x80" * 5 + b"\1"))
 
 
 def test_ends_are_asked_of_a_leader_by_its_epoch() -> None:

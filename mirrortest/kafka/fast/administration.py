@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from aiokafka.admin import AIOKafkaAdminClient
 
 from mirrortest.kafka.fast.connection import Client
 from mirrortest.kafka.fast.metadata import MetadataRequest
 from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.ports import Operation
+from mirrortest.kafka.ports import Operation, TopicDescription
 from mirrortest.kafka.public.administration import PublicAdmin
-from mirrortest.kafka.public.connection import request_errors
+from mirrortest.kafka.public.connection import broker_error, request_errors
 
 
 class _AdminClient(AIOKafkaAdminClient):  # type: ignore[misc]  # aiokafka is untyped
@@ -25,6 +27,21 @@ class FastAdmin(PublicAdmin):
     """See `ports.AdminPort`."""
 
     client_type = _AdminClient
+
+    async def describe_topics(self, topics: list[str] | None) -> list[TopicDescription]:
+        """See `ports.AdminPort`; a large cluster's topics do not become dictionaries first."""
+        with request_errors():
+            answer = await self.client._get_cluster_metadata(topics)
+        return [
+            TopicDescription(
+                name,
+                broker_error(code, name),
+                internal,
+                len(partitions),
+                [leader for _, _, leader, *_ in sorted(partitions, key=itemgetter(1))],
+            )
+            for code, name, internal, partitions in answer.topics
+        ]
 
     async def permitted_operations(self, topics: list[str]) -> dict[str, frozenset[Operation]]:
         """See `ports.AdminPort`."""

@@ -20,7 +20,15 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from mirrortest.kafka.fast.wire_types import Uuid, exactly, length, nodes, string, supported
+from mirrortest.kafka.fast.wire_types import (
+    Uuid,
+    exactly,
+    length,
+    nodes,
+    skip_tags,
+    string,
+    supported,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,7 +67,7 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
             node = Int32.decode(data)
             host, port = string(data), Int32.decode(data)
             brokers.append((node, host, port, string(data)))
-            TaggedFields.decode(data)
+            skip_tags(data)
         cluster, controller = string(data), Int32.decode(data)
         topics, ids = [], {}
         leaders: dict[tuple[str, int], tuple[int, int]] = {}
@@ -71,11 +79,11 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
             for _ in range(length(data)):
                 code, number, leader, epoch = _PARTITION.unpack(exactly(data, _PARTITION.size))
                 replicas = [nodes(data) for _ in range(3)]  # all, in sync, offline
-                TaggedFields.decode(data)
+                skip_tags(data)
                 partitions.append((code, number, leader, *replicas))
                 leaders[str(name), number] = epoch, leader
             permitted = Int32.decode(data)
-            TaggedFields.decode(data)
+            skip_tags(data)
             topics.append((error, name, internal, partitions))
             if topic_id and name and not error:
                 ids[name] = topic_id

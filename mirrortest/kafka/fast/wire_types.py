@@ -7,13 +7,14 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
-from aiokafka.protocol.types import UnsignedVarInt32
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _UUID = 16
 _NO_ID = bytes(_UUID)
+_CONTINUES = 0x80
+"""This bit of a varint's byte means that another byte follows."""
+_MAX_SHIFT = 28
 
 
 class Uuid:
@@ -59,9 +60,22 @@ def exactly(data: Any, size: int) -> Any:
     return piece
 
 
+def varint(data: Any) -> int:
+    """An unsigned varint; raises ValueError if it ends too early or is too long."""
+    byte: int
+    value = shift = 0
+    while shift <= _MAX_SHIFT:
+        (byte,) = data.read(1)
+        if byte < _CONTINUES:
+            return value | byte << shift
+        value |= (byte - _CONTINUES) << shift
+        shift += 7
+    raise ValueError("a number in a broker's answer is too long")
+
+
 def length(data: Any) -> int:
     """The length of a compact type; -1 for null."""
-    return int(UnsignedVarInt32.decode(data)) - 1
+    return varint(data) - 1
 
 
 def string(data: Any) -> str | None:
@@ -72,5 +86,17 @@ def string(data: Any) -> str | None:
 
 def nodes(data: Any) -> list[int]:
     """A compact array of broker ids."""
-    count = max(length(data), 0)
-    return list(struct.unpack(f">{count}i", exactly(data, 4 * count)))
+    count = max(varint(data) - 1, 0)
+    return list(_ids(count).unpack(exactly(data, 4 * count)))
+
+
+@functools.lru_cache
+def _ids(count: int) -> struct.Struct:
+    return struct.Struct(f">{count}i")
+
+
+def skip_tags(data: Any) -> None:
+    """Skip tagged fields (KIP-482)."""
+    for _ in range(varint(data)):
+        varint(data)
+        exactly(data, varint(data))

@@ -20,6 +20,7 @@ _MISSING: Any = object()
 _SERVER = re.compile(
     r"(?:[A-Za-z_]+://)?(?P<address>(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5}))"
 )
+_LONGEST_LABEL = 63
 
 SET_BY_MIRRORTEST = {
     "auto.offset.reset": "the checker's state decides where to start reading",
@@ -84,7 +85,7 @@ def integer(least: int = 0, most: int = JAVA_INT) -> Callable[[str], int]:
     """A reader of decimal integers from `least` to `most`."""
 
     def read(text: str) -> int:
-        if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None:
+        if re.fullmatch(r"[+-]?[0-9]{1,19}", text) is None:
             raise ValueError("not an integer")
         value = int(text)
         if value < least:
@@ -141,6 +142,11 @@ def servers(text: str) -> tuple[str, ...]:
             why = "is not HOST:PORT" if ":" in item else "has no port"
             example = f"{item.partition(':')[0] or 'localhost'}:9092"
             raise ValueError(f"{item} {why}; use HOST:PORT, for example {example}")
+        labels = match["address"].rpartition(":")[0].removesuffix(".").split(".")
+        if not all(0 < len(label) <= _LONGEST_LABEL for label in labels):
+            raise ValueError(
+                f"{item}: the parts of a host name each have 1 to {_LONGEST_LABEL} characters"
+            )
         found.append(match["address"])
     return tuple(found)
 

@@ -116,6 +116,10 @@ def test_pem_stores() -> None:
         ({"bootstrap.servers": "a"}, "a has no port; use HOST:PORT, for example a:9092"),
         ({"bootstrap.servers": "a:0"}, "a:0 is not HOST:PORT"),
         ({"bootstrap.servers": ","}, "bootstrap.servers"),
+        ({"bootstrap.servers": ".kafka.svc:1"}, "kafka.svc:1: .* each have 1 to 63 characters"),
+        ({"bootstrap.servers": "a..b:1"}, "each have 1 to 63 characters"),
+        ({"bootstrap.servers": "a" * 64 + ".b:1"}, "each have 1 to 63 characters"),
+        ({"metadata.max.age.ms": str(2**63)}, "at most 9223372036854775807"),
         ({"linger.ms": "soon"}, "linger.ms=soon: not an integer"),
         ({"request.timeout.ms": "0"}, "at least 1"),
         ({"acks": "2"}, "one of all, 1, 0"),
@@ -157,6 +161,16 @@ def test_contradictions_and_nonsense_are_refused(properties: dict[str, str], mes
     """The error names the property or says what to write."""
     with pytest.raises(UsageError, match=message):
         ClientConfig.from_properties({**SERVER, **properties})
+
+
+def test_what_kafkas_own_clients_accept_is_accepted() -> None:
+    """An absolute host name, the longest label, the largest long."""
+    longest = f"{'a' * 63}.kafka.svc.:1"
+    made = ClientConfig.from_properties(
+        {"bootstrap.servers": longest, "metadata.max.age.ms": str(2**63 - 1)}
+    )
+    assert made.bootstrap_servers == (longest,)
+    assert made.metadata_max_age_ms == 2**63 - 1
 
 
 def test_no_address_is_refused() -> None:

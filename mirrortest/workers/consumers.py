@@ -28,6 +28,7 @@ from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_direct
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.consume.consume_report import Basis, ConsumeReport
     from mirrortest.consume.consume_status import ConsumeStatus
     from mirrortest.consume.options import ConsumeOptions
@@ -121,6 +122,7 @@ def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
         replace(
             options,
             name=worker_name(options.name, index),
+            client=_member(options.client, index),
             shard=None if options.group else shard_of(options.shard, index, workers),
             until_complete=False,
             duration=None,
@@ -129,6 +131,13 @@ def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
         )
         for index in range(workers)
     ]
+
+
+def _member(client: ClientConfig, index: int) -> ClientConfig:
+    """A worker's client properties: brokers fence the older of two members with one instance id."""
+    if client.group_instance_id is None:
+        return client
+    return replace(client, group_instance_id=f"{client.group_instance_id}.{index + 1}")
 
 
 async def useful_workers(options: ConsumeOptions, workers: int) -> int:

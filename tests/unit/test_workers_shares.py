@@ -109,6 +109,15 @@ def test_consumers_share_a_group_or_the_partitions() -> None:
     assert {(part.duration, part.idle_timeout, part.metrics_port) for part in members} == {
         (None, None, CONSUME.metrics_port)
     }
+    assert {part.client for part in members} == {CONSUME.client}
+
+
+def test_static_members_of_a_group_have_ids_of_their_own() -> None:
+    """Members with the same `group.instance.id` fence each other without end."""
+    static = replace(CONSUME, group="g", client=replace(CLIENT, group_instance_id="me"))
+    assert [part.client.group_instance_id for part in consumers.split(static, 2)] == [
+        "me.1", "me.2",
+    ]  # fmt: skip
 
 
 def produced(

@@ -12,7 +12,10 @@ _MAX_PARTITIONS = (1 << 16) - 1
 
 
 def _parse_milliseconds(text: str, *, option: str) -> int:
-    return parse_duration(text, option=option) // MILLISECOND_NS
+    milliseconds, rest = divmod(parse_duration(text, option=option), MILLISECOND_NS)
+    if rest:
+        raise UsageError(f"{option} {text!r}: finer than a millisecond")
+    return milliseconds
 
 
 def _show_milliseconds(milliseconds: int | None) -> str:

@@ -73,6 +73,7 @@ USES = [
     (f"{PRODUCE} --workers 0", 2, "--workers '0': must be at least 1"),
     (f"{PRODUCE} --duration -5s", 2, "--duration '-5s': a duration cannot be negative"),
     (f"{PRODUCE} --duration 5", 2, "(ns, us, ms, s, m, h, d); did you mean 5s?"),
+    (f"{PRODUCE} --retention 500us", 2, "--retention '500us': finer than a millisecond"),
     (f"{PRODUCE} --message-size 30MB", 2, "--message-size must be at most 16MiB"),
     (f"{PRODUCE} --log-dir ''", 2, "--log-dir is empty: name a directory, or leave it out"),
     (f"{PRODUCE} --log-dir file:///dev/null/x", 2, "/dev/null is not a directory"),

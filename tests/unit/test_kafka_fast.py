@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.fast import contract
-from mirrortest.kafka.fast.connection import Client
+from mirrortest.kafka.fast.connection import Client, Connection
 from mirrortest.kafka.fast.delivery import ReadyBatch
 from mirrortest.kafka.fast.rebinding import rebound
 from mirrortest.kafka.library import SERIES, library
@@ -112,6 +113,32 @@ async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:
     client._get_conn = connect
     await client._metadata_update(client.cluster, {"missing"})
     assert asked[0].allow_auto_topic_creation is False
+
+
+@pytest.mark.parametrize("odd", [KeyError("r"), ValueError("nonce"), AssertionError("1 < 0")])
+async def test_a_broker_whose_messages_are_odd_is_not_connected(
+    odd: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of SCRAM: aiokafka does not expect the error, which ended fetching for good."""
+
+    async def refuse(_: Any) -> None:
+        raise odd
+
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1") as server:
+        client = Client(bootstrap_servers="127.0.0.1:1")
+        at = server.sockets[0].getsockname()
+        client.cluster.broker_metadata = lambda _: SimpleNamespace(host=at[0], port=at[1])
+        client.force_metadata_update = lambda: None
+        monkeypatch.setattr(Connection, "_do_version_lookup", refuse)
+        assert await client.ready(1) is False
+
+
+async def test_a_broker_that_advertises_no_host_name_is_not_connected() -> None:
+    """An empty part of it, as of an unset variable, cannot be encoded."""
+    client = Client(bootstrap_servers="127.0.0.1:1")
+    client.cluster.broker_metadata = lambda _: SimpleNamespace(host=".kafka.svc", port=1)
+    client.force_metadata_update = lambda: None
+    assert await client.ready(1) is False
 
 
 async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise() -> None:

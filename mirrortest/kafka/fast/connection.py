@@ -53,8 +53,19 @@ def _expire(answer: asyncio.Future[Any]) -> None:
 class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is untyped
     """aiokafka's connection, but produce requests and all responses are not copied."""
 
-    connect = rebound(_conn.AIOKafkaConnection.connect, AIOKafkaProtocol=frame_protocol)
+    _connect = rebound(_conn.AIOKafkaConnection.connect, AIOKafkaProtocol=frame_protocol)
     _send_joined = rebound(_conn.AIOKafkaConnection.send, wait_for=_with_timeout)
+
+    async def connect(self) -> Any:
+        """See `AIOKafkaConnection.connect`; any odd message is an error that aiokafka expects.
+
+        Nothing catches the errors of a malformed SCRAM message, or of a host name with an empty
+        part: they would end the fetcher.
+        """
+        try:
+            return await self._connect()
+        except (ValueError, KeyError, AssertionError) as error:
+            raise KafkaConnectionError(f"{self._host}:{self._port}: {error}") from error
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
         """See `AIOKafkaConnection.send`; a produce request's batches are not copied."""

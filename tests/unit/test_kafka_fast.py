@@ -10,15 +10,17 @@ import aiokafka
 import pytest
 from aiokafka.client import ConnectionGroup
 from aiokafka.consumer import fetcher
-from aiokafka.errors import RequestTimedOutError
+from aiokafka.errors import KafkaError, RequestTimedOutError, for_code
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
+from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fast import contract
 from mirrortest.kafka.fast.connection import Client, Connection
 from mirrortest.kafka.fast.delivery import ReadyBatch
+from mirrortest.kafka.fast.fetching import FastConsumer
 from mirrortest.kafka.fast.rebinding import rebound
 from mirrortest.kafka.library import SERIES, library
 
@@ -139,6 +141,39 @@ async def test_a_broker_that_advertises_no_host_name_is_not_connected() -> None:
     client.cluster.broker_metadata = lambda _: SimpleNamespace(host=".kafka.svc", port=1)
     client.force_metadata_update = lambda: None
     assert await client.ready(1) is False
+
+
+@pytest.mark.parametrize("code", [Code.GROUP_MAX_SIZE_REACHED, Code.FENCED_INSTANCE_ID])
+async def test_a_group_that_refuses_a_member_for_good_ends_its_reader(code: int) -> None:
+    """To aiokafka these codes are unknown, and it puts an error's repr into another one."""
+    consumer = FastConsumer(CONFIG, "g")
+    consumer.client._closed = True
+
+    def check() -> None:
+        raise KafkaError(f"Unexpected exception in heartbeat task: {for_code(code)()!r}")
+
+    consumer.client._coordinator = SimpleNamespace(check_errors=check)
+    with pytest.raises(RequestError) as caught:
+        await consumer.fetch(timeout_ms=0, portion=1, reached={})
+    assert caught.value.code == code
+    assert caught.value.traits.error is ClusterError
+
+
+async def test_a_group_coordination_that_broke_off_ends_its_reader() -> None:
+    """Its task does not start again; without a group there is none."""
+    consumer = FastConsumer(CONFIG, "g")
+    consumer.client._closed = True
+
+    async def break_off() -> None:
+        raise KafkaError("Unexpected error during coordination KeyError('t')")
+
+    task = asyncio.create_task(break_off())
+    consumer.client._coordinator = SimpleNamespace(_coordination_task=task)
+    assert consumer.failure() is None
+    await asyncio.wait({task})
+    assert "KeyError('t')" in str(consumer.failure())
+    consumer.client._coordinator = SimpleNamespace()
+    assert consumer.failure() is None
 
 
 async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise() -> None:

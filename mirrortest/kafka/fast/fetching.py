@@ -10,13 +10,19 @@ from aiokafka import AIOKafkaConsumer, errors
 from aiokafka.consumer import fetcher
 
 from mirrortest.config.client_config import IsolationLevel
+from mirrortest.kafka.error_table import Code
 from mirrortest.kafka.fast.connection import Client
 from mirrortest.kafka.fast.ends import Ends
 from mirrortest.kafka.fast.fetcher import Fetcher
 from mirrortest.kafka.fast.identity import Identity
 from mirrortest.kafka.fast.rebinding import rebound
 from mirrortest.kafka.fast.requests import FetchLimits
-from mirrortest.kafka.public.connection import request_error, request_errors, stop_cleanly
+from mirrortest.kafka.public.connection import (
+    reason,
+    request_error,
+    request_errors,
+    stop_cleanly,
+)
 from mirrortest.kafka.public.fetching import PublicConsumer
 
 if TYPE_CHECKING:
@@ -25,6 +31,21 @@ if TYPE_CHECKING:
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import End, Fetched, ReadPosition
     from mirrortest.model.topic_partition import TopicPartition
+
+
+class _GroupMaxSizeReachedError(errors.BrokerResponseError):  # type: ignore[misc]  # untyped
+    errno = int(Code.GROUP_MAX_SIZE_REACHED)
+    message = "GROUP_MAX_SIZE_REACHED the group has all the members that group.max.size permits"
+
+
+class _FencedInstanceIdError(errors.BrokerResponseError):  # type: ignore[misc]  # untyped
+    errno = int(Code.FENCED_INSTANCE_ID)
+    message = "FENCED_INSTANCE_ID another member of the group has this group.instance.id"
+
+
+_REFUSALS = (_GroupMaxSizeReachedError, _FencedInstanceIdError)
+"""A group's errors that no retry resolves, and for which aiokafka has no class."""
+errors.kafka_errors.update({kind.errno: kind for kind in _REFUSALS})
 
 
 class _Offsets(fetcher.Fetcher):  # type: ignore[misc]  # aiokafka is untyped
@@ -113,14 +134,19 @@ class FastConsumer(PublicConsumer):
             self.client._coordinator.check_errors()
             return await self._fetcher.fetched(timeout_ms / 1000, portion)
         except (errors.KafkaError, OSError) as error:
-            raise request_error(error) from error
+            # aiokafka raises a KafkaError with the repr of the broker's error.
+            refusals = [kind() for kind in _REFUSALS if kind.__name__ in str(error)]
+            raise request_error(refusals[0] if refusals else error) from error
         finally:
             # Mark a fetch: a member without one for max.poll.interval.ms leaves its group.
             with self.client._subscription.fetch_context():
                 pass
 
     def failure(self) -> str | None:
-        """See `ports.ConsumerPort`."""
+        """See `ports.ConsumerPort`; without its task, a group's member would wait for ever."""
+        task = getattr(self.client._coordinator, "_coordination_task", None)
+        if task is not None and task.done() and not task.cancelled() and task.exception():
+            return reason(task.exception())
         return self._fetcher.failure
 
     async def stop(self, seconds: float) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import struct
+import threading
 from io import BytesIO
 from typing import Any
 
@@ -15,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.config.client_config import ClientConfig
+from mirrortest.kafka.error_table import RequestError
 from mirrortest.kafka.fast import requests
 from mirrortest.kafka.fast.administration import FastAdmin
 from mirrortest.kafka.fast.frames import Cursor, Frame, Section
@@ -211,23 +214,72 @@ def test_metadata_tells_ids_and_epochs_beside_what_aiokafka_reads() -> None:
             MetadataResponse.decode(BytesIO(data[:size]))
 
 
-@pytest.mark.parametrize(
-    "described",
-    [
-        MetadataResponse(0, [], "c", 1, [(0, "t", False, [(0, 1, 7, [], [], []), (0, 0, -1)])]),
-        MetadataResponse_v5(0, [], "c", 1, [(0, "t", False, [(0, 1, 7, [], [], []), (0, 0, -1)])]),
-    ],
-)
-async def test_a_topic_is_described_by_its_partitions_leaders(described: Any) -> None:
-    """In the order of partitions, whatever the order and the version of the answer."""
-
-    async def answer(topics: Any) -> Any:
-        assert topics == ["t"]
-        return described
-
+def described_by(data: bytes) -> FastAdmin:
+    """An admin whose broker answers a request for metadata with these bytes."""
     admin = FastAdmin(ClientConfig(bootstrap_servers=("a:1",)))
-    admin.client._get_cluster_metadata = answer
-    assert await admin.describe_topics(["t"]) == [TopicDescription("t", None, False, 2, [-1, 7])]
+
+    async def answer(request: MetadataRequest) -> Any:
+        await asyncio.sleep(0)
+        return request.prepare(NEW).RESPONSE_TYPE.decode(BytesIO(data))
+
+    admin.client._send_request = answer
+    return admin
+
+
+def topics_of(*names: str) -> bytes:
+    """An answer: each topic has two partitions, of which the second comes first."""
+    partitions = b"".join(
+        i16(0) + i32(number) + i32(leader) + i32(7) + b"\1\1\1" + b"\0"
+        for number, leader in ((1, 9), (0, -1))
+    )
+    topics = [
+        i16(0) + compact(name) + RAW_ID + b"\0\3" + partitions + i32(-(1 << 31)) + b"\0"
+        for name in names
+    ]
+    head = i32(0) + b"\1" + compact("cluster") + i32(1)
+    return b"".join([head, UnsignedVarInt32.encode(len(topics) + 1), *topics, b"\0"])
+
+
+async def test_a_topic_is_described_by_its_partitions_leaders() -> None:
+    """In the order of partitions, whatever their order in the answer."""
+    admin = described_by(topics_of("t"))
+    assert await admin.describe_topics(["t"]) == [TopicDescription("t", None, False, 2, [-1, 9])]
+
+
+async def test_brokers_before_kafka_3_1_describe_topics_too() -> None:
+    """Their answer is aiokafka's."""
+    admin = FastAdmin(ClientConfig(bootstrap_servers=("a:1",)))
+    partitions: Any = [(0, 1, 9, [], [], []), (0, 0, -1, [], [], [])]
+
+    async def answer(_: Any) -> Any:
+        return MetadataResponse_v5(0, [], "c", 1, [(3, "t", False, partitions)])
+
+    admin.client._send_request = answer
+    (topic,) = await admin.describe_topics(["t"])
+    assert topic.error is not None
+    assert topic[2:] == (False, 2, [-1, 9])
+
+
+async def test_the_topics_of_a_large_cluster_do_not_block_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thread reads them: messages that arrive meanwhile get their arrival time at once."""
+    read, threads = MetadataResponse.decode, set()
+
+    def decode(data: Any) -> MetadataResponse:
+        threads.add(threading.get_ident())
+        return read(data)
+
+    monkeypatch.setattr(MetadataResponse, "decode", decode)
+    assert len(await described_by(topics_of(*map(str, range(200)))).describe_topics(None)) == 200
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
+
+
+async def test_metadata_that_cannot_be_read_are_an_error_of_the_request() -> None:
+    """As if the connection had broken."""
+    with pytest.raises(RequestError, match="too early"):
+        await described_by(topics_of("t")[:-9]).describe_topics(None)
 
 
 def test_a_number_of_a_broker_has_any_length() -> None:

@@ -100,7 +100,7 @@ class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801  #
     API_KEY = 3
     API_VERSION = METADATA
     FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = MetadataResponse
+    RESPONSE_TYPE: Any = MetadataResponse
     SCHEMA = Schema(
         (
             "topics",
@@ -114,8 +114,23 @@ class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801  #
     )
 
 
+class _Undecoded:
+    """A response that stays bytes."""
+
+    @staticmethod
+    def decode(data: Any) -> bytes:
+        return bytes(data.read())
+
+
+class _UndecodedRequest(MetadataRequest_v12):
+    RESPONSE_TYPE = _Undecoded
+
+
 class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's request with topic ids and leader epochs; by default it creates no topic."""
+    """aiokafka's request with topic ids and leader epochs; by default it creates no topic.
+
+    If `undecoded`, brokers since Kafka 3.1 return the bytes for `MetadataResponse.decode`.
+    """
 
     def __init__(
         self,
@@ -123,9 +138,11 @@ class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aioka
         allow_auto_topic_creation: bool = False,
         *,
         operations: bool = False,
+        undecoded: bool = False,
     ) -> None:
         super().__init__(topics, allow_auto_topic_creation)
         self._operations = operations
+        self._kind = _UndecodedRequest if undecoded else MetadataRequest_v12
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         """See aiokafka's `Request`."""
@@ -133,4 +150,4 @@ class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aioka
             return super().prepare(versions)
         topics = self._topics
         named: Any = None if topics is None else [("", topic, {}) for topic in topics]
-        return MetadataRequest_v12(named, self._allow_auto_topic_creation, self._operations, {})
+        return self._kind(named, self._allow_auto_topic_creation, self._operations, {})

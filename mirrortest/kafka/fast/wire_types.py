@@ -65,7 +65,7 @@ def varint(data: Any) -> int:
     byte: int
     value = shift = 0
     while shift <= _MAX_SHIFT:
-        (byte,) = data.read(1)
+        byte = exactly(data, 1)[0]
         if byte < _CONTINUES:
             return value | byte << shift
         value |= (byte - _CONTINUES) << shift

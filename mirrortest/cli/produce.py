@@ -26,7 +26,14 @@ from mirrortest.cli.options import (
 )
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.java_properties import parse_assignments
-from mirrortest.config.option_file import document_of, parse_document, texts_of, toml_of
+from mirrortest.config.option_file import (
+    document_of,
+    parse_document,
+    schema_of,
+    texts_of,
+    toml_of,
+    value_of,
+)
 from mirrortest.config.run import run_id
 from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import UsageError
@@ -83,8 +90,12 @@ def _use_workload(context: typer.Context, path: Path | None) -> Path | None:
     """Use a file's values as the options' defaults."""
     if path is not None:
         where = f"--workload {path}"
-        texts = texts_of(parse_document(read_text(path, where), where), WholeWorkload, where)
-        properties = texts.pop("command_property", [])
+        document = parse_document(read_text(path, where), where)
+        keys = document.keys() & schema_of(Sending)["properties"].keys()
+        # As defaults of their options these would override --command-property.
+        sending = value_of({key: document.pop(key) for key in keys}, Sending, where)
+        texts = texts_of(document, WholeWorkload, where)
+        properties = [*texts.pop("command_property", []), *sending.properties()]
         context.meta[_PROPERTIES] = parse_assignments(properties, option=where)
         context.default_map = texts
     return path

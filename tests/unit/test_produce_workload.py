@@ -142,6 +142,48 @@ def test_the_command_line_and_the_environment_beat_the_file(
 
 
 @pytest.mark.parametrize(
+    ("options", "environment", "sent"),
+    [
+        ((), "", ("1", "lz4", 1000)),
+        (
+            [
+                *("--command-property", "acks=all", "--command-property", "linger.ms=50"),
+                *("--command-property", "compression.type=zstd"),
+            ],
+            "",
+            ("all", "zstd", 50),
+        ),
+        (("--acks", "all", "--command-property", "acks=0"), "", ("all", "lz4", 1000)),
+        ((), "MIRRORTEST_LINGER_MS=7", ("1", "lz4", 7)),
+    ],
+)
+def test_client_properties_on_the_command_line_beat_what_the_file_sends_with(
+    produce: Callable[..., tuple[str, str]],
+    options: tuple[str, ...],
+    environment: str,
+    sent: tuple[str, str, int],
+) -> None:
+    printed, _ = produce(
+        'topics = "t"\nacks = 1\ncompression = "lz4"\nlinger-ms = "1k"',
+        *("--print-workload", *options),
+        environment=environment,
+    )
+    found = tomllib.loads(printed)
+    assert (found["acks"], found["compression"], found["linger-ms"]) == sent
+
+
+def test_the_file_of_client_properties_beats_the_file_of_the_workload(
+    produce: Callable[..., tuple[str, str]], tmp_path: Path
+) -> None:
+    client = tmp_path / "client.properties"
+    client.write_text("linger.ms=50\nbatch.size=9")
+    printed, _ = produce(FILE, "--print-workload", "--command-config", str(client))
+    found = tomllib.loads(printed)
+    assert (found["acks"], found["linger-ms"]) == ("1", 50)
+    assert found["command-property"] == ["batch.size=9"]
+
+
+@pytest.mark.parametrize(
     ("text", "answer"),
     [
         ("thrughput = 5", "--workload FILE: there is no key 'thrughput': did you mean throughput?"),

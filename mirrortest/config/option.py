@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import (
     exact_duration,
+    exact_seconds,
     parse_count,
     parse_duration,
     parse_positive_seconds,
@@ -36,7 +37,7 @@ def _show(value: object) -> str:
 
 
 def _show_seconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds:g}s"
+    return "" if seconds is None else f"{exact_seconds(seconds)}s"
 
 
 class Kind(NamedTuple):

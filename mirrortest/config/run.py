@@ -8,6 +8,7 @@ user gives the alias, or the ledger's copy shows it.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -139,6 +140,16 @@ class TopicMapping:
     def prefix(self) -> str:
         """The prefix of the mirror's copies; empty if names are the same."""
         return f"{self.source_alias}{self.separator}" if self.source_alias else ""
+
+    @property
+    def options(self) -> str:
+        """The options that give this mapping, as on a command line."""
+        words = [word for pair in self.explicit.items() for word in ("--topic-map", "=".join(pair))]
+        if self.source_alias or not self.explicit:
+            words += ["--source-alias", self.source_alias]
+        if self.separator != ".":
+            words += ["--separator", self.separator]
+        return shlex.join(words)
 
     def source_of(self, destination: str) -> str:
         """The source's name of a destination topic; UsageError if there is none."""

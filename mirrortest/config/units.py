@@ -141,6 +141,11 @@ def exact_number(value: float) -> str:
     return f"{value:.0f}" if value.is_integer() and value < 1e15 else repr(value)
 
 
+def exact_seconds(seconds: float) -> str:
+    """Write a time without an exponent: `parse_seconds` reads the same, once ``s`` follows."""
+    return f"{Decimal(str(seconds)).normalize():f}"
+
+
 def format_duration(nanoseconds: int) -> str:
     """Write a duration for users: three significant digits and the unit that fits."""
     sign, size = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)

@@ -89,7 +89,7 @@ class ConsumerLog:
                 {},
             ),
             expect_partition=options.expect_partition.value,
-            deadline_ns=int(options.deadline * 1e9),
+            deadline_ns=round(options.deadline * 1e9),
             clusters={
                 "source" if options.role is Role.SOURCE else "destination": cluster,
             },

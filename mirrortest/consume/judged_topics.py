@@ -91,7 +91,7 @@ class JudgedTopics:
                     sources[topic],
                     options.run,
                     options.expect_partition,
-                    Losses(int(options.deadline * 1e9)),
+                    Losses(round(options.deadline * 1e9)),
                     self.in_force(topic),
                 )
                 if topic not in self.counts:

@@ -10,6 +10,7 @@ from mirrortest.config.option import POSITIVE_SECONDS, REQUIRED, SECONDS, Kind, 
 from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
 from mirrortest.config.suggestion import closest, did_you_mean
 from mirrortest.config.threshold import Threshold
+from mirrortest.config.units import exact_seconds
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
 from mirrortest.seqlog.options import LogOptions, Role
@@ -56,6 +57,7 @@ class Shard:
         return f"{self.index}/{self.of}"
 
 
+_STATES = "mirrortest.state"
 _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 
 
@@ -169,7 +171,7 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     )
     ledger_client: ClientConfig | None = None
     state_topic: str = option(
-        "mirrortest.state",
+        _STATES,
         "Topic for the consumers' saved states, in the cluster that is read.",
         kind=Kind(checked_topic, metavar="TOPIC"),
     )
@@ -240,19 +242,23 @@ class ConsumeOptions(LogOptions, MetricsOptions):
         asked = {
             "bootstrap servers": ",".join(self.client.bootstrap_servers),
             "topics": self.topic_pattern or ",".join(self.topics),
+            "topic names": "" if self.role is Role.SOURCE else self.mapping.options,
             "consumer group": self.group or "",
             "shard": str(self.shard or ""),
             "ledger": self.ledger_topic
             if self.ledger_client is None
             else f"{self.ledger_topic} at {','.join(self.ledger_client.bootstrap_servers)}",
+            "state topic": "" if self.state_topic == _STATES else self.state_topic,
             "expected producers": ",".join(self.expect_producers),
             "isolation level": self.client.isolation_level.value,
             "client library": "public API only" if self.client.portable else "",
             "latencies": "with the backlog" if self.include_backlog else "",
             "records": "" if self.num_records is None else f"{self.num_records:,}",
             "beginning": "from the partitions' ends on" if self.from_latest else "",
-            "duration": "" if self.duration is None else f"{self.duration:g} s",
-            "idle timeout": "" if self.idle_timeout is None else f"{self.idle_timeout:g} s",
+            "duration": "" if self.duration is None else f"{exact_seconds(self.duration)} s",
+            "idle timeout": ""
+            if self.idle_timeout is None
+            else f"{exact_seconds(self.idle_timeout)} s",
         }
         return {name: value for name, value in asked.items() if value}
 

@@ -9,6 +9,7 @@ from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import SECONDS, Kind, option
 from mirrortest.config.run import checked_topic
 from mirrortest.config.shape import Replay, SizeFile
+from mirrortest.config.units import exact_seconds
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
 from mirrortest.produce.new_topics import EXISTING_TOPICS, NewTopics
@@ -158,11 +159,14 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
         client = self.client
         asked = {
             "bootstrap servers": ",".join(client.bootstrap_servers),
+            "ledger": self.ledger_topic,
             "throughput": self.shown_throughput,
             "seed": str(self.seed) if self.drawn else "",
             "worker": f"{self.share.index + 1} of {self.share.of}" if self.share.of > 1 else "",
             "records": "" if self.num_records is None else f"{self.num_records:,}",
-            "duration": "" if self.duration_ns is None else f"{self.duration_ns / 1e9:g} s",
+            "duration": ""
+            if self.duration_ns is None
+            else f"{exact_seconds(self.duration_ns / 1e9)} s",
             "warm-up records": f"{self.warmup_records:,}" if self.warmup_records else "",
             "message size": self._shown_size,
             "payload file": "" if self.payloads is None else self.payloads.source,

@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from mirrortest.config.run import TopicMapping
 from mirrortest.report.html.breakdown import Range
 from mirrortest.report.html.commands import repeat_commands, show_commands
 from mirrortest.report.html.page import page
 from mirrortest.report.html.positions import Position, positions
 from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.session import Topic
+from mirrortest.verify.placement import ExpectPartition
 from tests.made_result import RUN
 from tests.short_run import seen, sent, short_run
+from tests.unit.consuming import consume_options
 from tests.unit.test_commands import check, program  # noqa: F401  # a fixture
 
 if TYPE_CHECKING:
@@ -147,12 +151,13 @@ def test_a_log_without_its_topics_gives_a_command_that_names_some(
 
 SETTINGS = {
     Role.PRODUCER: {
-        "bootstrap servers": "dc1:9092", "client library": "public API only",
+        "bootstrap servers": "dc1:9092", "client library": "public API only", "ledger": "book",
     },
     Role.CONSUMER: {
         "bootstrap servers": "dc2:9092", "topics": "A.orders", "shard": "1/2",
         "expected producers": "ann,bob", "isolation level": "read_committed",
         "idle timeout": "30 s", "latencies": "with the backlog", "records": "12,000",
+        "topic names": "--source-alias A", "state topic": "states",
         "beginning": "from the partitions' ends on", "client library": "public API only",
         "ledger": "book at dc1:9092,dc1b:9092",
     },
@@ -185,11 +190,12 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
     consume, produce, _ = repeat_commands(changed)
     assert "--topics A.orders --source-alias A --deadline 90s" in consume
     assert "--expect-producers ann,bob" in consume
-    assert "--shard 1/2 --ledger-topic book --ledger-bootstrap-server dc1:9092,dc1b:9092" in consume
+    assert "--shard 1/2 --state-topic states" in consume
+    assert "--ledger-topic book --ledger-bootstrap-server dc1:9092,dc1b:9092" in consume
     assert "--num-records 12000 --from-latest --idle-timeout 30s" in consume
     assert "--include-backlog" in consume
     for each in (consume, produce):
-        assert "--portable" in each
+        assert "--portable --ledger-topic book" in each
     assert "--throughput=-1 --num-records 1000 --duration 25s --warmup-records 100" in produce
     assert "--message-size 'choice(100:0.9, 10kB:0.1)' --form headers --create-topics" in produce
     assert "--topic-config a=1 --topic-config b=2 --acks 1 --compression zstd" in produce
@@ -197,6 +203,85 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
     assert "--start-at" not in produce
     for each in (consume, produce):
         check(program, shlex.split(each.replace("NEW-RUN", RUN))[1:])
+
+
+@pytest.mark.parametrize(
+    ("mapping", "topics"),
+    [
+        ({"source_alias": "A"}, ("A.orders",)),
+        ({"source_alias": "A", "separator": "-"}, ("A-orders",)),
+        ({"source_alias": "A", "topic_map": ["clicks=clicks"]}, ("A.orders", "clicks")),
+        ({"topic_map": ["renamed=orders"]}, ("renamed",)),
+        ({"topic_map": ["A.orders=orders", "c2=clicks"]}, ("A.orders", "c2")),
+        ({}, ("A.orders",)),
+    ],
+)
+def test_a_repeated_consumer_judges_the_same_copies(
+    result: Result,
+    program: Any,  # noqa: F811  # the fixture
+    mapping: dict[str, Any],
+    topics: tuple[str, ...],
+) -> None:
+    """Also the ledger has the same name as before."""
+    given = TopicMapping.parse(**mapping)
+    values = _repeated(result, program, topics=topics, mapping=given)
+    assert values["topics"] == topics
+    assert values["source_alias"] is not None or values["topic_map"]  # else the alias is looked up
+    again = TopicMapping.parse(
+        source_alias=values["source_alias"] or "",
+        separator=values["separator"],
+        topic_map=values["topic_map"] or (),
+    )
+    assert again == given
+
+
+@pytest.mark.parametrize("seconds", [0.000001, 1.001, 90.0, 14 * 86400.0, 1234567.891])
+def test_a_repeated_consumer_takes_as_long(
+    result: Result,
+    program: Any,  # noqa: F811  # the fixture
+    seconds: float,
+) -> None:
+    values = _repeated(result, program, duration=seconds, deadline=seconds, idle_timeout=seconds)
+    assert [values[each] for each in ("duration", "deadline", "idle_timeout")] == [seconds] * 3
+
+
+@pytest.mark.parametrize("policy", ExpectPartition)
+def test_a_repeated_consumer_expects_the_same_partitions(
+    result: Result,
+    program: Any,  # noqa: F811  # the fixture
+    policy: ExpectPartition,
+) -> None:
+    assert _repeated(result, program, expect_partition=policy)["expect_partition"] is policy
+
+
+def test_a_repeated_observer_of_the_source_has_no_options_about_copies(
+    result: Result,
+    program: Any,  # noqa: F811  # the fixture
+) -> None:
+    values = _repeated(result, program, role=Role.SOURCE)
+    assert values["source_alias"] is None
+    assert not values["topic_map"]
+
+
+def _repeated(result: Result, program: Any, **changes: Any) -> dict[str, Any]:  # noqa: F811
+    """The values that the program reads in the command that repeats a consumer."""
+    options = consume_options(**{"topics": ("orders",)} | changes)
+    found = next(each for each in result.sessions if each.session.role is Role.CONSUMER)
+    sources = options.mapping.sources_of(options.topics)
+    session = found.session.model_copy(
+        update={
+            "role": options.role,
+            "settings": options.settings,
+            "topics": {name: Topic(destination=copy) for copy, name in sources.items()},
+            "expect_partition": options.expect_partition.value,
+            "deadline_ns": round(options.deadline * 1e9),
+        }
+    )
+    sessions = (type(found)(session, found.location, found.files, found.damage),)
+    consume, _ = repeat_commands(type(result)(result.summary, result.place, sessions))
+    _, verb, *words = shlex.split(consume.replace("NEW-RUN", RUN))
+    values: dict[str, Any] = program.commands[verb].make_context(verb, words).params
+    return values
 
 
 def test_workers_are_repeated_by_one_command(result: Result, program: Any) -> None:  # noqa: F811

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.config.option_file import words_of
 from mirrortest.config.threshold import thresholds
+from mirrortest.config.units import exact_duration
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -18,12 +19,12 @@ _MOST_SHOWN = 20
 _NEW_RUN = "NEW-RUN"
 _TOPICS = "TOPICS"
 _LEDGER = "mirrortest.ledger"
+_HOMES = "source"
 _TEXT, _NUMBER, _DURATION, _FLAG = "", ",", " ", None
 _CONSUME = {
     "consumer group": ("--consumer-group", _TEXT),
     "shard": ("--shard", _TEXT),
-    "ledger": ("--ledger-topic", _TEXT),
-    "ledger's brokers": ("--ledger-bootstrap-server", _TEXT),
+    "state topic": ("--state-topic", _TEXT),
     "expected producers": ("--expect-producers", _TEXT),
     "latencies": ("--include-backlog", _FLAG),
     "records": ("--num-records", _NUMBER),
@@ -83,6 +84,7 @@ def repeat_commands(result: Result) -> list[str]:
 
 def _common(verb: str, session: Session) -> list[str]:
     servers = session.settings.get("bootstrap servers", "HOST:PORT")
+    ledger, _, brokers = session.settings.get("ledger", _LEDGER).partition(" at ")
     name, workers = session.name, []
     if "worker" in session.settings:
         first, _, count = session.settings["worker"].partition(" of ")
@@ -91,6 +93,8 @@ def _common(verb: str, session: Session) -> list[str]:
         *("mirrortest", verb, "--bootstrap-server", servers, "--run", _NEW_RUN),
         *("--id", name, *workers),
         *(["--portable"] if session.settings.get("client library") else []),
+        *(["--ledger-topic", ledger] if ledger != _LEDGER else []),
+        *(["--ledger-bootstrap-server", brokers] if brokers else []),
     ]
 
 
@@ -109,20 +113,14 @@ def _consume(session: Session) -> list[str]:
     asked = session.settings.get("topics") or ",".join(copies.values()) or _TOPICS
     named = set(asked.split(",")) <= {*copies.values(), _TOPICS}
     words += ["--topics" if named else "--topic-pattern", asked]
-    aliases = {copy.removesuffix(f".{name}") for name, copy in copies.items() if copy != name}
-    if len(aliases) == 1 and all(copy != name for name, copy in copies.items()):
-        words += ["--source-alias", *aliases]
-    else:
-        renamed = (f"{name}={copy}" for name, copy in copies.items() if name != copy)
-        words += [word for pair in renamed for word in ("--topic-map", pair)]
+    words += shlex.split(session.settings.get("topic names", ""))
     if session.deadline_ns is not None:
-        words += ["--deadline", f"{session.deadline_ns / 1e9:g}s"]
+        words += ["--deadline", exact_duration(session.deadline_ns)]
+    if session.role is Role.CONSUMER and session.expect_partition not in {None, _HOMES}:
+        words += ["--expect-partition", session.expect_partition]
     if session.settings.get("isolation level") == "read_committed":
         words += ["--command-property", "isolation.level=read_committed"]
-    ledger, _, brokers = session.settings.get("ledger", _LEDGER).partition(" at ")
-    own = {"ledger": "" if ledger == _LEDGER else ledger, "ledger's brokers": brokers}
-    settings = {**session.settings, **own}
     for name, (option, separator) in _CONSUME.items():
-        if value := settings.get(name, ""):
+        if value := session.settings.get(name, ""):
             words += [option] if separator is _FLAG else [option, value.replace(separator, "")]
     return words

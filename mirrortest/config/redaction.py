@@ -13,12 +13,20 @@ if TYPE_CHECKING:
 HIDDEN = "(hidden)"
 _SECRET = re.compile(
     r"pass|pwd|secret|jaas|token|credential|private|(?:api|access|account)[._-]?key|user[._]info"
-    r"|[._]key$|authorization:?$|\b(?:basic|bearer)$|^-p$",
+    r"|\.sas\.|(?:[._-]key|license|signature|creds?|\bsig|(?<![a-z])pw)$"
+    r"|authorization:?$|\b(?:basic|bearer)$|(?-i:^-p$)",
     re.IGNORECASE,
 )
 """What follows -p may be a port or a path instead: a record can do without these."""
 _LOGIN = re.compile(r"(?:^-u|user|auth)$", re.IGNORECASE)
 """Names whose value is a secret only if it is USER:PASSWORD."""
+_MYSQL = r"(?:mysql|mariadb)[\w-]{0,20}"
+_THEN = rf"[\s\0](?:(?:(?!\b(?:curl|{_MYSQL}|sshpass|redis-cli)[\s\0]).)*?[\s\0])?"
+_LOGIN_OF_PROGRAM = re.compile(
+    rf"(\b(?:curl{_THEN}-u|(?:{_MYSQL}|sshpass){_THEN}-p|redis-cli{_THEN}-a)[\s\0]*)[^\0]+",
+    re.DOTALL,
+)
+"""In words joined by ``\\0``: a secret after a short option that has other meanings elsewhere."""
 _NAMED = re.compile(r"""(\s*=\s*|\s+|["']\s*:\s*)""")
 """What separates a name from its value: in ``NAME=VALUE``, in a shell's words, in JSON."""
 
@@ -32,7 +40,7 @@ def command_without_secrets(words: Iterable[str]) -> list[str]:
     """A command line without secrets, also without the word after an option like ``--password``."""
     found: list[str] = []
     option = ""
-    for word in words:
+    for word in _LOGIN_OF_PROGRAM.sub(rf"\1{HIDDEN}", "\0".join(words)).split("\0"):
         found.append(_shown(option, word))
         option = word if word.startswith("-") and "=" not in word else ""
     return found

@@ -100,7 +100,8 @@ def test_a_process_that_has_ended_is_in_no_profile(tmp_path: Path) -> None:
     [
         "ssl.key.password", "sasl.jaas.config", "ssl.keystore.key", "basic.auth.user.info",
         "listener.name.x.scram-sha-256.sasl.jaas.config", "aws.secret.access", "A.ssl.keystore.Key",
-        "sasl.login.token", "api_key",
+        "sasl.login.token", "api_key", "fs.azure.sas.container.account", "confluent.license",
+        "AWS_CREDS", "db_pw",
     ],
 )  # fmt: skip
 def test_values_of_secret_properties_are_hidden(key: str) -> None:
@@ -112,6 +113,10 @@ def test_other_properties_stay_but_for_passwords_in_addresses() -> None:
     """Even if their names resemble a secret's."""
     given = {
         "key.converter": "x.ByteArray",
+        "confluent.license.topic": "x",
+        "ssl.signature.algorithm": "x",
+        "design": "x",
+        "spw": "x",
         "log.dirs": "/data",
         "url": "http://ann:geheim@proxy:3128/x",
     }
@@ -179,6 +184,11 @@ def test_a_command_line_keeps_its_options_and_loses_its_secrets() -> None:
         ("Basic geheim", "Basic "),
         ("Endpoint=sb://x;SharedAccessKey=geheim", "Endpoint=sb://x;SharedAccessKey="),
         ("AccountName=a;AccountKey=geheim", "AccountName=a;AccountKey="),
+        ("--url=https://x/y?sv=1&sig=geheim", "--url=https://x/y?sv=1&sig="),
+        ("https://s3/x?X-Amz-Signature=geheim&a=1", "https://s3/x?X-Amz-Signature="),
+        ("--pw=geheim", "--pw="),
+        ("x --creds geheim", "x --creds "),
+        ("x --license-key geheim", "x --license-key "),
     ],
 )  # fmt: skip
 def test_a_secret_within_a_word_of_a_command_line_is_hidden(given: str, shown: str) -> None:
@@ -218,6 +228,59 @@ def test_a_word_after_a_short_option_is_hidden_if_it_can_be_a_secret(
 ) -> None:
     """After -u, a password follows a colon; -p may come before a password of digits."""
     assert command_without_secrets(["x", option, value]) == ["x", option, shown]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        ("curl -s -uann:geheim http://x", "curl -s -u"),
+        ("/usr/bin/mysql -h db -pgeheim", "/usr/bin/mysql -h db -p"),
+        ("mysqldump -pgeheim", "mysqldump -p"),
+        ("curl -s -u ann:geheim http://x", "curl -s -u "),
+        ("redis-cli -h db -a geheim", "redis-cli -h db -a "),
+        ("redis-cli -ageheim", "redis-cli -a"),
+    ],
+)
+def test_a_password_that_follows_a_short_option_of_a_known_program_is_hidden(
+    given: str, shown: str
+) -> None:
+    """As words, and in a shell's command, of which nothing that follows is shown."""
+    words = command_without_secrets(given.split())
+    assert " ".join(words).startswith(f"{shown}{HIDDEN}")
+    assert "geheim" not in str(words)
+    assert command_without_secrets(["sh", "-c", given]) == ["sh", "-c", f"{shown}{HIDDEN}"]
+
+
+@pytest.mark.parametrize("word", ["mysql", "mysql-", "curl ", "redis-cli -b"])
+def test_a_long_command_line_is_searched_within_moments(word: str) -> None:
+    """The time grows with its length, not with the square of it."""
+    began = time.process_time()
+    command_without_secrets([word * 20_000, *[word] * 20_000])
+    assert time.process_time() - began < 5
+
+
+def test_the_password_of_sshpass_is_hidden() -> None:
+    words = ["sshpass", "-pgeheim", "ssh", "x"]
+    assert command_without_secrets(words) == ["sshpass", f"-p{HIDDEN}", "ssh", "x"]
+    assert "geheim" not in str(command_without_secrets(["sh", "-c", " ".join(words)]))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "java -port 9092 -pidfile /run/x -p9092 x",
+        "ls -a dir",
+        "python -u server.py",
+        "java -cp /opt/mysql-connector.jar:/opt/x.jar -prod x.Main",
+        "x -uri:http://h:1 -url=a:b -user=ann",
+        "mysql --port 3306 -h db",
+        "redis-cli -h db get a",
+        "mysql -P 3306",
+    ],
+)
+def test_short_options_of_other_programs_stay(command: str) -> None:
+    """They begin like an option with a password."""
+    assert command_without_secrets(command.split()) == command.split()
 
 
 @pytest.mark.parametrize("before", ["", "-Durl=", "--proxy="])

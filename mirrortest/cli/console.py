@@ -94,8 +94,8 @@ def require(*extras: str) -> None:
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Print warnings, escaped: they can contain text that the user typed."""
-    for line in lines:
+    """Print warnings, each once, escaped: they can contain text that the user typed."""
+    for line in dict.fromkeys(lines):
         err.print(f"[yellow]warning:[/] {escape(visible(line))}")
 
 

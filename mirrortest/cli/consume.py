@@ -172,7 +172,7 @@ def consume(  # noqa: D103  # its help is below, with examples
             f"{client.isolation_level.value}"
         )
     ledger_client = ledger_connection.client(connection)
-    console.warn(client.warnings)
+    console.warn([*client.warnings, *(ledger_client.warnings if ledger_client else ())])
     request = options(
         reporting_interval=progress.reporting_interval,
         name=checked_name(named_after_host(f"{asked['role']}-") if name is None else name),

@@ -37,7 +37,7 @@ def doctor(  # noqa: D103  # its help is below, with examples
 ) -> None:
     sides = clusters.clients()
     warnings = [line for client in sides.values() if client for line in client.warnings]
-    console.warn(dict.fromkeys(warnings))
+    console.warn(warnings)
     request = options(
         source=sides["source"],
         destination=sides["destination"],

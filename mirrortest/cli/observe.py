@@ -142,8 +142,7 @@ def observe(
         once=once,
     )
     check_fillable(request.output, "--output")
-    for client in request.clusters:
-        console.warn(client.warnings)
+    console.warn(line for client in request.clusters for line in client.warnings)
     report = _run(request)
     console.show(report.to_json(), report.view(), as_json=output.as_json, report=output.report)
 

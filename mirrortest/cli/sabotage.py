@@ -80,7 +80,7 @@ def sabotage(  # noqa: D103  # its help is below, with examples
         if client is None:
             raise UsageError(f"no address of the {side}: use --{side}-bootstrap-server HOST:PORT")
     source, destination = (client for client in sides.values() if client is not None)
-    console.warn(dict.fromkeys([*source.warnings, *destination.warnings]))
+    console.warn([*source.warnings, *destination.warnings])
     mapping = TopicMapping.parse(source_alias=source_alias, separator=separator)
     if not mapping.prefix and {*source.bootstrap_servers} & {*destination.bootstrap_servers}:
         raise UsageError(

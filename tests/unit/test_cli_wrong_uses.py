@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PRODUCE = "produce --bootstrap-server localhost:1 --topics t"
+OBSERVE = "observe --once --gc-log typo --output o"
 CONSUME = "consume --bootstrap-server localhost:1 --run r1 --topics t"
 REFUSED = "no Kafka broker answers at localhost:1: connection refused"
 """How a correct use ends: nothing listens at that address."""
@@ -127,6 +128,32 @@ def test_a_wrong_use_gets_one_line_and_an_exit_code(
     assert shown[-1].startswith("error: "), shown
     assert printed.lower() in shown[-1].lower()
     assert not any(each in "\n".join(shown) for each in ("Traceback", "Errno", "╭", "Usage:"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"{CONSUME} --command-config typo",
+        f"{CONSUME} --ledger-bootstrap-server localhost:1 --ledger-command-config typo",
+        f"{CONSUME} --ledger-bootstrap-server localhost:1 --command-config typo",
+        f"{OBSERVE} --command-config typo --bootstrap-server a:1 --bootstrap-server b:1",
+        "doctor --topics t --source-command-config typo --destination-command-config typo",
+    ],
+)
+def test_a_misspelt_client_property_is_reported_once_whichever_cluster_it_is_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    line: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "typo").write_text("bootstrap.servers=localhost:1\nrequest.timeout.mss=1000")
+    monkeypatch.setattr(sys, "argv", ["mirrortest", *line.split()])
+    with pytest.raises(SystemExit):
+        main.run()
+    shown = capfd.readouterr().err
+    warning = "warning: client property request.timeout.mss is unknown; did you mean"
+    assert shown.count(warning) == 1, shown
 
 
 def test_java_home_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,8 @@ class MirrorNames:
     source_alias: str | None = option(
         None,
         "The mirror's name for the source: its copies are called ALIAS.topic. By default "
-        "that of the ledger's copy; '' if the mirror keeps names.",
+        "that of the ledger's copy; --source-alias '' if the mirror keeps names (an empty "
+        "variable counts as not given).",
         env=True,
     )
     separator: str = option(".", "What is between alias and topic.")

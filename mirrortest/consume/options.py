@@ -58,6 +58,12 @@ class Shard:
 
 
 _STATES = "mirrortest.state"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{exact_seconds(seconds)} s"
+
+
 _FLAGS = re.compile(r"\(\?([aimsux]+)\)")
 
 
@@ -218,6 +224,10 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     )
     notes: tuple[str, ...] = ()
     """Decisions made for the user; the report shows them."""
+    worker: str = ""
+    """Which worker this is, for example ``2 of 4``; empty without --workers."""
+    asked: ConsumeOptions | None = None
+    """What the user asked of all workers together; None without --workers."""
 
     def __post_init__(self) -> None:
         """Refuse options that contradict each other."""
@@ -239,12 +249,14 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     @property
     def settings(self) -> dict[str, str]:
         """The options that were set, as text for reports; contains no secrets."""
-        asked = {
+        asked = self.asked or self
+        shown = {
             "bootstrap servers": ",".join(self.client.bootstrap_servers),
             "topics": self.topic_pattern or ",".join(self.topics),
             "topic names": "" if self.role is Role.SOURCE else self.mapping.options,
             "consumer group": self.group or "",
-            "shard": str(self.shard or ""),
+            "worker": self.worker,
+            "shard": "" if self.shard is None else str(asked.shard or Shard(1, 1)),
             "ledger": self.ledger_topic
             if self.ledger_client is None
             else f"{self.ledger_topic} at {','.join(self.ledger_client.bootstrap_servers)}",
@@ -253,14 +265,13 @@ class ConsumeOptions(LogOptions, MetricsOptions):
             "isolation level": self.client.isolation_level.value,
             "client library": "public API only" if self.client.portable else "",
             "latencies": "with the backlog" if self.include_backlog else "",
-            "records": "" if self.num_records is None else f"{self.num_records:,}",
+            "records": "" if asked.num_records is None else f"{asked.num_records:,}",
             "beginning": "from the partitions' ends on" if self.from_latest else "",
-            "duration": "" if self.duration is None else f"{exact_seconds(self.duration)} s",
-            "idle timeout": ""
-            if self.idle_timeout is None
-            else f"{exact_seconds(self.idle_timeout)} s",
+            "until": "" if asked.until_complete else "forever",
+            "duration": _seconds(asked.duration),
+            "idle timeout": _seconds(asked.idle_timeout),
         }
-        return {name: value for name, value in asked.items() if value}
+        return {name: value for name, value in shown.items() if value}
 
     def _refuse_mapping(self) -> None:
         if self.mapping.prefix or self.mapping.explicit:

@@ -123,6 +123,8 @@ def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
             options,
             name=worker_name(options.name, index),
             client=_member(options.client, index),
+            worker=f"{index + 1} of {workers}",
+            asked=options,
             shard=None if options.group else shard_of(options.shard, index, workers),
             until_complete=False,
             duration=None,

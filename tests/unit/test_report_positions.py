@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirrortest.config.run import TopicMapping
+from mirrortest.consume.options import Shard
 from mirrortest.report.html.breakdown import Range
 from mirrortest.report.html.commands import repeat_commands, show_commands
 from mirrortest.report.html.page import page
@@ -15,6 +16,7 @@ from mirrortest.report.html.positions import Position, positions
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Topic
 from mirrortest.verify.placement import ExpectPartition
+from mirrortest.workers.consumers import split
 from tests.made_result import RUN
 from tests.short_run import seen, sent, short_run
 from tests.unit.consuming import consume_options
@@ -263,6 +265,30 @@ def test_a_repeated_observer_of_the_source_has_no_options_about_copies(
     assert not values["topic_map"]
 
 
+@pytest.mark.parametrize("asked", [{}, {"shard": Shard(2, 3)}, {"group": "g"}])
+def test_workers_of_a_consumer_are_repeated_as_they_were_asked_for(
+    result: Result,
+    program: Any,  # noqa: F811  # the fixture
+    asked: dict[str, Any],
+) -> None:
+    """By one command, also if the first worker's log is missing."""
+    ends = {"duration": 60.0, "idle_timeout": 5.0, "num_records": 12_000}
+    options = consume_options(topics=("orders",), until_complete=False, **ends, **asked)
+    found = next(each for each in result.sessions if each.session.role is Role.CONSUMER)
+    sessions = []
+    for worker in split(options, 4)[1:]:
+        update = {"name": worker.name, "settings": worker.settings}
+        session = found.session.model_copy(update=update)
+        sessions.append(type(found)(session, found.location, found.files, found.damage))
+    consume, _ = repeat_commands(type(result)(result.summary, result.place, tuple(sessions)))
+    values = _parsed(program, consume)
+    assert (values["name"], values["workers"]) == (options.name, 4)
+    assert not values["until_complete"]
+    assert {each: values[each] for each in ends} == ends
+    assert values["shard"] == (None if options.group else options.shard or Shard(1, 1))
+    assert values["group"] == options.group
+
+
 def _repeated(result: Result, program: Any, **changes: Any) -> dict[str, Any]:  # noqa: F811
     """The values that the program reads in the command that repeats a consumer."""
     options = consume_options(**{"topics": ("orders",)} | changes)
@@ -279,7 +305,11 @@ def _repeated(result: Result, program: Any, **changes: Any) -> dict[str, Any]:  
     )
     sessions = (type(found)(session, found.location, found.files, found.damage),)
     consume, _ = repeat_commands(type(result)(result.summary, result.place, sessions))
-    _, verb, *words = shlex.split(consume.replace("NEW-RUN", RUN))
+    return _parsed(program, consume)
+
+
+def _parsed(program: Any, command: str) -> dict[str, Any]:  # noqa: F811  # the fixture
+    _, verb, *words = shlex.split(command.replace("NEW-RUN", RUN))
     values: dict[str, Any] = program.commands[verb].make_context(verb, words).params
     return values
 

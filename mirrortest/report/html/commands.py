@@ -29,6 +29,7 @@ _CONSUME = {
     "latencies": ("--include-backlog", _FLAG),
     "records": ("--num-records", _NUMBER),
     "beginning": ("--from-latest", _FLAG),
+    "until": ("--until", _TEXT),
     "duration": ("--duration", _DURATION),
     "idle timeout": ("--idle-timeout", _DURATION),
 }
@@ -64,7 +65,7 @@ def repeat_commands(result: Result) -> list[str]:
     sessions = [each.session for each in result.sessions]
     by_name: dict[tuple[Role, str], Session] = {}
     for session in sessions:
-        by_name.setdefault((session.role, session.name), session)
+        by_name.setdefault((session.role, _shared_name(session)), session)
     if not by_name:
         return []
     default = {str(each) for each in thresholds(())}
@@ -73,8 +74,7 @@ def repeat_commands(result: Result) -> list[str]:
     commands = []
     for role in (Role.SOURCE, Role.CONSUMER, Role.PRODUCER):
         for (of, _), session in by_name.items():
-            # The first worker's command starts them all.
-            if of is role and session.settings.get("worker", "1 of").startswith("1 of"):
+            if of is role:
                 words = _produce(session) if role is Role.PRODUCER else _consume(session)
                 commands.append([*words, *(conditions if role is Role.CONSUMER else [])])
     logs = dict.fromkeys(each.location.parent.parent.parent.shown for each in result.sessions)
@@ -82,16 +82,19 @@ def repeat_commands(result: Result) -> list[str]:
     return [shlex.join(each) for each in commands]
 
 
+def _shared_name(session: Session) -> str:
+    """The name that a process was given; that of a worker without its number."""
+    number, of, _ = session.settings.get("worker", "").partition(" of ")
+    return session.name.removesuffix(f".{number}") if of else session.name
+
+
 def _common(verb: str, session: Session) -> list[str]:
     servers = session.settings.get("bootstrap servers", "HOST:PORT")
     ledger, _, brokers = session.settings.get("ledger", _LEDGER).partition(" at ")
-    name, workers = session.name, []
-    if "worker" in session.settings:
-        first, _, count = session.settings["worker"].partition(" of ")
-        name, workers = name.removesuffix(f".{first}"), ["--workers", count]
+    _, _, workers = session.settings.get("worker", "").partition(" of ")
     return [
         *("mirrortest", verb, "--bootstrap-server", servers, "--run", _NEW_RUN),
-        *("--id", name, *workers),
+        *("--id", _shared_name(session), *(["--workers", workers] if workers else [])),
         *(["--portable"] if session.settings.get("client library") else []),
         *(["--ledger-topic", ledger] if ledger != _LEDGER else []),
         *(["--ledger-bootstrap-server", brokers] if brokers else []),

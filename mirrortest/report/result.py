@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -222,7 +223,7 @@ def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
         return results[0]
     if found:
         raise UsageError(f"{shown}: several results; name one with --run: {', '.join(found)}")
-    places = " ".join(each.shown for each in logdirs)
+    places = shlex.join(each.shown for each in logdirs)
     if run is None:
         raise UsageError(f"{shown}: no reconciliation result; run mirrortest reconcile {places}")
     seen = f" (there are results of {', '.join(sorted(there))})" if there else ""

@@ -46,7 +46,9 @@ class First:
 
     def __str__(self) -> str:
         known = f"{moment(self.at_ns, self.step_ns)} UTC"
-        when = f"at {known}" if self.step_ns <= 10**9 else f"within {span(self.step_ns)} of {known}"
+        when = (
+            f"at {known}" if self.step_ns <= 10**9 else f"in the {span(self.step_ns)} from {known}"
+        )
         what = f"{self.what} in topic {self.topic}, among those meant to be sent {when}"
         if self.cause is not None:
             if self.before_ns >= self.at_ns + self.step_ns:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,16 @@ def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=f"name one with --run: {RUN}, other"):
         find_result([root], None)
     assert find_result([root], "other").path.endswith("/run=other/result")
+
+
+def test_the_command_in_an_error_can_be_pasted(tmp_path: Path) -> None:
+    logs = tmp_path / "dc1's logs"
+    logs.mkdir()
+    for run, words in ((None, []), ("r1", ["--run", "r1"])):
+        with pytest.raises(UsageError) as raised:
+            find_result([Location.parse(logs)], run)
+        _, command = str(raised.value).split("; run ")
+        assert shlex.split(command) == ["mirrortest", "reconcile", str(logs), *words]
 
 
 def test_two_results_of_a_run_are_refused_by_their_names(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
         "messages"
     )
     assert shown[2].endswith("; the last event before: “mirror: kill” at 2023-03-28 11:50:12 UTC")
-    assert shown[3].endswith("12:40 UTC")
+    assert shown[3].endswith("meant to be sent in the 1 min from 2023-03-28 12:40 UTC")
     words = Page(render(result)).words
     assert "What failed first" in words
     assert "1 reason" in words
@@ -166,7 +166,7 @@ def test_a_clean_run_says_so(tmp_path: Path) -> None:
         "Nothing failed",
         "There are no findings.",
         "Nothing was found in any partition.",
-        "There are no findings, and everything was delivered.",
+        "There are no findings, and every acknowledged message in the logs was delivered.",
         "No fault was recorded in this run",
     ):
         assert sentence in words
@@ -178,3 +178,5 @@ def test_an_inconclusive_run_gives_its_reasons(tmp_path: Path) -> None:
     result = result_of(made, tmp_path)
     assert "could not be judged completely: 1 reason below" in headline(result.summary)
     assert "the log of producer bob.2 is missing" in Page(render(result)).words
+    first = page(result)["first"]
+    assert (first.tone, first.text) == ("doubt", "What could be judged has no findings.")

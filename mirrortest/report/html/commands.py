@@ -55,6 +55,7 @@ def show_commands(servers: str, topic: str, position: Position) -> list[str]:
     console = [
         *("kafka-console-consumer.sh", "--bootstrap-server", servers, "--topic", topic),
         *("--partition", at[0], "--offset", at[1], "--max-messages", many),
+        *("--timeout-ms", "10000"),  # fewer may come: without it the command would wait for more
         *("--property", "print.offset=true", "--property", "print.key=true"),
     ]
     return [shlex.join([*kcat, "-f", r"%o %T %k %s\n"]), shlex.join(console)]

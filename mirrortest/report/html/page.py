@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.config.units import format_duration, number, span
+from mirrortest.model.verdict import Verdict
 from mirrortest.report.html.breakdown import Ids, by_producer, first_ids, grid
 from mirrortest.report.html.charts import (
     MOST_MARKS,
@@ -138,7 +139,7 @@ def page(result: Result) -> dict[str, Any]:
         "ids": ids,
         "places": _places(result, ids, set_up),
         "repeat": repeat_commands(result),
-        "no_ids": "There are no findings, and everything was delivered."
+        "no_ids": "There are no findings, and every acknowledged message in the logs was delivered."
         if not ({"undelivered", "findings"} & _absent(result))
         else "The result has no table of ids: reconcile again to create it.",
         "attribution": summary.attribution,
@@ -243,6 +244,8 @@ def _first(summary: Summary, timeline: Timeline | None, events: Sequence[Event])
         return Box("Nothing failed; the first finding", f"{first}.", "note")
     if any(summary.counts.get(name) for name in FINDINGS):
         return Box("Nothing failed", "The times of the findings are unknown.", "note")
+    if summary.verdict is Verdict.INCONCLUSIVE:
+        return Box("Nothing failed", "What could be judged has no findings.", "doubt")
     return Box("Nothing failed", "There are no findings.", "good")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config.units import span
+from mirrortest.config.units import number, span
 from mirrortest.results.words import moment
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.options import Role
@@ -158,7 +158,7 @@ def _rows(found: SessionFiles) -> str:
     rows = [file.rows for file in found.files]
     if any(count is None for count in rows):
         return "rows not counted"
-    return f"{sum(count or 0 for count in rows):,} rows"
+    return number(sum(count or 0 for count in rows), "row")
 
 
 def _topics(result: Result) -> list[MappedTopic]:

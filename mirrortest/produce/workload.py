@@ -328,7 +328,7 @@ class Workload:
         """The rate as text."""
         if isinstance(self.throughput, Shape):
             return str(self.throughput)
-        return "unlimited" if self.throughput is None else f"{self.throughput:g}/s"
+        return "unlimited" if self.throughput is None else f"{exact_number(self.throughput)}/s"
 
     def _check_own_payloads(self) -> None:
         if self.form is Form.BODY:

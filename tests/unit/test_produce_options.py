@@ -275,6 +275,7 @@ def test_what_was_asked_for_is_told_without_secrets() -> None:
     shown = options(throughput=2000.0, num_records=5000, client=client).settings
     assert (shown["throughput"], shown["records"], shown["acks"]) == ("2000/s", "5,000", "all")
     assert "duration" not in shown
+    assert options(throughput=1_234_567.0).settings["throughput"] == "1234567/s"
     assert "hush" not in str(shown)
 
 

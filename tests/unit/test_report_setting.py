@@ -78,12 +78,23 @@ def test_a_producers_own_summary_tells_its_load(logs: Path) -> None:
     (folder / "summary.json").write_text(json.dumps({"version": 1, "whole": figures}))
     (bob,) = [ran for ran in setting_of(logs).sessions if ran.name == "bob, incarnation 2"]
     assert bob.facts == {
-        "messages": "12,345", "messages/s": "100", "log": "intervals, 0 rows",
+        "messages": "12,345", "messages/s": "99.6", "log": "intervals, 0 rows",
     }  # fmt: skip
     for strange in ("[", "[]", '{"version": 2}', '{"version": 1, "whole": 3}'):
         (folder / "summary.json").write_text(strange)
         (bob,) = [ran for ran in setting_of(logs).sessions if ran.name == "bob, incarnation 2"]
         assert bob.facts == {"log": "intervals, 0 rows"}
+
+
+@pytest.mark.parametrize(
+    ("rate", "shown"), [(0.2, "0.2"), (0.000953, "0.000953"), (99.64, "99.6"), (12345.6, "12,346")]
+)
+def test_a_slow_producers_rate_is_not_0(logs: Path, rate: float, shown: str) -> None:
+    folder = add(logs, role="producer", name="bob")
+    figures = {"records_per_second": rate, "mib_per_second": rate}
+    (folder / "summary.json").write_text(json.dumps({"version": 1, "whole": figures}))
+    (bob,) = [ran for ran in setting_of(logs).sessions if ran.name == "bob"]
+    assert (bob.facts["messages/s"], bob.facts["MiB/s"]) == (shown, shown)
 
 
 def test_a_crowd_is_cut_off_and_counted(logs: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config.units import number, span
+from mirrortest.config.units import number, readable_number, span
 from mirrortest.results.words import moment
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.options import Role
@@ -148,10 +148,14 @@ def _measured(report: Mapping[str, Any]) -> dict[str, str]:
     if isinstance(records := figures.get("records"), int):
         measures["messages"] = f"{records:,}"
     if isinstance(rate := figures.get("records_per_second"), int | float):
-        measures["messages/s"] = f"{rate:,.0f}"
+        measures["messages/s"] = _rate(rate)
     if isinstance(rate := figures.get("mib_per_second"), int | float):
-        measures["MiB/s"] = f"{rate:,.2f}"
+        measures["MiB/s"] = _rate(rate)
     return measures
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else readable_number(value, 3)
 
 
 def _rows(found: SessionFiles) -> str:

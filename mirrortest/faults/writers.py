@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.faults.records import CopiedRows, RawRecord, encode_batch
 from mirrortest.kafka.codec import compressor
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES = 512 << 10
 _QUEUED_BYTES = 64 << 20
-_REFUSALS = ("MessageSizeTooLarge", "RecordListTooLarge", "InvalidTimestamp", "Authorization")
-"""Parts of the names of errors that a retry does not resolve."""
+_REFUSALS = {Failure.TOO_LARGE, Failure.REFUSED, Failure.NOT_AUTHORIZED}
+"""Failures that a retry does not resolve."""
 
 
 class RefusedError(MirrortestError):
@@ -127,7 +128,7 @@ class Writers:
         return batch if self._codec is None else batch.compressed(*self._codec)
 
     def _record(self, at: tuple[str, int], taken: list[Item], count: int, sent: Sent) -> None:
-        if sent.outcome is Outcome.FAILED and any(w in (sent.error or "") for w in _REFUSALS):
+        if sent.outcome is Outcome.FAILED and sent.failure in _REFUSALS:
             raise RefusedError(f"the destination refuses a record: {sent.error}")
         if sent.outcome is not Outcome.ACKED or sent.base_offset < 0:
             raise ClusterError(f"a write failed: {sent.error or 'its acknowledgement was lost'}")

@@ -218,8 +218,7 @@ class SimulatedConsumer(_Client):
             if topic_id is not None and topic_id != id_of(topic):
                 found[at] = Recreated(at.topic, at.partition, offset, id_of(topic))
                 continue
-            stale = partition.stale_for(self.process.name)
-            parted = None if stale else partition.parted_from(offset, epoch)
+            parted = partition.parted_from(offset, epoch, self.process.name)
             if parted is not None:
                 found[at] = Diverged(at.topic, at.partition, offset, *parted)
                 continue

@@ -42,6 +42,8 @@ class Stale:
     high_watermark: int
     """It commits nothing more."""
     epoch: int
+    ends: list[tuple[int, int]]
+    """(epoch, first offset under it)"""
     clients: frozenset[str]
     alone: bool = False
     """Whether these clients reach no other broker."""
@@ -197,23 +199,17 @@ class Partition:
             return stale.start, stale.high_watermark
         return self.start, self.stable if isolation == READ_COMMITTED else self.high_watermark
 
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """OffsetForLeaderEpoch: the log's largest epoch that is not above it, and its end."""
-        known = (0, 0)
-        for index, (number, _) in enumerate(self.ends):
-            if number <= epoch:
-                following = self.ends[index + 1][1] if index + 1 < len(self.ends) else self.end
-                known = (number, following)
-        return known
+    def parted_from(self, offset: int, epoch: int, client: str = "") -> tuple[int, int] | None:
+        """Where the log diverges from what a reader read up to an offset, last in this epoch.
 
-    def parted_from(self, offset: int, epoch: int) -> tuple[int, int] | None:
-        """Where the log diverges from what a client read up to an offset, last in this epoch.
-
+        It is the log of the leader that answers `client`; by default, of the newest leader.
         (epoch, end offset) as in a fetch response; None if it does not diverge.
         """
         if epoch < 0:
             return None
-        number, end = self.end_of_epoch(epoch)
+        stale = self.stale_for(client)
+        ends, log_end = (self.ends, self.end) if stale is None else (stale.ends, stale.end)
+        number, end = _end_of_epoch(ends, log_end, epoch)
         return (number, end) if number < epoch or end < offset else None
 
     def stale_for(self, client: str) -> Stale | None:
@@ -260,7 +256,7 @@ class Partition:
         """Cut the present leader off from the others; it continues to answer these clients."""
         self.stale = Stale(
             list(self.log), self.start, self.end, self.high_watermark, self.epoch,
-            frozenset(clients), alone,
+            list(self.ends), frozenset(clients), alone,
         )  # fmt: skip
         self.elect()
 
@@ -432,3 +428,12 @@ def message_id(topic: str, key: bytes | None, value: bytes | None) -> MessageId 
     if not mark or not seq.isdigit() or b"@" not in sender:
         return None
     return MessageId(topic, sender.decode("ascii", "replace"), int(key), int(seq))
+
+
+def _end_of_epoch(ends: list[tuple[int, int]], log_end: int, epoch: int) -> tuple[int, int]:
+    """OffsetForLeaderEpoch: the log's largest epoch that is not above it, and its end."""
+    known = (0, 0)
+    for index, (number, _) in enumerate(ends):
+        if number <= epoch:
+            known = (number, ends[index + 1][1] if index + 1 < len(ends) else log_end)
+    return known

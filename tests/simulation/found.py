@@ -287,6 +287,19 @@ FOUND: dict[str, tuple[Plan, str]] = {
             "97b273"
         ),
     ),
+    "a leader that was elected uncleanly, and then cut off, showed that the log had diverged": (
+        Plan(
+            partitions=3, messages=20, consumers=2, direct_ledger=True, read_committed=True,
+            transactional=True, consumer_starts=2.0,
+            strikes=(
+                Strike("compaction", 0.0, 12.0, 13, 91),
+                Strike("answers_lost", 0.0, 0.2),
+                Strike("own_topic_cut_refilled", 1.5, 10.0, 8, 136),
+                Strike("own_topic_stale_leader", 1.5, 3.0, 14, 46),
+            ),
+        ),
+        "c800708c005d00f5840c097a9ae50fe7a9b88869ffc200fe2e02006bd21d5b",
+    ),
     "a hole explained messages of two keys": (
         Plan(
             partitions=2, compacted=True, copies_alone=True, rehash=True, folded=True,

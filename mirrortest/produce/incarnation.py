@@ -152,6 +152,8 @@ class Incarnation:
         """The first unexpected error of a visit or of an outcome's recording; `run` raises it."""
         self.died: str | None = None
         """Why the sender died; None while it works."""
+        self.ended_by: tuple[str, Failure] | None = None
+        """The topic and the failure of the batch that ended the sender; None: no batch did."""
         self.before_end: Callable[[], Awaitable[None]] = _do_nothing
         """Called before the end marks are written."""
 
@@ -420,6 +422,8 @@ class Incarnation:
         sent = future.result()
         self._complete(recorded, flight, sent)
         if self._sender.dead is not None:
+            if sent.failure is not None and self.ended_by is None:
+                self.ended_by = recorded.lane.stream.topic, sent.failure
             self.halt()
 
     def _complete(self, recorded: RecordedLane, flight: Flight, sent: Sent) -> None:

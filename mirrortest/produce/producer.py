@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from mirrortest.metrics.endpoint import Serve
+    from mirrortest.model.failure import Failure
     from mirrortest.produce.lane import Lane
     from mirrortest.produce.ledger_writer import LedgerWriter
     from mirrortest.produce.options import ProduceOptions
@@ -57,8 +59,10 @@ _log = structlog.get_logger()
 SUMMARY_FILE = "summary.json"
 _RETRY_SECONDS = 1.0
 _MAX_FAILURES = 3
-"""The run ends after so many short incarnations in a row without an acknowledgement."""
+"""The run ends after so many short incarnations with the same end, with no longer one between."""
 _SHORT_LIFE_NS = 10_000_000_000
+"""An incarnation is short below this, and below half of `delivery.timeout.ms`: no timeout ended it.
+"""
 _POLICY_SECONDS = 30.0
 """How often the topics are checked for a cleanup policy that became compact."""
 _RECORD_FAILURE_SECONDS = 5.0
@@ -195,7 +199,8 @@ class Producer:
     async def _run_incarnations(
         self, stop: asyncio.Event, log: SequenceLog, view: LedgerView, session: str
     ) -> None:
-        failures = 0
+        short_lives: Counter[tuple[str, Failure] | None] = Counter()
+        short_ns = min(_SHORT_LIFE_NS, self._options.client.delivery_timeout_ms * 500_000)
         started = False
         while not stop.is_set():
             sender = await self._sender(stop, retry=started)
@@ -228,16 +233,21 @@ class Producer:
             if incarnation.died is None:
                 return
             self._ended.append(incarnation.ledger_writer)
-            short_lived = self._context.clock.now() - launched_ns < _SHORT_LIFE_NS
-            failures = failures + 1 if short_lived and not incarnation.acked else 0
-            if failures >= _MAX_FAILURES:
+            _log.warning("a new incarnation is needed", reason=incarnation.died)
+            if self._context.clock.now() - launched_ns >= short_ns:
+                short_lives.clear()
+                continue
+            # Acknowledgements of other topics do not count: this one may be refused for good.
+            short_lives[incarnation.ended_by] += 1
+            if short_lives[incarnation.ended_by] >= _MAX_FAILURES:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RECORD_FAILURE_SECONDS):
                         await record_failure(view, incarnation.ledger_writer.registration)
                 raise ClusterError(
-                    f"{incarnation.died}; restarted {failures} times without an acknowledgement"
+                    f"{incarnation.died}; restarted {_MAX_FAILURES} times, each time with the same "
+                    "error"
                 )
-            _log.warning("a new incarnation is needed", reason=incarnation.died)
+            await set_within(stop, _RETRY_SECONDS)
         await write_end_marks(self._ended, stop, grace_seconds=self._options.drain_timeout)
 
     async def _note_stamped(self, log: SequenceLog) -> None:

@@ -314,7 +314,7 @@ async def test_messages_too_large_fail(stage: Stage) -> None:
     answer = command.answer(code=1)
     assert answer["whole"]["failed"] == answer["whole"]["records"] > 0
     assert stage.records() == 0
-    assert "restarted 3 times without an acknowledgement" in answer["error"]
+    assert "restarted 3 times, each time with the same error" in answer["error"]
     assert "Traceback" not in command.stderr
     assert (await stage.ledger()).complete("r1", ["p1"])
 

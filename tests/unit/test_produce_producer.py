@@ -66,6 +66,32 @@ class Cluster:
         return Made()
 
 
+class Refusing(Cluster):
+    """Refuses all batches of one topic for good; that ends the sender. It acks other topics."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__()
+        self._topic = topic
+
+    def sender(self, _: ClientConfig) -> MemorySender:
+        cluster, refused = self, self._topic
+
+        class Made(MemorySender):
+            async def start(self) -> None:
+                cluster.senders.append(self)
+
+            def send(
+                self, topic: str, partition: int, encoded: EncodedBatch
+            ) -> asyncio.Future[Any]:
+                self.outcome = Outcome.FAILED if topic == refused else Outcome.ACKED
+                answer = super().send(topic, partition, encoded)
+                if topic == refused:
+                    self.dead = f"{topic}-{partition}: refused"
+                return answer
+
+        return Made()
+
+
 class Consumer:
     """Reads the ledger as it is written; `over` has the acked counts at which it was complete."""
 
@@ -84,7 +110,13 @@ class Consumer:
 
 
 class Stage:
-    def __init__(self, cluster: Cluster, log_dir: Path) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        log_dir: Path,
+        topics: tuple[str, ...] = ("t",),
+        **client: int,
+    ) -> None:
         self.cluster = cluster
         self.topic = MemoryTopic()
         self.consumer = Consumer()
@@ -95,14 +127,14 @@ class Stage:
         options = ProduceOptions(
             run="r",
             name="p",
-            client=ClientConfig(bootstrap_servers=("b:1",), linger_ms=0),
-            topics=("t",),
+            client=ClientConfig(bootstrap_servers=("b:1",), linger_ms=0, **client),  # type: ignore[arg-type]
+            topics=topics,
             num_records=1000,
             drain_timeout=5,
             log_dir=str(log_dir),
         )
         self.producer = Producer(options, lambda _: None)
-        self.producer._plans = [TopicPlan("t", 2, 2)]
+        self.producer._plans = [TopicPlan(topic, 2, 2) for topic in topics]
         self.producer._prepare()
 
     async def live(self) -> None:
@@ -124,11 +156,15 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def stage_of(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log_dir: Path = Path("nowhere")
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    log_dir: Path = Path("nowhere"),
+    topics: tuple[str, ...] = ("t",),
+    **client: int,
 ) -> AsyncIterator[Stage]:
     monkeypatch.setattr(producer, "Sender", cluster.sender)
     monkeypatch.setattr(producer, "_RETRY_SECONDS", 0)
-    stage = Stage(cluster, log_dir)
+    stage = Stage(cluster, log_dir, topics, **client)
     following = asyncio.create_task(stage.view.follow())
     try:
         yield stage
@@ -241,7 +277,7 @@ async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
         while not living.done():
             cluster.away = False
             await asyncio.sleep(0)
-        with pytest.raises(ClusterError, match="restarted 3 times without an acknowledgement"):
+        with pytest.raises(ClusterError, match="restarted 3 times"):
             await living
         ledger = stage.consumer.ledger
         assert ledger.complete("r", ["p"])
@@ -249,6 +285,39 @@ async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
         await register(stage.view, run="r", producer="p", session="again", lanes={"t": (1,)})
         assert not ledger.complete("r")
         assert not ledger.failed("r")
+
+
+async def test_a_topic_that_is_refused_for_good_ends_a_producer_though_another_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once it registered again without end, several times a second, and reported no error."""
+    cluster, waits = Refusing("b"), []
+
+    async def set_within(_: asyncio.Event, seconds: float) -> bool:
+        waits.append(seconds)
+        return False
+
+    async with stage_of(cluster, monkeypatch, topics=("t", "b")) as stage:
+        monkeypatch.setattr(producer, "set_within", set_within)
+        with pytest.raises(ClusterError, match="b-0: refused; restarted 3 times"):
+            await stage.live()
+        assert stage.consumer.ledger.failed("r") == ["p"]
+    assert (len(cluster.senders), len(waits)) == (3, 2)
+    assert stage.outcomes[Outcome.ACKED] > 0
+
+
+async def test_a_producer_goes_on_after_incarnations_that_a_timeout_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With a short `delivery.timeout.ms`, an outage ends several incarnations."""
+    cluster = Cluster(0, 0, 0, 0)
+    async with stage_of(cluster, monkeypatch, delivery_timeout_ms=0) as stage:
+        living = asyncio.create_task(stage.live())
+        while not living.done():
+            cluster.away = False
+            await asyncio.sleep(0)
+        await living
+    assert len(cluster.senders) == 5
 
 
 async def test_a_topic_that_becomes_compacted_at_the_end_stays_stamped_at_its_source(

@@ -256,10 +256,14 @@ class Admin:
             f"asking for the configuration of {topic}", lambda: client.topic_config(topic)
         )
 
-    async def configurations(self, topics: Iterable[str]) -> list[Configuration]:
-        """The configurations of all brokers and of these topics; unknown ones have an error."""
+    async def configurations(
+        self, topics: Iterable[str], *, brokers: bool = True
+    ) -> list[Configuration]:
+        """The configurations of all `brokers` and of these topics; unknown ones have an error."""
         client, wanted = self._started, sorted(set(topics))
-        return await self._retry("asking for configurations", lambda: client.configurations(wanted))
+        return await self._retry(
+            "asking for configurations", lambda: client.configurations(wanted, brokers=brokers)
+        )
 
     async def permitted_operations(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """The operations that we may do with each topic; topics with unknown ones are left out."""

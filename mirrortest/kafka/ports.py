@@ -253,8 +253,10 @@ class AdminPort(ClientPort, Protocol):
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's complete configuration, defaults included."""
 
-    async def configurations(self, topics: list[str]) -> list[Configuration]:
-        """The configurations of all brokers and of these topics, without secret values."""
+    async def configurations(
+        self, topics: list[str], *, brokers: bool = True
+    ) -> list[Configuration]:
+        """The configurations of all `brokers` and of these topics, without secret values."""
 
     async def permitted_operations(self, topics: list[str]) -> dict[str, frozenset[Operation]]:
         """The operations that we may do with each topic; topics with unknown ones are left out."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated, batches
-from mirrortest.kafka.ports import TopicDescription
+from mirrortest.kafka.ports import Configuration, TopicDescription
 from mirrortest.model.topic_partition import TopicPartition
 
 from .cluster import READ_COMMITTED
@@ -437,16 +437,31 @@ class SimulatedAdmin(_Client):
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """See `ports.AdminPort`."""
+        (found,) = await self.configurations([topic], brokers=False)
+        if found.error is not None:
+            raise found.error
+        return dict(found.values)
+
+    async def configurations(
+        self, topics: list[str], *, brokers: bool = True
+    ) -> list[Configuration]:
+        """See `ports.AdminPort`."""
+        assert not brokers, "no application asks for them"
         cluster, world = self.cluster, self.world
 
-        def serve() -> dict[str, str]:
-            known = cluster.known(topic, world.now_ns)
-            if known is None:
-                raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
-            return {
-                "cleanup.policy": "compact" if known.compacted else "delete",
-                "message.timestamp.type": "LogAppendTime" if known.stamps else "CreateTime",
-            }
+        def serve() -> list[Configuration]:
+            return [_described(topic, cluster.known(topic, world.now_ns)) for topic in topics]
 
-        found: dict[str, str] = await self.ask("configs", serve)
+        found: list[Configuration] = await self.ask("configs", serve)
         return found
+
+
+def _described(name: str, topic: Topic | None) -> Configuration:
+    """A topic's configuration; None: there is no such topic."""
+    if topic is None:
+        error = RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, name)
+        return Configuration("topics", name, error, {})
+    policy = "compact" if topic.compacted else "delete"
+    stamps = "LogAppendTime" if topic.stamps else "CreateTime"
+    values = {"cleanup.policy": policy, "message.timestamp.type": stamps}
+    return Configuration("topics", name, None, values)

@@ -261,3 +261,4 @@ async def test_brokers_and_topics_are_described_each_by_itself() -> None:
         ("topics", "t", "None", {"retention.ms": "1000"}),
     ]
     assert "not you" in str(found[1].error)
+    assert await admin_of(Configured()).configurations(["t"], brokers=False) == found[2:]

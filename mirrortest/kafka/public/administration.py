@@ -116,15 +116,18 @@ class PublicAdmin:
             raise found.error
         return dict(found.values)
 
-    async def configurations(self, topics: list[str]) -> list[Configuration]:
+    async def configurations(
+        self, topics: list[str], *, brokers: bool = True
+    ) -> list[Configuration]:
         """See `ports.AdminPort`."""
         with request_errors():
-            cluster = await self.client.describe_cluster()
-        brokers = [str(broker["node_id"]) for broker in cluster["brokers"]]
+            nodes = (await self.client.describe_cluster())["brokers"] if brokers else []
         return await self._described(
             [
                 ConfigResource(kind, name)
-                for kind, names in zip(_KINDS, (brokers, topics), strict=True)
+                for kind, names in zip(
+                    _KINDS, ([str(node["node_id"]) for node in nodes], topics), strict=True
+                )
                 for name in names
             ]
         )

@@ -70,7 +70,7 @@ class Clocks:
     ) -> None:
         self._monotonic_ns = monotonic_ns
         self._wall_ns = wall_ns
-        self.watch = ClockWatch(wall_ns(), monotonic_ns())
+        self.watch = ClockWatch.of(monotonic_ns, wall_ns)
         self.notes: list[str] = []
         self._last: dict[StreamId, tuple[int, int]] = {}
         """Stream -> (the seq after its latest message, that message's intended time)."""

@@ -28,7 +28,7 @@ class Clock:
         self.now = monotonic_ns
         """Monotonic nanoseconds."""
         self._wall_ns = wall_ns
-        self.watch = ClockWatch(wall_ns(), monotonic_ns())
+        self.watch = ClockWatch.of(monotonic_ns, wall_ns)
 
     @property
     def offset_ns(self) -> int:

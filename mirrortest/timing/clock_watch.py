@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 STEP_BOUND_NS = 50_000_000
 """A smaller jump is not a step; two readings are never 50 ms apart by chance."""
 SLEW_PPM = 500
+_APART_NS = 1_000_000
+"""Clocks that were read further apart are read again."""
+_TRIES = 5
 
 
 class ClockStep(NamedTuple):
@@ -50,14 +53,16 @@ class ClockWatch:
         """The range of all offsets: latencies may be wrong by as much; 0 without steps."""
         return self.most_ns - self.least_ns if self.steps else 0
 
-    def observe(
-        self, wall_ns: int, monotonic_ns: int, *, uncertainty_ns: int = 0
-    ) -> ClockStep | None:
+    @classmethod
+    def of(cls, monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]) -> ClockWatch:
+        """A watch that begins with a reading of both clocks."""
+        wall, monotonic, _ = _read(monotonic_ns, wall_ns)
+        return cls(wall, monotonic)
+
+    def observe(self, wall_ns: int, monotonic_ns: int) -> ClockStep | None:
         """Add a reading of both clocks; return the step since the last one, if there was one.
 
-        `uncertainty_ns` is how far apart the two clocks may have been read: the monotonic time
-        between a reading before the wall clock's and one after it. Raises ValueError if the
-        monotonic clock ran backwards.
+        Raises ValueError if the monotonic clock ran backwards.
         """
         elapsed = monotonic_ns - self._read_at
         if elapsed < 0:
@@ -68,7 +73,7 @@ class ClockWatch:
         self.most_ns = max(self.most_ns, self.offset_ns)
         self._read_at = monotonic_ns
         slewed = elapsed * SLEW_PPM // 1_000_000
-        if abs(change) <= STEP_BOUND_NS + slewed + uncertainty_ns:
+        if abs(change) <= STEP_BOUND_NS + slewed:
             return None
         self.steps += 1
         self.stepped_ns += abs(change)
@@ -78,8 +83,25 @@ class ClockWatch:
     def measure(
         self, monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]
     ) -> ClockStep | None:
-        """Read both clocks; return the step since the last reading, if there was one."""
-        before = monotonic_ns()
-        wall = wall_ns()
-        after = monotonic_ns()
-        return self.observe(wall, after, uncertainty_ns=after - before)
+        """Read both clocks; return the step since the last reading, if there was one.
+
+        Without CPU time in between, they are read too far apart: then nothing changes.
+        """
+        wall, monotonic, apart_ns = _read(monotonic_ns, wall_ns)
+        return None if apart_ns > _APART_NS else self.observe(wall, monotonic)
+
+
+def _read(monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]) -> tuple[int, int, int]:
+    """Read the wall clock and the monotonic clock, and how far apart at most, all ns.
+
+    The process may get no CPU in between. So it reads again, and returns the closest readings.
+    """
+    closest: tuple[int, int, int] | None = None
+    for _ in range(_TRIES):
+        before, wall, after = monotonic_ns(), wall_ns(), monotonic_ns()
+        if closest is None or after - before < closest[2]:
+            closest = wall, after, after - before
+        if closest[2] <= _APART_NS:
+            break
+    assert closest is not None  # noqa: S101  # it tries at least once
+    return closest

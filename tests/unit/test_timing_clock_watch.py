@@ -39,11 +39,52 @@ def test_a_step_is_told_once_with_its_size(size: int, elapsed: int) -> None:
     assert watch.observe(WALL + elapsed + size + SECOND, 5 + elapsed + SECOND) is None
 
 
-def test_a_doubtful_reading_widens_the_bound() -> None:
-    """If a process is suspended while it reads the two clocks, their difference is not a step."""
+class Machine:
+    """Clocks that nobody sets. After a reading of the wall clock, the process loses the CPU."""
+
+    def __init__(self, *pauses_ms: int) -> None:
+        self.now = 0
+        self.pauses_ms = list(pauses_ms)
+
+    def monotonic(self) -> int:
+        return self.now
+
+    def wall(self) -> int:
+        read = WALL + self.now
+        self.now += self.pauses_ms.pop(0) * 1_000_000 if self.pauses_ms else 0
+        return read
+
+
+@pytest.mark.parametrize("pauses_ms", [(200,), (200, 90, 300), (200,) * 5, (200,) * 12])
+def test_a_process_without_cpu_between_its_readings_sees_no_step(
+    pauses_ms: tuple[int, ...],
+) -> None:
+    """Once, the next reading was compared with the delayed one and seemed to be a step."""
+    machine = Machine(*pauses_ms)
     watch = ClockWatch(WALL, 0)
-    assert watch.observe(WALL + 2 * SECOND, 0, uncertainty_ns=2 * SECOND) is None
-    assert watch.observe(WALL, 0, uncertainty_ns=SECOND) is not None
+    for _ in range(4):
+        machine.now += SECOND
+        assert watch.measure(machine.monotonic, machine.wall) is None
+        assert watch.offset_ns == WALL
+    assert not machine.pauses_ms
+
+
+def test_a_step_before_a_doubtful_reading_is_told_by_the_next_one() -> None:
+    """A doubtful reading is left out; it hides no step."""
+    machine = Machine(*(200,) * 5)
+    watch = ClockWatch(WALL - SECOND, 0)
+    assert watch.measure(machine.monotonic, machine.wall) is None
+    step = watch.measure(machine.monotonic, machine.wall)
+    assert step is not None
+    assert step.by_ns == SECOND
+
+
+def test_the_first_reading_is_the_closest_of_some() -> None:
+    """All later readings are compared with it."""
+    machine = Machine(200, 90)
+    assert ClockWatch.of(machine.monotonic, machine.wall).offset_ns == WALL
+    machine = Machine(200, 90, 2, 90, 90)
+    assert ClockWatch.of(machine.monotonic, machine.wall).offset_ns == WALL - 2_000_000
 
 
 def test_a_monotonic_clock_does_not_run_backwards() -> None:

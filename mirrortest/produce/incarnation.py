@@ -178,9 +178,9 @@ class Incarnation:
         return self._steps + self.ledger_writer.tries
 
     def idle(self, now_ns: int) -> bool:
-        """Whether no message may be sent now, and no batch is in flight."""
+        """Whether no batch may be sent now, and none is in flight."""
         return not self._batches_in_flight and not any(
-            k.lane.pace.available(now_ns) for k in self._recorded
+            lane.pace.available(now_ns) >= (lane.exact_batch() or 1) for lane in self.lanes
         )
 
     def backlogs(self, now_ns: int) -> dict[TopicPartition, Backlog]:
@@ -190,7 +190,7 @@ class Incarnation:
             lane = recorded.lane
             backlog = Backlog(sum(flight.count for flight in lane.flights))
             if not self.stopped:
-                backlog.due, backlog.lag_ns = lane.pace.owed(now_ns), lane.pace.lag_ns(now_ns)
+                backlog.due, backlog.lag_ns = lane.pace.owed(now_ns), lane.lag_ns(now_ns)
             at = TopicPartition(lane.stream.topic, lane.partition)
             backlogs.setdefault(at, Backlog()).add(backlog)
         return backlogs

@@ -193,6 +193,10 @@ class Lane:
         end = self._batches.end(position)
         return (end if limit is None else max(min(end, limit), position + 1)) - position
 
+    def lag_ns(self, now_ns: int) -> int:
+        """How far the lane is behind its schedule: since when its next batch might be sent."""
+        return self.pace.lag_ns(now_ns, self.exact_batch() or 1)
+
     def count(self, outcome: Outcome) -> int:
         """How many messages have this outcome."""
         return self._numbers[outcome].count

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.produce.incarnation import Backlog
 from mirrortest.seqlog.interval_log import Intervals, TopicLoad
 
 if TYPE_CHECKING:
@@ -47,22 +48,18 @@ class ProducerLoad:
 
     def _topics(self, incarnation: Incarnation | None, now_ns: int) -> dict[str, TopicLoad]:
         context = self._context
-        in_flight: Counter[str] = Counter()
         sent: Counter[str] = Counter()
-        owed: Counter[str] = Counter()
-        debt_ns: dict[str, int] = {}
-        for lane in incarnation.lanes if incarnation is not None else ():
-            in_flight[lane.stream.topic] += sum(flight.count for flight in lane.flights)
         for (topic, _), pace in context.paces.items():
             sent[topic] += pace.position - pace.skipped
-            # If the producer was stopped or never began, nothing is due.
-            if incarnation is not None and not incarnation.stopped:
-                owed[topic] += pace.owed(now_ns)
-                debt_ns[topic] = max(debt_ns.get(topic, 0), pace.lag_ns(now_ns))
+        backlogs = {topic: Backlog() for topic in context.numbers}
+        waiting = {} if incarnation is None else incarnation.backlogs(now_ns)
+        for at, each in waiting.items():
+            backlogs[at.topic].add(each)
         found = {}
         for topic, numbers in context.numbers.items():
             numbers.flush()
-            asked = max(sent[topic] + owed[topic], self._asked.get(topic, 0))
+            backlog = backlogs[topic]
+            asked = max(sent[topic] + backlog.due, self._asked.get(topic, 0))
             self._asked[topic] = asked
             outcomes = {outcome.name.lower(): n for outcome, n in numbers.outcomes.items()}
             found[topic] = TopicLoad(
@@ -77,9 +74,9 @@ class ProducerLoad:
                 },
                 numbers.ack_latency,
                 {
-                    "in_flight": in_flight[topic],
-                    "debt_messages": owed[topic],
-                    "debt_ns": debt_ns.get(topic, 0),
+                    "in_flight": backlog.in_flight,
+                    "debt_messages": backlog.due,
+                    "debt_ns": backlog.lag_ns,
                 },
             )
         return found

@@ -60,8 +60,8 @@ class Pace(Protocol):
     def take(self, count: int, now_ns: int) -> NDArray[np.int64]:
         """Take `count` messages; return their intended times."""
 
-    def lag_ns(self, now_ns: int) -> int:
-        """How far the lane is behind its schedule."""
+    def lag_ns(self, now_ns: int, count: int = 1) -> int:
+        """How long ago the next `count` messages, which are sent at once, were all due; or 0."""
 
     def ahead(self, now_ns: int, within_ns: int) -> int | None:
         """About how many messages will be sent within a time from now; None: no schedule."""
@@ -167,11 +167,11 @@ class ScheduledPace:
         self._credit = self._refill(now_ns) - count
         return self._schedule.intended(lo, self.position) + self._start_ns
 
-    def lag_ns(self, now_ns: int) -> int:
+    def lag_ns(self, now_ns: int, count: int = 1) -> int:
         """See `Pace`."""
-        if self.owed(now_ns) == 0:
+        if self.owed(now_ns) < count:
             return 0
-        return now_ns - self._start_ns - self._due_ns(self.position)
+        return now_ns - self._start_ns - self._due_ns(self.position + count - 1)
 
     def _due_ns(self, index: int) -> int:
         due_ns = self._schedule.next_time(index)
@@ -245,7 +245,7 @@ class UnlimitedPace:
         self.position += count
         return np.full(count, now_ns, dtype=np.int64)
 
-    def lag_ns(self, now_ns: int) -> int:  # noqa: ARG002  # part of the protocol
+    def lag_ns(self, now_ns: int, count: int = 1) -> int:  # noqa: ARG002  # part of the protocol
         """See `Pace`: without a schedule there is no lag."""
         return 0
 

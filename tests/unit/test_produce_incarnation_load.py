@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from mirrortest.config.shape import Step, Steps, Uniform
-from mirrortest.produce.incarnation import Incarnation
+from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.produce.incarnation import Backlog, Incarnation
 from mirrortest.produce.message_sizes import MessageSizes
 from mirrortest.produce.pace import pace_of
 from mirrortest.timing.shaped_rate import ShapedRate
@@ -48,6 +49,28 @@ async def test_batches_have_exactly_the_messages_that_are_asked_for(
     for partition in (0, 1):
         sent = [count for _, to, count in sender.sent if to == partition]
         assert sent == [7] * 7 + [1]
+
+
+async def test_a_lane_that_waits_for_its_exact_batch_is_not_behind(world: World) -> None:
+    """It is behind once the batch is complete, and not sent: since its last message was due."""
+    second = 1_000_000_000
+    paces = [pace_of(20, index=index, lanes=2, total=50, batch=10) for index in range(2)]
+    incarnation, lanes = await world.incarnation(MemorySender(), paces=paces, batches=10)
+    for lane in lanes:
+        lane.pace.start(0)
+    at = TopicPartition("t", 0)
+    # This lane's messages are due at 0, 0.1 s, 0.2 s, ...; its batches are complete at 0.9 s, ...
+    for tenths, due, lag in ((1, 2, 0), (8, 9, 0), (9, 10, 0), (12, 13, 3)):
+        now = tenths * second // 10
+        assert incarnation.backlogs(now)[at] == Backlog(0, due, lag * second // 10), tenths
+        assert incarnation.idle(now) == (due < 10)
+    for lane in lanes:
+        lane.pace.take(10, second)
+        lane.pace.take(10, second)
+    # The last batch has the 5 messages that are left.
+    for tenths, due, lag in ((23, 4, 0), (26, 5, 2)):
+        now = tenths * second // 10
+        assert incarnation.backlogs(now)[at] == Backlog(0, due, lag * second // 10), tenths
 
 
 async def test_a_shape_is_sent_at_its_times(world: World) -> None:

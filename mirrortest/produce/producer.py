@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from mirrortest.produce.ledger_writer import LedgerWriter
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.produce_status import ProduceStatus
+    from mirrortest.verify.ledger_record import LaneRecord
 
 _log = structlog.get_logger()
 
@@ -103,6 +104,9 @@ class Producer:
         self._context = ProducerContext(options)
         self._plans: list[TopicPlan] = []
         self._lanes: list[Lane] = []
+        """Of the current incarnation, and of those that the ledger has no end marks of yet."""
+        self._ended_lanes: list[tuple[LaneRecord, int]] = []
+        """The lanes of the other incarnations as in the ledger, and their source partitions."""
         self._ended: list[LedgerWriter] = []
         """Of incarnations whose sender died; end marks follow once the next one has registered."""
         self._metrics = ProducerMetrics(self._context, serve)
@@ -252,7 +256,7 @@ class Producer:
 
     async def _note_stamped(self, log: SequenceLog) -> None:
         """Log which topics' records brokers were found to stamp. Raises SequenceLogError."""
-        found = {lane.stream.topic for lane in self._lanes if lane.stamped}
+        found = {record.stream.topic for record, _ in self._all_lanes() if record.stamped}
         if found - {plan.topic for plan in self._plans if plan.stamped}:
             await log.revise(_with_topics(found, stamped_at_source=True))
 
@@ -302,9 +306,22 @@ class Producer:
         # The registration precedes these end marks: consumers do not take the run for over.
         while self._ended:
             await self._ended[0].finish(ended=True)
-            del self._ended[0]
+            self._release(self._ended.pop(0).incarnation)
         await publish_closed(view, registration)
         return incarnation
+
+    def _release(self, incarnation: int) -> None:
+        """Keep only what the report needs of an incarnation that has ended: lanes are large."""
+        lanes, self._lanes = self._lanes, []
+        for lane in lanes:
+            if lane.stream.incarnation == incarnation:
+                self._ended_lanes.append(_recorded(lane))
+            else:
+                self._lanes.append(lane)
+
+    def _all_lanes(self) -> list[tuple[LaneRecord, int]]:
+        """The lanes of all incarnations as in the ledger, and their source partitions."""
+        return [*self._ended_lanes, *map(_recorded, self._lanes)]
 
     async def _watch_policies(self, log: SequenceLog) -> None:
         """Check from time to time whether topics have become compacted; for ever."""
@@ -369,7 +386,7 @@ class Producer:
             session=session,
             log=log.where,
             numbers=self._context.numbers,
-            lanes=[(lane.record(), lane.partition) for lane in self._lanes],
+            lanes=self._all_lanes(),
             reasons=self._context.reasons,
             behind_ns=self._housekeeping.behind_ns,
             warmup_records=self._options.warmup_records,
@@ -400,6 +417,11 @@ async def _closed(
     except SequenceLogError as problem:
         return error or problem
     return error
+
+
+def _recorded(lane: Lane) -> tuple[LaneRecord, int]:
+    """A lane as in the ledger, and its source partition."""
+    return lane.record(), lane.partition
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -318,6 +320,28 @@ async def test_a_producer_goes_on_after_incarnations_that_a_timeout_ended(
             await asyncio.sleep(0)
         await living
     assert len(cluster.senders) == 5
+
+
+async def test_what_an_ended_incarnation_needed_is_released(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its report stays. Once, each incarnation kept its lanes, its writer and its dead sender."""
+    cluster = Cluster(3, 2)
+    async with stage_of(cluster, monkeypatch) as stage:
+        living = asyncio.create_task(stage.live())
+        while not living.done():
+            cluster.away = False
+            await asyncio.sleep(0)
+        await living
+        gc.collect()
+        senders = [weakref.ref(sender) for sender in cluster.senders]
+        cluster.senders.clear()
+        gc.collect()
+        assert [ref() is None for ref in senders[:2]] == [True, True]
+        report = stage.producer._all_lanes()
+        assert [record.stream.incarnation for record, _ in report] == [1, 1, 2, 2, 3, 3]
+        counted = sum(record.acked.count for record, _ in report)
+        assert counted == stage.consumer.acked == stage.outcomes[Outcome.ACKED]
 
 
 async def test_a_topic_that_becomes_compacted_at_the_end_stays_stamped_at_its_source(

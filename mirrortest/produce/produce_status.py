@@ -52,7 +52,7 @@ class ProduceStatus:
     name: str
     elapsed_seconds: float = 0.0
     duration_seconds: float | None = None
-    """The schedule ends after this time; None: it has no such end."""
+    """No message is due after this time; None: the schedule has no such end."""
     total: int | None = None
     """How many messages there will be; None: unlimited."""
     asked_per_second: float | None = None
@@ -89,12 +89,13 @@ class ProduceStatus:
 
     @property
     def remaining_seconds(self) -> float | None:
-        """Time until the schedule ends, at the present rate; None: unknown."""
+        """Time until all messages are acknowledged, at the present rate; None: unknown."""
         return remaining(
             self.elapsed_seconds,
             self.duration_seconds,
             None if self.total is None else self.total - self.done,
             self.acked_per_second,
+            waiting=self.due + self.in_flight,
         )
 
     def __str__(self) -> str:

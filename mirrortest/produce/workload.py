@@ -206,7 +206,8 @@ class Workload:
     )
     throughput: float | RateShape | None = option(
         None,
-        "Messages/s for each topic, never exceeded; -1: as fast as possible. Or a shape: "
+        "Messages/s for each topic, at most twice as many while it catches up; -1: as fast as "
+        "possible. Or a shape: "
         "gaussian(500, 50, every=10s), ramp(0, 5k, 10m), steps(100 for 1m, 500 for 5m), "
         "burst(100, 1k, every=1m, for=5s), sine(500, 400, 10m), replay(FILE).",
         kind=Kind(_parse_throughput, show=_show_throughput, metavar="RATE|SHAPE"),
@@ -222,8 +223,8 @@ class Workload:
     num_records: int | None = option(None, "Stop after this many messages to each topic.", env=True)
     duration_ns: int | None = option(
         None,
-        "Stop after this long: 30s, 10m, 1h30m. Without this and --num-records, a signal "
-        "ends the run.",
+        "How long the load lasts: 30s, 10m, 1h30m; messages that are late then are still sent. "
+        "Without this and --num-records, a signal ends the run.",
         name="--duration",
         kind=NANOSECONDS,
         env=True,

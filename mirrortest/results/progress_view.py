@@ -117,14 +117,21 @@ def remaining(
     duration_seconds: float | None,
     messages: int | None,
     per_second: float,
+    *,
+    waiting: int = 0,
 ) -> float | None:
     """Seconds until the duration is over or `messages` more have come, whichever is first.
 
-    None if neither is given; `messages` do not count at a rate of 0.
+    The duration is not over before `waiting` messages have come. None: neither is given, or
+    messages are left and none comes.
     """
     ends = []
     if duration_seconds is not None:
-        ends.append(duration_seconds - elapsed_seconds)
+        left = duration_seconds - elapsed_seconds
+        if per_second > 0:
+            left = max(left, waiting / per_second)
+        if left > 0 or not waiting:
+            ends.append(left)
     if messages is not None and per_second > 0:
         ends.append(messages / per_second)
     return max(0.0, min(ends)) if ends else None

@@ -20,13 +20,20 @@ from tests.unit.statuses import producing, producing_badly
         ({"total": 240_000}, 80_000 / 1_999.7),
         ({"total": 240_000, "duration_seconds": 100.0}, 20.0),
         ({"total": 240_000, "acked_per_second": 0.0}, None),
-        ({"total": None, "duration_seconds": 70.0}, 0.0),
+        ({"total": None, "duration_seconds": 70.0, "in_flight": 0, "due": 0}, 0.0),
+        ({"total": None, "duration_seconds": 70.0, "due": 59_976}, 60_000 / 1_999.7),
+        ({"total": None, "duration_seconds": 100.0, "due": 59_976}, 60_000 / 1_999.7),
+        ({"total": None, "duration_seconds": 100.0, "acked_per_second": 0.0}, 20.0),
+        ({"total": None, "duration_seconds": 70.0, "acked_per_second": 0.0}, None),
     ],
 )
 def test_what_remains_is_the_shorter_of_duration_and_messages(
     changed: dict[str, float | None], remaining: float | None
 ) -> None:
-    """At the present rate; None if neither limit gives a time."""
+    """At the present rate; None if neither limit gives a time.
+
+    Messages that are late at the end of the duration are still sent: it is not over before.
+    """
     found = replace(producing(), **changed).remaining_seconds  # type: ignore[arg-type]  # by name
     assert found == (None if remaining is None else pytest.approx(remaining))
 

@@ -29,5 +29,12 @@ class ProducerContext:
     """topic -> messages/s or schedule of all producers together; None: unlimited"""
     began_ns: int = 0
     """When the schedules began, monotonic ns."""
+    late_ns: int = 0
+    """How long before the producer was ready; it skips what was due then."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Messages that were not acknowledged, by reason."""
+
+    @property
+    def skipped(self) -> int:
+        """Messages of all topics that were due before the producer was ready."""
+        return sum(pace.skipped for pace in self.paces.values())

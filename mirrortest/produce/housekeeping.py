@@ -231,7 +231,7 @@ class Housekeeping:
     def _status(self, backlogs: Mapping[TopicPartition, Backlog], now_ns: int) -> ProduceStatus:
         options, latency = self._context.options, Histogram()
         total = lane_share(options.num_records, options.share.index, options.share.of)
-        skipped = sum(pace.skipped for pace in self._context.paces.values())
+        skipped = self._context.skipped
         targets = [_target(self._context, topic, now_ns) for topic in self._context.numbers]
         outcomes, value_bytes = dict.fromkeys(Outcome, 0), 0
         failures: Counter[Failure] = Counter()

@@ -29,7 +29,8 @@ class ProduceReport:
     `reasons` counts messages that were not acknowledged, by reason. `behind_ns` is how long each
     topic was behind its schedule. `settings` are the options (`ProduceOptions.settings`),
     `workload` the load as in a workload file. `error` ended the run early. `due`: a message had to
-    be sent. It is False after a signal, and for one of several workers, which may have none.
+    be sent. It is False after a signal, and for one of several workers, which may have none. The
+    producer was ready `late_ns` after `--start-at`, and `skipped` messages were due before.
     """
 
     run: str
@@ -47,6 +48,8 @@ class ProduceReport:
     settings: Mapping[str, str] = field(default_factory=dict)
     workload: Mapping[str, Any] = field(default_factory=dict)
     due: bool = True
+    late_ns: int = 0
+    skipped: int = 0
 
     @property
     def overall(self) -> Tally:
@@ -90,20 +93,22 @@ class ProduceReport:
 
     @property
     def all_notes(self) -> list[str]:
-        """The notes, with another one if the run ended within a topic's warm-up."""
+        """The notes, with others on a late start and on a run that ended within its warm-up."""
+        notes = [late_start(self.late_ns, self.skipped)] if self.late_ns else []
+        notes += self.notes
         warm = [
             topic
             for topic, numbers in self.numbers.items()
             if self.warmup_records and not sum(numbers.steady.outcomes.values())
         ]
         if not warm:
-            return list(self.notes)
+            return notes
         note = (
             f"the run ended within the warm-up of {self.warmup_records:,} messages of "
             f"{', '.join(warm)}: there are no steady-state figures; run longer, or lower "
             "--warmup-records"
         )
-        return [*self.notes, note]
+        return [*notes, note]
 
     def to_json(self) -> ProduceSummary:
         """The versioned summary."""
@@ -208,6 +213,14 @@ class ProduceReport:
             if behind
         ]
         return [*lines, *self.all_notes]
+
+
+def late_start(late_ns: int, skipped: int) -> str:
+    """The note on a producer that was ready after `--start-at`."""
+    return (
+        f"ready {late_ns / SECOND_NS:.1f} s after --start-at: {skipped:,} messages that were due "
+        "before are left out"
+    )
 
 
 def window_line(window: Totals) -> str:

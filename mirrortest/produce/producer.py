@@ -32,7 +32,7 @@ from mirrortest.produce.incarnation import Incarnation, write_end_marks
 from mirrortest.produce.incarnation_setup import build_incarnation, check_batches
 from mirrortest.produce.ledger_view import LedgerView
 from mirrortest.produce.pace import pace_of, topic_rate
-from mirrortest.produce.produce_report import ProduceReport
+from mirrortest.produce.produce_report import ProduceReport, late_start
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
 from mirrortest.produce.topic_plan import TopicPlan, find_compacted, plan_topics
@@ -265,17 +265,12 @@ class Producer:
         context, requested = self._context, self._options.start_at
         at_ns = None if requested is None else requested.at_ns
         context.began_ns = now_ns if at_ns is None else at_ns - context.clock.offset_ns
-        skipped = 0
+        context.late_ns = max(0, now_ns - context.began_ns)
         for pace in context.paces.values():
             pace.start(context.began_ns)
-            skipped += pace.skip(now_ns)
-        if context.began_ns < now_ns:
-            note = (
-                f"ready {(now_ns - context.began_ns) / 1e9:.1f} s after --start-at: {skipped:,} "
-                "messages that were due before are left out"
-            )
-            _log.warning(note)
-            self._housekeeping.notes.append(note)
+            pace.skip(now_ns)
+        if context.late_ns:
+            _log.warning(late_start(context.late_ns, context.skipped))
 
     async def _begin(
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
@@ -391,6 +386,8 @@ class Producer:
             behind_ns=self._housekeeping.behind_ns,
             warmup_records=self._options.warmup_records,
             notes=self._housekeeping.notes,
+            late_ns=self._context.late_ns,
+            skipped=self._context.skipped,
             error=error,
             settings=self._options.settings,
             workload=document_of(self._options.workload),

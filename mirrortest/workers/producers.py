@@ -123,6 +123,8 @@ def merged(
         settings=options.settings,
         workload=document_of(options.workload),
         due=not interrupted,
+        late_ns=max(report.late_ns for report in reports),
+        skipped=sum(report.skipped for report in reports),
     )
 
 

@@ -148,8 +148,21 @@ def test_producers_reports_become_one() -> None:
         ["the same"],
     )
     assert merged.exit_code == 0
+    assert merged.all_notes == ["the same"]
     broken = produced("p.2", 1, 1, error=ClusterError("away"))
     assert str(producers.merged(PRODUCE, [produced("p.1", 1, 1), broken]).error) == "away"
+
+
+def test_what_producers_that_were_ready_late_left_out_adds_up() -> None:
+    """Once, equal notes of several workers became one, with the count of one worker."""
+    late = [
+        replace(produced(f"p.{index}", 2, 1000), late_ns=late_ns, skipped=700)
+        for index, late_ns in ((1, 30_000_000_000), (2, 30_400_000_000))
+    ]
+    assert producers.merged(PRODUCE, late).all_notes == [
+        "ready 30.4 s after --start-at: 1,400 messages that were due before are left out",
+        "the same",
+    ]
 
 
 def read(

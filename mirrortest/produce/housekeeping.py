@@ -144,18 +144,24 @@ class Housekeeping:
         self._grown: dict[str, tuple[int, int]] = {}
 
     async def run(self) -> None:
-        """Tick for ever; a failed tick is tried again, and only the first in a row is logged."""
+        """Tick until cancelled, and then once more: the last status is the run's end.
+
+        A failed tick is tried again, and only the first in a row is logged.
+        """
         failing = False
-        while True:
-            await asyncio.sleep(_TICK_SECONDS)
-            try:
-                self.tick()
-            except Exception:  # noqa: BLE001  # whatever the error, metrics and probes must go on
-                if not failing:
-                    _log.exception("progress cannot be published, trying again")
-                failing = True
-            else:
-                failing = False
+        try:
+            while True:
+                await asyncio.sleep(_TICK_SECONDS)
+                try:
+                    self.tick()
+                except Exception:  # noqa: BLE001  # whatever it is, metrics and probes must go on
+                    if not failing:
+                        _log.exception("progress cannot be published, trying again")
+                    failing = True
+                else:
+                    failing = False
+        finally:
+            self.tick()
 
     def tick(self) -> None:
         """Check and publish everything once."""

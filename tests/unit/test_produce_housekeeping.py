@@ -119,6 +119,16 @@ async def test_a_status_that_cannot_be_published_is_tried_again(
     assert [each["event"] for each in logged] == ["progress cannot be published, trying again"]
 
 
+async def test_the_last_status_is_the_runs_end(world: World) -> None:
+    """Once, it was as of the last tick: up to half a second of messages were not in it."""
+    running = asyncio.create_task(world.housekeeping.run())
+    await asyncio.sleep(0)
+    world.acknowledge("t", 100, 1)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    assert [status.outcomes[Outcome.ACKED] for status in world.statuses] == [100]
+
+
 def test_time_counts_from_the_start_of_sending(world: World) -> None:
     """With --start-at, a producer waits: nothing has elapsed, and its full duration remains."""
     world.housekeeping._context.began_ns = world.now + 30 * SECOND

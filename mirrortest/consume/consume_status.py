@@ -256,7 +256,7 @@ def merged(
     """
     first = each[0]
     running = [status for status in each if not status.ended] or each
-    ages = [status.age_seconds for status in each if status.age_seconds is not None]
+    ages = [status.age_seconds for status in running if status.age_seconds is not None]
     return replace(
         first,
         name=name,
@@ -272,8 +272,12 @@ def merged(
         unread=sum(status.unread for status in running),
         age_seconds=min(ages, default=None),
         slowest=slowest(lag for status in running for lag in status.slowest),
-        latency=Latencies.merged(status.latency for status in each),
-        sent_latency=Latencies.merged(status.sent_latency for status in each),
+        latency=Latencies.merged(
+            (status.latency for status in each), (status.latency for status in running)
+        ),
+        sent_latency=Latencies.merged(
+            (status.sent_latency for status in each), (status.sent_latency for status in running)
+        ),
         quiet_seconds=min(status.quiet_seconds for status in running),
         outage=next((status.outage for status in running if status.outage), ""),
     )

@@ -261,6 +261,7 @@ class Housekeeping:
             run=options.run,
             name=options.name,
             elapsed_seconds=max(0, now_ns - self._context.began_ns) / 1e9,
+            late_seconds=self._context.late_ns / 1e9,
             duration_seconds=None if options.duration_ns is None else options.duration_ns / 1e9,
             total=None if total is None else total * len(targets) - skipped,
             asked_per_second=None if None in targets else sum(filter(None, targets)),
@@ -286,7 +287,9 @@ class Housekeeping:
 
 def _target(context: ProducerContext, topic: str, now_ns: int) -> float | None:
     """This producer's target rate now, messages/s; None: unlimited."""
-    rate = context.rates[topic]
+    rate, since_ns = context.rates[topic], now_ns - context.began_ns
     if isinstance(rate, ShapedRate):
-        rate = rate.rate(now_ns - context.began_ns)
+        rate = rate.rate(since_ns)
+    elif rate is not None and since_ns < 0:
+        rate = 0.0
     return None if rate is None else rate / context.options.share.of

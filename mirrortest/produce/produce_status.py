@@ -51,6 +51,9 @@ class ProduceStatus:
     run: str
     name: str
     elapsed_seconds: float = 0.0
+    """Since the schedule began."""
+    late_seconds: float = 0.0
+    """How much of it was over when the producer was ready."""
     duration_seconds: float | None = None
     """No message is due after this time; None: the schedule has no such end."""
     total: int | None = None
@@ -128,9 +131,9 @@ class ProduceStatus:
 
     @property
     def totals(self) -> Totals:
-        """Totals of the messages acknowledged so far."""
-        acked = self.outcomes[Outcome.ACKED]
-        return Totals(self.elapsed_seconds, acked, self.value_bytes, latency=self.latency.all)
+        """Totals of the messages acknowledged so far, since the producer was ready."""
+        seconds, acked = self.elapsed_seconds - self.late_seconds, self.outcomes[Outcome.ACKED]
+        return Totals(seconds, acked, self.value_bytes, latency=self.latency.all)
 
     def view(self) -> ProgressView:
         """The status as text, for people."""
@@ -206,6 +209,7 @@ def merged(name: str, each: Sequence[ProduceStatus]) -> ProduceStatus:
         each[0],
         name=name,
         elapsed_seconds=max(status.elapsed_seconds for status in each),
+        late_seconds=min(status.late_seconds for status in each),
         total=sum(totals) if totals else None,
         asked_per_second=sum(rates) if rates else None,
         acked_per_second=sum(status.acked_per_second for status in running),
@@ -217,7 +221,9 @@ def merged(name: str, each: Sequence[ProduceStatus]) -> ProduceStatus:
         in_flight=sum(status.in_flight for status in running),
         due=sum(status.due for status in running),
         behind_ns=max(status.behind_ns for status in running),
-        latency=Latencies.merged(status.latency for status in each),
+        latency=Latencies.merged(
+            (status.latency for status in each), (status.latency for status in running)
+        ),
         quiet_seconds=max(status.quiet_seconds for status in running),
         fault=next((status.fault for status in running if status.fault), ""),
         backlogs=_by_partition(running),

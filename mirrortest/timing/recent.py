@@ -26,12 +26,12 @@ class Latencies(NamedTuple):
     unmeasured: int = 0
 
     @classmethod
-    def merged(cls, parts: Iterable[Latencies]) -> Latencies:
-        """The latencies of several processes together."""
+    def merged(cls, parts: Iterable[Latencies], running: Iterable[Latencies]) -> Latencies:
+        """The latencies of several processes together; of the recent ones, the `running` ones'."""
         each = list(parts)
         return cls(
             _merged(part.all for part in each),
-            _merged(part.recent for part in each),
+            _merged(part.recent for part in running),
             max((part.off_ns for part in each), default=0),
             sum(part.unmeasured for part in each),
         )

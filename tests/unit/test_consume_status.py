@@ -125,10 +125,16 @@ def test_workers_together_have_the_verdict_of_the_first_and_the_reading_of_all()
 
 def test_a_worker_that_has_ended_reads_nothing() -> None:
     """What it read still counts; its rate, its partitions and its outage do not."""
-    ended = replace(consuming_badly(), ended=True, read_per_second=500.0, quiet_seconds=0.0)
+    ended = replace(
+        consuming_badly(), ended=True, read_per_second=500.0, quiet_seconds=0.0, age_seconds=0.001
+    )
     running = replace(consuming(), quiet_seconds=7.0)
     both = merged("c", None, None, [running, ended])
     assert both.read == running.read + ended.read
+    assert both.age_seconds == running.age_seconds
+    for each in ("latency", "sent_latency"):
+        recent = getattr(both, each).recent
+        assert recent.counts == getattr(running, each).recent.counts
     assert (both.read_per_second, both.partitions) == (running.read_per_second, 2)
     assert (both.unread, both.outage, both.quiet_seconds) == (running.unread, "", 7.0)
     assert [lag.name for lag in both.slowest] == ["A.orders-1", "A.orders-0"]

@@ -134,7 +134,17 @@ def test_time_counts_from_the_start_of_sending(world: World) -> None:
     world.housekeeping._context.began_ns = world.now + 30 * SECOND
     waiting = world.tick(10)
     assert (waiting.elapsed_seconds, waiting.remaining_seconds) == (0.0, 60.0)
-    assert world.tick(25).elapsed_seconds == 5.0
+    assert waiting.asked_per_second == 0.0
+    sending = world.tick(25)
+    assert (sending.elapsed_seconds, sending.asked_per_second) == (5.0, 20.0)
+
+
+def test_a_producer_that_was_ready_late_shows_since_when(world: World) -> None:
+    """Its first figures are of the time since then."""
+    world.housekeeping._context.began_ns = world.now - 120 * SECOND
+    world.housekeeping._context.late_ns = 120 * SECOND
+    status = world.tick(2)
+    assert (status.elapsed_seconds, status.totals.seconds) == (122.0, 2.0)
 
 
 def test_what_was_due_before_the_start_is_neither_planned_nor_asked_nor_sent(world: World) -> None:

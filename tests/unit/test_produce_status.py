@@ -102,4 +102,6 @@ def test_a_worker_that_has_ended_has_no_rate_and_waits_for_nothing() -> None:
     assert now == (1_999.7, 2_000.0, 2_000_000.0)
     assert (both.in_flight, both.due, both.behind_ns, both.quiet_seconds) == (24, 3, 0, 0.0)
     assert both.fault == ""
+    assert both.latency.recent.counts == running.latency.recent.counts
+    assert sum(both.latency.all.counts) == 2 * sum(running.latency.all.counts)
     assert list(both.backlogs) == waits

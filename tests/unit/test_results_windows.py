@@ -57,6 +57,14 @@ def test_the_producers_line_is_about_the_interval_alone() -> None:
         assert found["max"] == pytest.approx(30, rel=0.01)
 
 
+def test_the_first_window_of_a_producer_that_was_ready_late_begins_then() -> None:
+    """It does not begin at --start-at: nothing was sent between the two."""
+    late = replace(producing(), elapsed_seconds=125.0, late_seconds=120.0)
+    later = replace(late, elapsed_seconds=125.5, late_seconds=120.5)
+    assert late.totals.seconds == 5.0
+    assert merged("p", [late, later]).totals.seconds == 5.5
+
+
 def test_a_consumers_totals_are_what_it_read() -> None:
     """Messages count before they have a verdict, too."""
     status = replace(consuming(), value_bytes=7, rebalance_ns=9)

@@ -49,7 +49,7 @@ def test_those_of_several_processes_are_one_distribution() -> None:
     """Each process's values count once."""
     one = Recent().sample(0, (), _of(5, -1)).latencies
     two = Recent().sample(0, (), _of(5, 9)).latencies
-    merged = Latencies.merged([one, two]).all
+    merged = Latencies.merged([one, two], []).all
     again = Histogram.of(merged)
     assert (again.count, again.negative) == (4, 1)
     assert again.sparse() == _of(-1, 5, 5, 9).sparse()

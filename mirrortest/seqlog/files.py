@@ -198,11 +198,17 @@ def journal_rows(journal: Location) -> int | None:
 
 
 def last_incarnation(where: Location | Path | str, run: str, producer: str) -> int:
-    """The highest incarnation in a producer's readable logs below a local LOGDIR, else 0."""
+    """The highest incarnation in a producer's readable logs below a local LOGDIR, else 0.
+
+    Raises SequenceLogError if the logs cannot be listed.
+    """
     root = Location.parse(where)
-    top = Path(root.path, f"run={run}", f"role={Role.PRODUCER.value}")
+    top = root.child(f"run={run}", f"role={Role.PRODUCER.value}")
+    with top.checked("read"):
+        local = Path(top.path)
+        directories = list(local.iterdir()) if root.local and local.is_dir() else []
     last = 0
-    for directory in top.iterdir() if root.local and top.is_dir() else ():
+    for directory in directories:
         if directory.name.startswith(f"{producer}-"):
             with suppress(SequenceLogError):
                 session = read_session(Location.parse(directory))

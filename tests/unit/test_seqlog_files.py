@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import errno
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,9 +29,6 @@ from mirrortest.seqlog.schema import ROWS
 from mirrortest.seqlog.session import FileNote, Session, new_session_id
 from mirrortest.seqlog.session_directory import seal
 from tests.log_rows import read_all
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def make_session(root: Path, *, name: str = "p", **more: Any) -> Path:
@@ -312,6 +311,20 @@ def test_incarnations_are_told_by_local_logs_alone(tmp_path: Path) -> None:
     elsewhere = Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "", "far")
     for where, last in ((tmp_path, 7), (tmp_path / "none", 0), (elsewhere, 0)):
         assert last_incarnation(where, session.run, session.name) == last
+
+
+def test_logs_that_cannot_be_listed_are_an_error_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, a producer that may not read its directory ended with a traceback."""
+
+    def refused(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    make_session(tmp_path, role="producer", incarnation=7)
+    monkeypatch.setattr(Path, "iterdir", refused)
+    with pytest.raises(SequenceLogError, match=r"run=r1/role=producer: cannot be read"):
+        last_incarnation(tmp_path, "r1", "p")
 
 
 def test_log_files_without_a_session(tmp_path: Path) -> None:

@@ -215,9 +215,16 @@ class ShapedRate:
         self._line, self.highest = _line(shape, seed, topic)
         end = self._line.end
         self.limit = None if end is None else -(-end // UNIT)
+        self._last_due = (-1, 0)
+        """A time, and how many messages are due by then."""
 
     def due(self, now_ns: int) -> int:
-        """How many messages are due by now."""
+        """How many messages are due by now; all lanes of a topic ask for the same moment."""
+        if now_ns != self._last_due[0]:
+            self._last_due = now_ns, self._count_due(now_ns)
+        return self._last_due[1]
+
+    def _count_due(self, now_ns: int) -> int:
         if now_ns < 0:
             return 0
         block = self._line.at_time(now_ns)

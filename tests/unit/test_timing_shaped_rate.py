@@ -107,6 +107,22 @@ def test_lanes_part_a_topics_messages(shape: RateShape, lanes: int, at: int, cou
         assert [part.next_time(each) for each in range(lo, hi)] == part.intended(lo, hi).tolist()
 
 
+def test_lanes_that_ask_for_one_moment_share_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To count what is due is what a schedule costs; each tick asks for all lanes."""
+    full, counted = schedule(Ramp(Fraction(1), Fraction(9), 10 * SECOND)), []
+    usual = full._count_due
+
+    def count(now_ns: int) -> int:
+        counted.append(now_ns)
+        return usual(now_ns)
+
+    monkeypatch.setattr(full, "_count_due", count)
+    lanes = [EveryNth(full, index=index, of=50) for index in range(50)]
+    for now in (SECOND, 9 * SECOND, SECOND):
+        assert sum(lane.due(now) for lane in lanes) == usual(now)
+    assert counted == [SECOND, 9 * SECOND, SECOND]
+
+
 @given(STEPS)
 def test_steps_end_with_their_messages(shape: Steps) -> None:
     """All messages of the steps are due, and none after them."""

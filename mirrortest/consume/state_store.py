@@ -22,6 +22,7 @@ Each destination topic also has one record that belongs to no partition: `shared
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import zlib
@@ -38,6 +39,8 @@ from mirrortest.consume.state_table import (
     StateTable,
 )
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError
+from mirrortest.host.waiting import while_waiting
+from mirrortest.kafka.compacted import SLOW_SECONDS
 from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
 from mirrortest.verify import untrusted
 from mirrortest.verify.untrusted import RecordError
@@ -62,7 +65,7 @@ class Compacted(FollowedTopic, Protocol):
         """Write a record durably; its offset. Raises TopicMissingError if there is no topic."""
 
     async def create(self) -> bool:
-        """Create the topic if it is missing."""
+        """Create the topic if it is missing; return whether it was missing."""
 
 
 class StateStore:
@@ -321,12 +324,19 @@ class StateStore:
 
     async def _write_anywhere(self, key: bytes, value: bytes | None) -> int:
         try:
-            return await self._topic.write(key, value)
+            return await while_waiting(self._topic.write(key, value), SLOW_SECONDS, self._create)
         except TopicMissingError:
-            # Nothing is lost: each consumer has its states in memory, and saves them again.
-            _log.warning("the state topic is missing: it is created again", topic=self._topic.topic)
-            await self._topic.create()
+            await self._create()
             return await self._topic.write(key, value)
+
+    async def _create(self) -> None:
+        """Recreate the topic if it is missing; in an outage the writes report the error."""
+        with contextlib.suppress(UnreachableError):
+            if await self._topic.create():
+                # Nothing is lost: each consumer has its states in memory, and saves them again.
+                _log.warning(
+                    "the state topic was deleted and is created again", topic=self._topic.topic
+                )
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
         if self._epoch != self._follower.epoch:

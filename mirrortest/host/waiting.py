@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
 T = TypeVar("T")
 
@@ -24,6 +24,19 @@ async def before_stop(
         return task.result() if task.done() else None
     finally:
         await cancel_and_wait(task, stopped)
+
+
+async def while_waiting(
+    work: Awaitable[T], every_seconds: float, do: Callable[[], Awaitable[object]]
+) -> T:
+    """Wait for work, and call `do` each time that it has lasted `every_seconds` longer."""
+    task = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait({task}, timeout=every_seconds))[0]:
+            await do()
+        return task.result()
+    finally:
+        await cancel_and_wait(task)
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:

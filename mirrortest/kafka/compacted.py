@@ -46,6 +46,8 @@ _STOP_SECONDS = 2.0
 _MAX_IN_FLIGHT = 500
 """Records in flight; without a limit, aiokafka wakes all waiting writers for one free slot."""
 _BATCH_BYTES = 1 << 17
+SLOW_SECONDS = 10.0
+"""A write that takes longer may be waiting for a deleted topic: its writer creates it again."""
 _CONFIGS = {
     "cleanup.policy": "compact",
     # The active segment is never compacted: small segments limit what must be read at start.

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
-from mirrortest.host.waiting import cancel_and_wait
+from mirrortest.host.waiting import while_waiting
+from mirrortest.kafka.compacted import SLOW_SECONDS
 from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import parse_registration_key
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
-_SLOW_SECONDS = 10.0
-"""A write that takes longer may be waiting for a deleted topic."""
 REFRESH_NS = 300_000_000_000
 """Every record is written again once in this time."""
 OTHERS_NS = 5_000_000_000
@@ -190,12 +189,7 @@ class LedgerView:
     async def _written(self, records: tuple[Record, ...]) -> list[int]:
         """Write records, each until it succeeds; return their offsets."""
         writing = asyncio.gather(*(self._write(*record) for record in records))
-        try:
-            while not (await asyncio.wait({writing}, timeout=_SLOW_SECONDS))[0]:
-                await self._create()
-            return writing.result()
-        finally:
-            await cancel_and_wait(writing)
+        return await while_waiting(writing, SLOW_SECONDS, self._create)
 
     async def _write(self, key: bytes, value: bytes | None) -> int:
         warned = False

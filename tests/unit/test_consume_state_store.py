@@ -103,6 +103,35 @@ class _FaultyTopic(MemoryTopic):
         return offset
 
 
+class _DeletedTopic(MemoryTopic):
+    """Writes wait until the topic is created again, as those of a real client do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.there = asyncio.Event()
+        self.there.set()
+
+    async def create(self) -> bool:
+        missing = not self.there.is_set()
+        self.there.set()
+        return missing
+
+    async def write(self, key: bytes, value: bytes | None) -> int:
+        await self.there.wait()
+        return await super().write(key, value)
+
+
+async def test_a_slow_save_looks_for_its_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without that, a save would wait for a deleted topic until `delivery.timeout.ms`."""
+    monkeypatch.setattr("mirrortest.consume.state_store.SLOW_SECONDS", 0.01)
+    topic = _DeletedTopic()
+    async with following(topic, "a") as store:
+        generation, _ = await store.claim(P0)
+        topic.there.clear()
+        await store.save(P0, generation, {"n": 1})
+    assert topic.there.is_set()
+
+
 def _of_chunks(number: int) -> dict[str, Any]:
     """A state of two chunks."""
     rng = random.Random(number)

@@ -276,7 +276,7 @@ async def test_a_slow_write_looks_for_the_topic(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client silently repeats requests that are refused because the topic is missing."""
-    monkeypatch.setattr(ledger_view, "_SLOW_SECONDS", 0.01)
+    monkeypatch.setattr(ledger_view, "SLOW_SECONDS", 0.01)
     world.topic.delete()
     world.topic.frozen.clear()
     writing = asyncio.create_task(world.claim("a"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 from pathlib import Path
 
 from mirrortest.config.java_properties import parse_properties
@@ -12,6 +14,20 @@ from mirrortest.errors import UsageError
 def nearest_existing(directory: Path) -> Path:
     """The directory itself if it exists, else the nearest one above it that does."""
     return next(each for each in (directory, *directory.absolute().parents) if each.exists())
+
+
+def lock_directory(directory: Path) -> int:
+    """Lock a directory (`flock`) until the returned descriptor is closed, or this process ends.
+
+    Raises BlockingIOError if another process has the lock, another OSError if there are no locks.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def local_log_place(log_dir: str, log_spool: str) -> tuple[str, Path]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 import tempfile
 from pathlib import Path
+
+from mirrortest.host.user_files import lock_directory
 
 
 class TemporaryDirectory:
@@ -26,7 +27,7 @@ class TemporaryDirectory:
         sweep(self._parent, self._prefix)
         # It gets the prefix, by which others find it, once it is locked.
         draft = Path(tempfile.mkdtemp(prefix=f".new-{self._prefix}", dir=self._parent))
-        self._lock = _lock(draft)
+        self._lock = lock_directory(draft)
         self._path = draft.rename(self._parent / draft.name.removeprefix(".new-"))
         return self._path
 
@@ -42,21 +43,10 @@ def sweep(parent: Path, prefix: str) -> None:
     """
     for directory in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError):  # it is locked, removed meanwhile, or not a directory
-            lock = _lock(directory)
+            lock = lock_directory(directory)
             if os.fstat(lock).st_uid == os.getuid():
                 shutil.rmtree(directory, ignore_errors=True)
             os.close(lock)
-
-
-def _lock(directory: Path) -> int:
-    """Lock a directory until the descriptor is closed, or the process ends. Raises OSError."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
 
 
 def is_running(pid: int) -> bool:

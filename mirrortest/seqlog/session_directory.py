@@ -10,7 +10,6 @@ before the journal is removed. `salvage` finishes what a killed process left in 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -21,6 +20,7 @@ import structlog
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.host import user_files
 from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.files import find_sessions, journal_rows, read_session
 from mirrortest.seqlog.interval_log import SCHEMA as INTERVALS
@@ -162,19 +162,11 @@ class SessionDirectory:
 
 
 def lock_directory(path: Path) -> int:
-    """Lock a directory until the returned descriptor is closed, or this process ends.
-
-    Raises BusyError if another process has the lock, OSError if the file system has no locks.
-    """
-    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    """See `user_files.lock_directory`; raises BusyError if another process has the lock."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        if isinstance(error, BlockingIOError):
-            raise BusyError(f"{path}: another process is writing here") from None
-        raise
-    return lock
+        return user_files.lock_directory(path)
+    except BlockingIOError:
+        raise BusyError(f"{path}: another process is writing here") from None
 
 
 def salvage(

@@ -16,9 +16,10 @@ from pyarrow import fs
 
 from mirrortest.cli.salvage import salvage as salvage_command
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.host import user_files
 from mirrortest.reconcile.facts import unsalvaged
 from mirrortest.reconcile.plan import plan
-from mirrortest.seqlog import files, rows, session_directory
+from mirrortest.seqlog import files, rows
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import distinct, find_sessions, read_session
@@ -423,9 +424,7 @@ async def test_a_session_that_ends_meanwhile_hinders_nobody(
     if when == "before it is read":
         monkeypatch.setattr(files, "read_session", read)
     else:
-        monkeypatch.setattr(
-            session_directory, "fcntl", SimpleNamespace(**vars(fcntl) | {"flock": lock})
-        )
+        monkeypatch.setattr(user_files, "fcntl", SimpleNamespace(**vars(fcntl) | {"flock": lock}))
     assert await asyncio.to_thread(salvage, tmp_path, target) == []
     assert offsets(target) == ([0], [])
 

@@ -109,6 +109,9 @@ class Terminal:
     ) -> None:
         self._ours, theirs = pty.openpty()
         self.resize(columns, rows)
+        settings = termios.tcgetattr(self._ours)
+        settings[3] |= termios.NOFLSH  # else Ctrl-C drops what was written and not read yet
+        termios.tcsetattr(self._ours, termios.TCSANOW, settings)
         self._settings = termios.tcgetattr(self._ours)
         sizes = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
         own = {name: value for name, value in os.environ.items() if name not in sizes}

@@ -123,10 +123,14 @@ def test_a_topic_that_the_mirror_creates_late_is_late(
         stage.supervise("consume", "c0", **_GROUP | {"until_complete": True, "group": group})
         await script.until(lambda: "c0" in stage.current)
         await asyncio.sleep(5)
+        if not late:
+            stage.current["c0"].process.pause()  # it does not look before the topic is created
         await script.produced()
         await asyncio.sleep(seconds)
         destination.create("t0", stage.plan.partitions, now_ns=stage.world.now_ns)
         script.write(range(15))
+        if not late:
+            stage.current["c0"].process.resume()
 
     stage = played(replace(_SMALL, rate=10_000.0), script)
     report, offline = stage.outcome.reports[-1], reconciled(stage, ["max<10s"])

@@ -252,9 +252,14 @@ class Admin:
             TopicMissingError: there is no such topic.
         """
         client = self._started
-        return await self._retry(
-            f"asking for the configuration of {topic}", lambda: client.topic_config(topic)
-        )
+
+        async def ask() -> dict[str, str]:
+            (found,) = await client.configurations([topic], brokers=False)
+            if found.error is not None:
+                raise found.error
+            return dict(found.values)
+
+        return await self._retry(f"asking for the configuration of {topic}", ask)
 
     async def configurations(
         self, topics: Iterable[str], *, brokers: bool = True

@@ -250,13 +250,10 @@ class AdminPort(ClientPort, Protocol):
     async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
         """Delete a partition's records below an offset; return its new beginning offset."""
 
-    async def topic_config(self, topic: str) -> dict[str, str]:
-        """A topic's complete configuration, defaults included."""
-
     async def configurations(
         self, topics: list[str], *, brokers: bool = True
     ) -> list[Configuration]:
-        """The configurations of all `brokers` and of these topics, without secret values."""
+        """The complete configurations of all `brokers` and of these topics, without secrets."""
 
     async def permitted_operations(self, topics: list[str]) -> dict[str, frozenset[Operation]]:
         """The operations that we may do with each topic; topics with unknown ones are left out."""

@@ -154,9 +154,13 @@ class Control:
                     return
 
     def _serve_one(self, connection: socket.socket) -> None:
+        answer: dict[str, Any] = {}
         with contextlib.suppress(OSError), connection, connection.makefile("rwb") as stream:
             if request := stream.readline():
-                stream.write(json.dumps(self._answered(request)).encode() + b"\n")
+                answer = self._answered(request)
+                stream.write(json.dumps(answer).encode() + b"\n")
+        if answer.get("ending"):  # set once the answer is sent: this thread ends with the lab
+            self.ending.set()
 
     def _answered(self, request: bytes) -> dict[str, Any]:
         try:
@@ -175,8 +179,7 @@ class Control:
                 case "status":
                     return self._lab.describe()
                 case "down":
-                    self.ending.set()
-                    return {"ok": True}
+                    return {"ok": True, "ending": True}
                 case verb if verb in FAULTS:
                     return self._fault(
                         str(verb), str(request.get("part")), request.get("values", {})

@@ -21,6 +21,7 @@ from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
+from mirrortest.produce.ledger_writer import write_end_marks
 from mirrortest.produce.pace import last_tick
 
 if TYPE_CHECKING:
@@ -86,22 +87,6 @@ class Backlog:
 
 async def _do_nothing() -> None:
     """The default of `Incarnation.before_end`."""
-
-
-async def write_end_marks(
-    ledger_writers: Sequence[LedgerWriter], stop: asyncio.Event, *, grace_seconds: float
-) -> None:
-    """Write outcomes and end marks to the ledger; only a stop sets a deadline.
-
-    Raises:
-        ClusterError: they could not be written within `grace_seconds` after `stop`.
-    """
-    for each in ledger_writers:
-        if not await before_stop(each.finish(ended=True), stop, grace_seconds=grace_seconds):
-            raise ClusterError(
-                "could not write the end marks to the ledger: consumers will not see this "
-                "producer's end; its sequence log is complete"
-            )
 
 
 class Incarnation:

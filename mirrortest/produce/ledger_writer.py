@@ -11,6 +11,8 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from mirrortest.errors import ClusterError
+from mirrortest.host.waiting import before_stop
 from mirrortest.seqlog import rows
 from mirrortest.verify.ledger_parts import LaneParts
 
@@ -192,3 +194,19 @@ class LedgerWriter:
                 lane.dirty = True
                 self._parts[lane.stream].forget()
             raise
+
+
+async def write_end_marks(
+    ledger_writers: Sequence[LedgerWriter], stop: asyncio.Event, *, grace_seconds: float
+) -> None:
+    """Write outcomes and end marks to the ledger; only a stop sets a deadline.
+
+    Raises:
+        ClusterError: they could not be written within `grace_seconds` after `stop`.
+    """
+    for each in ledger_writers:
+        if not await before_stop(each.finish(ended=True), stop, grace_seconds=grace_seconds):
+            raise ClusterError(
+                "could not write the end marks to the ledger: consumers will not see this "
+                "producer's end; its sequence log is complete"
+            )

@@ -28,9 +28,9 @@ from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.batch_counts import largest_batch
 from mirrortest.produce.context import ProducerContext
 from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
-from mirrortest.produce.incarnation import Incarnation, write_end_marks
 from mirrortest.produce.incarnation_setup import build_incarnation, check_batches
 from mirrortest.produce.ledger_view import LedgerView
+from mirrortest.produce.ledger_writer import write_end_marks
 from mirrortest.produce.pace import pace_of, topic_rate
 from mirrortest.produce.produce_report import ProduceReport, late_start
 from mirrortest.produce.recording import TopicNumbers
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from mirrortest.metrics.endpoint import Serve
     from mirrortest.model.failure import Failure
+    from mirrortest.produce.incarnation import Incarnation
     from mirrortest.produce.lane import Lane
     from mirrortest.produce.ledger_writer import LedgerWriter
     from mirrortest.produce.options import ProduceOptions

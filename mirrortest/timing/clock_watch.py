@@ -9,6 +9,7 @@ latencies around it are flagged.
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -96,12 +97,8 @@ def _read(monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]) -> tuple[
 
     The process may get no CPU in between. So it reads again, and returns the closest readings.
     """
-    closest: tuple[int, int, int] | None = None
-    for _ in range(_TRIES):
+    tries: list[tuple[int, int, int]] = []
+    while not tries or (tries[-1][2] > _APART_NS and len(tries) < _TRIES):
         before, wall, after = monotonic_ns(), wall_ns(), monotonic_ns()
-        if closest is None or after - before < closest[2]:
-            closest = wall, after, after - before
-        if closest[2] <= _APART_NS:
-            break
-    assert closest is not None  # noqa: S101  # it tries at least once
-    return closest
+        tries.append((wall, after, after - before))
+    return min(tries, key=itemgetter(2))

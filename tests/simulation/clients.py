@@ -8,25 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated, batches
-from mirrortest.kafka.ports import Configuration, TopicDescription
 from mirrortest.model.topic_partition import TopicPartition
 
+from .administration import SimulatedAdmin
 from .cluster import READ_COMMITTED
+from .connection import SimulatedClient, here, id_of
 from .group import Membership
-from .loop import PROCESS
 from .producing import SimulatedProducer
 from .virtual_time import VIRTUAL_TIME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.ports import RebalanceListener
 
-    from .cluster import Cluster, Slice, Topic
-    from .loop import Process
-    from .world import World
+    from .cluster import Slice
 
 METADATA_CREATES_TOPICS = False
 """See `ports.Library`."""
@@ -37,13 +35,6 @@ _ASKED_AGAIN = {
     Code.REQUEST_TIMED_OUT,
     Code.NOT_CONNECTED,
 }
-
-
-def here(config: ClientConfig) -> tuple[World, Process, Cluster]:
-    """The world and process in which a client is created, and the client's cluster."""
-    process = PROCESS.get()
-    assert process is not None
-    return process.world, process, process.world.cluster_at(config.bootstrap_servers[0])
 
 
 def producer(
@@ -68,29 +59,7 @@ async def try_connection(config: ClientConfig) -> None:
     await SimulatedConsumer(config, None).start()
 
 
-class _Client:
-    """What all clients share."""
-
-    def __init__(self, config: ClientConfig) -> None:
-        self.world, self.process, self.cluster = here(config)
-        self.seconds = config.request_timeout_ms / 1000
-        self.backoff = config.retry_backoff_ms / 1000
-
-    async def ask(self, what: str, serve: Callable[[], Any]) -> Any:
-        return await self.world.net.ask(self.cluster, what, serve, seconds=self.seconds)
-
-    async def start(self) -> None:
-        """Reach a broker."""
-        try:
-            await self.ask("start", lambda: None)
-        except RequestError as error:
-            raise RequestError(Code.NOT_CONNECTED, "Unable to bootstrap") from error
-
-    async def stop(self, seconds: float) -> None:
-        """There is nothing to close."""
-
-
-class SimulatedConsumer(_Client):
+class SimulatedConsumer(SimulatedClient):
     """See `ports.ConsumerPort`."""
 
     sees_topic_ids = True
@@ -358,110 +327,6 @@ class SimulatedConsumer(_Client):
         return None
 
 
-def id_of(topic: Topic) -> str:
-    """A topic's id as clients see it, 22 characters long."""
-    return f"{topic.id:022}"
-
-
 def _wake(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-class SimulatedAdmin(_Client):
-    """See `ports.AdminPort`."""
-
-    async def describe_cluster(self) -> tuple[str, int]:
-        """See `ports.AdminPort`."""
-        found: tuple[str, int] = await self.ask("cluster", lambda: (self.cluster.name, 3))
-        return found
-
-    async def describe_topics(self, topics: list[str] | None) -> list[TopicDescription]:
-        """See `ports.AdminPort`."""
-        cluster, world = self.cluster, self.world
-
-        def describe(name: str) -> TopicDescription:
-            topic = cluster.known(name, world.now_ns)
-            if topic is None:
-                missing = RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, name)
-                return TopicDescription(name, missing, False, 0, [])
-            leaders = [-1 if partition.leaderless else 1 for partition in topic.partitions]
-            return TopicDescription(name, None, False, len(topic.partitions), leaders)
-
-        described: list[TopicDescription] = await self.ask(
-            "topics",
-            lambda: [
-                describe(name) for name in (sorted(cluster.topics) if topics is None else topics)
-            ],
-        )
-        return described
-
-    async def create_topics(
-        self, topics: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
-    ) -> set[str]:
-        """See `ports.AdminPort`."""
-        cluster, world = self.cluster, self.world
-
-        def serve() -> set[str]:
-            created = set()
-            for name, partitions in topics.items():
-                try:
-                    lag = int(world.random.random() * 5e8)
-                    cluster.create(
-                        name,
-                        partitions,
-                        compacted=configs.get("cleanup.policy") == "compact",
-                        now_ns=world.now_ns,
-                        lag_ns=lag,
-                    )
-                except RequestError:
-                    continue  # it exists
-                created.add(name)
-                world.note("topic created", self.process.name, cluster.name, name)
-            return created
-
-        made: set[str] = await self.ask("create", serve)
-        return made
-
-    async def create_partitions(self, topic: str, total: int) -> None:
-        """No application calls this."""
-        raise NotImplementedError
-
-    async def delete_topic(self, topic: str) -> None:
-        """No application calls this."""
-        raise NotImplementedError
-
-    async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
-        """No application calls this."""
-        raise NotImplementedError
-
-    async def topic_config(self, topic: str) -> dict[str, str]:
-        """See `ports.AdminPort`."""
-        (found,) = await self.configurations([topic], brokers=False)
-        if found.error is not None:
-            raise found.error
-        return dict(found.values)
-
-    async def configurations(
-        self, topics: list[str], *, brokers: bool = True
-    ) -> list[Configuration]:
-        """See `ports.AdminPort`."""
-        assert not brokers, "no application asks for them"
-        cluster, world = self.cluster, self.world
-
-        def serve() -> list[Configuration]:
-            return [_described(topic, cluster.known(topic, world.now_ns)) for topic in topics]
-
-        found: list[Configuration] = await self.ask("configs", serve)
-        return found
-
-
-def _described(name: str, topic: Topic | None) -> Configuration:
-    """A topic's configuration; None: there is no such topic."""
-    if topic is None:
-        error = RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, name)
-        return Configuration("topics", name, error, {})
-    policy = "compact" if topic.compacted else "delete"
-    stamps = "LogAppendTime" if topic.stamps else "CreateTime"
-    values = {"cleanup.policy": policy, "message.timestamp.type": stamps}
-    return Configuration("topics", name, None, values)

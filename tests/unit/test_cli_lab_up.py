@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOUBLE = """
-import os, sys, time
+import os, sys
 from pathlib import Path
 import mirrortest.lab.testbed
 from mirrortest.cli import lab_up, start
@@ -31,15 +31,15 @@ class Lab:
     def __init__(self, *_, **__): pass
     def __enter__(self):
         try:
+            go = os.open("go", os.O_RDWR)
             print("owner", os.getpid(), flush=True)
-            while not Path("go").exists():
-                time.sleep(0.01)
+            os.read(go, 1)
         except KeyboardInterrupt:
             print("ended in order", flush=True)
             raise
         return self
     def __exit__(self, *_): pass
-    def down(self): time.sleep(0.5)  # longer than the answer to `lab down` takes
+    def down(self): pass
     def describe(self):
         cluster = {"alias": "A", "bootstrap_servers": "127.0.0.1:1"}
         return {"source": cluster, "destination": cluster, "alias": "A", "pid": os.getpid()}
@@ -49,7 +49,7 @@ lab_up.RUN_MODULE = (sys.executable, __file__)
 sys.argv = [word for word in sys.argv if word != "mirrortest"]
 start.run()
 """
-"""The real command with a lab of no parts, which is up once there is a file `go`."""
+"""The real command with a lab of no parts, which is up once it reads a byte from the pipe `go`."""
 
 
 @pytest.fixture
@@ -58,6 +58,7 @@ def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.setenv("XDG_STATE_HOME", short)
         monkeypatch.chdir(short)
         Path("double.py").write_text(DOUBLE)
+        os.mkfifo("go")
         yield Path(short)
 
 
@@ -108,7 +109,7 @@ def test_of_two_starts_of_one_name_the_second_fails(place: Path) -> None:
             1,
             "error: lab default is starting already: wait until it is up\n",
         )
-        (place / "go").touch()
+        (place / "go").write_text("1")
         output, _ = first.communicate()
     assert first.returncode == 0, output
     assert control.ask(control.socket_path("default"), "status")["pid"] == owner
@@ -121,7 +122,7 @@ def test_a_start_that_another_lab_overtakes_fails(place: Path) -> None:
     with up("--detach") as starting:
         owner = owner_in(place)
         os.kill(owner, signal.SIGSTOP)
-        (place / "go").touch()
+        (place / "go").write_text("12")
         with up() as other:
             until(lambda: control.is_up(path))
             os.kill(owner, signal.SIGCONT)

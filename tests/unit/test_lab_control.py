@@ -110,7 +110,7 @@ def test_a_start_that_waits_lets_other_requests_pass(served: SimpleNamespace) ->
         until(lambda: served.lab.second.alive)
         assert control.ask(served.path, "status")["parts"]["A1"]["state"] == "down"
         control.ask(served.path, "down")
-        assert served.control.ending.is_set()
+        assert served.control.ending.wait(10)
         assert not waiting.done()
         assert control.ask(served.path, "start", part="A1")["state"] == "running"
         assert waiting.result()["state"] == "running"
@@ -137,7 +137,7 @@ def test_one_name_one_lab(served: SimpleNamespace) -> None:
 def test_the_end_is_asked_for(served: SimpleNamespace) -> None:
     """Only the owner can end its lab: `down` sets its event `ending`."""
     control.ask(served.path, "down")
-    assert served.control.ending.is_set()
+    assert served.control.ending.wait(10)
 
 
 def test_who_asks_for_another_lab_is_told_which_are_up(served: SimpleNamespace) -> None:

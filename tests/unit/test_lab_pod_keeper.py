@@ -33,9 +33,9 @@ def test_the_keeper_prints_what_is_replaced_until_it_is_killed(tmp_path: Path) -
 
 
 PROGRAM = """
-import subprocess, sys, threading, time
-threading.Thread(target=time.sleep, args=(60,)).start()
-subprocess.run([sys.executable, "-c", "import time; time.sleep(60)"])
+import subprocess, sys, threading
+threading.Thread(target=threading.Event().wait).start()
+subprocess.run([sys.executable, "-c", "import signal; signal.pause()"])
 """
 
 

@@ -6,83 +6,27 @@ import contextlib
 import threading
 import time
 from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.errors import LabError, UnreachableError
-from mirrortest.lab.link.link import Link
-from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
-from mirrortest.lab.part import NotAwaitedError, Part
-from mirrortest.lab.runtime import PartState
-from mirrortest.scenario.deadline import Deadline
-from mirrortest.scenario.fault import Fault
-from mirrortest.scenario.injection import Injection
+from mirrortest.errors import LabError
+from mirrortest.lab.part import Part
 from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
+from tests.unit.fake_parts import FakePart, fault, injection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
+    from pathlib import Path
 
-    from mirrortest.lab.testbed import Lab
-
-
-class _Part:
-    """Only records each action and the events that were logged before it."""
-
-    def __init__(self, name: str, events: EventLog) -> None:
-        self.name = name
-        self.alive = True
-        self.done: list[tuple[str, list[str]]] = []
-        self._events = events
-
-    def _do(self, what: str) -> None:
-        seen = [str(event) for event in Events.read(self._events.place).events]
-        self.done.append((what, seen))
-
-    def kill(self) -> None:
-        self._do("kill")
-        self.alive = False
-
-    def start(self) -> None:
-        self._do("start")
-        self.alive = True
-
-    def wait_ready(self) -> None:
-        self._do("wait_ready")
-
-
-def fault(**keys: Any) -> Fault:
-    return Fault.model_validate({**keys})
-
-
-def injection(
-    events: EventLog,
-    faults: list[Fault],
-    *parts: _Part,
-    lab: Any = None,
-    planned: Sequence[Fault] = (),
-) -> Injection:
-    return Injection(
-        faults,
-        planned,
-        {part.name: cast("Part", part) for part in parts},
-        cast("Lab | None", lab),
-        ("orders",),
-        events,
-        {},
-        Path(),
-        Deadline(None),
-        lambda *_: None,
-    )
+    from mirrortest.scenario.injection import Injection
 
 
 def test_each_action_is_noted_before_it_is_done_and_ready_after_it(tmp_path: Path) -> None:
     """The report's marks must never be later than what they mark."""
     events = EventLog(tmp_path, "r1")
-    mirror = _Part("mirror", events)
+    mirror = FakePart("mirror", events)
     kill = fault(do="kill", part="mirror", at="0s", **{"for": "1ms"})
     with injection(events, [kill], mirror):
         until(lambda: len(mirror.done) == 3)
@@ -97,7 +41,7 @@ def test_each_action_is_noted_before_it_is_done_and_ready_after_it(tmp_path: Pat
 def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None:
     """Neither a fault, nor the start that ends one."""
     events = EventLog(tmp_path, "r1")
-    early, late = _Part("A1", events), _Part("B1", events)
+    early, late = FakePart("A1", events), FakePart("B1", events)
     faults = [
         fault(do="kill", part="A1", at="0s", **{"for": "1h"}),
         fault(do="kill", part="B1", at="1h"),
@@ -114,7 +58,7 @@ def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None
 def test_a_planned_fault_or_a_repetition_may_be_left_out(tmp_path: Path) -> None:
     """Their times are drawn, or many: that one of them was not due is a note."""
     events = EventLog(tmp_path, "r1")
-    part, late = _Part("A1", events), _Part("B1", events)
+    part, late = FakePart("A1", events), FakePart("B1", events)
     repeated = fault(do="kill", part="A1", at="0s", every="10ms", until="35ms")
     planned = [
         fault(do="start", part="B1", at="0s"),
@@ -132,7 +76,7 @@ def test_a_planned_fault_or_a_repetition_may_be_left_out(tmp_path: Path) -> None
 def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
     """`produced` waits for the producers' end, `after` for the end of the fault before."""
     events = EventLog(tmp_path, "r1")
-    first, second = _Part("A1", events), _Part("B1", events)
+    first, second = FakePart("A1", events), FakePart("B1", events)
     faults = [fault(do="kill", part="A1", at="produced"), fault(do="kill", part="B1", after="0s")]
     with injection(events, faults, first, second) as running:
         assert first.done == []
@@ -156,7 +100,7 @@ class _Clock(threading.Event):
         return self.is_set()
 
 
-class _SlowPart(_Part):
+class _SlowPart(FakePart):
     """Takes some seconds until it is ready, and records when each action begins."""
 
     def __init__(self, name: str, events: EventLog, clock: _Clock, seconds: float) -> None:
@@ -232,7 +176,7 @@ def test_a_planned_fault_waits_until_the_one_before_is_over(tmp_path: Path, cloc
 def test_a_plan_of_which_nothing_was_done_is_not_as_expected(tmp_path: Path) -> None:
     """The point passed with notes alone, as if it had been tested under faults."""
     events = EventLog(tmp_path, "r1")
-    part = _Part("A1", events)
+    part = FakePart("A1", events)
     planned = [fault(do="kill", part="A1", at=at) for at in ("1h", "2h")]
     with injection(events, [], part, planned=planned) as running:
         pass
@@ -275,7 +219,7 @@ def test_a_part_that_another_fault_ends_is_not_waited_for(tmp_path: Path, mirror
         fault(do="restart", part="mirror", at="0s"),
         fault(do="kill", part="mirror", at="2s"),
     ]
-    with injection(events, faults, cast("_Part", mirror)) as running:
+    with injection(events, faults, cast("FakePart", mirror)) as running:
         until(lambda: all(ended.is_set() for ended in running._ended), seconds=30)
     assert (running.errors, running.undone) == ([], [])
     assert [str(event) for event in Events.read(events.place).events] == [
@@ -288,7 +232,7 @@ def test_nothing_is_waited_for_once_a_point_has_failed(tmp_path: Path, mirror: _
     """After Ctrl-C or `timeout` the point's end took up to 180 s."""
     events = EventLog(tmp_path, "r1")
     restart = fault(do="restart", part="mirror", at="0s")
-    running = injection(events, [restart], cast("_Part", mirror))
+    running = injection(events, [restart], cast("FakePart", mirror))
     began = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt), running:
         until(lambda: Events.read(events.place).events)
@@ -300,7 +244,7 @@ def test_nothing_is_waited_for_once_a_point_has_failed(tmp_path: Path, mirror: _
 def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
     """A point waits for a client that does not run only if a fault will start it."""
     events = EventLog(tmp_path, "r1")
-    part = _Part("c1", events)
+    part = FakePart("c1", events)
     part.alive = False
     with injection(events, [fault(do="start", part="c1", at="produced")], part) as running:
         assert running.will_start("c1")
@@ -313,7 +257,7 @@ def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
 def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
     """A client ended before its fault: no event is logged."""
     events = EventLog(tmp_path, "r1")
-    part = _Part("c1", events)
+    part = FakePart("c1", events)
     part.alive = False
     with injection(events, [fault(do="kill", part="c1", at="0s")], part) as running:
         until(running._ended[0].is_set)
@@ -337,16 +281,7 @@ def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
     assert noted == ["link-source: delay 200 ms", "link-source: heal delay", "link-source: cut"]
 
 
-class LinkWithoutRelay(Link):
-    """A link that applies nothing."""
-
-    alive = True
-
-    def _apply(self, _: object) -> None:
-        """Ignore the condition."""
-
-
-class _Link(_Part):
+class _Link(FakePart):
     """Records the link's actions."""
 
     def delay(self, **values: float) -> None:
@@ -359,70 +294,10 @@ class _Link(_Part):
         self._do(f"heal {fault}")
 
 
-def test_a_new_topics_discovery_is_measured(tmp_path: Path) -> None:
-    """From before it is created until the mirror's copy is complete."""
-    events = EventLog(tmp_path, "r1")
-    copied = threading.Event()
-    lab = SimpleNamespace(
-        source=SimpleNamespace(create_topic=lambda *_: copied.set()),
-        mirror=SimpleNamespace(state=PartState.RUNNING, wait_topic=lambda _: copied.wait()),
-    )
-    create = fault(do="create-topic", topic="late", partitions=2, at="0s")
-    with injection(events, [create], lab=lab) as running:
-        until(running._ended[0].is_set)
-    assert running.figures["discovery_seconds.late"] >= 0
-    found = [str(event) for event in Events.read(events.place).events]
-    assert found == ["late: create-topic", "late: mirrored"]
-
-
-def test_a_frozen_mirror_is_not_waited_for(tmp_path: Path) -> None:
-    """It creates no topic until it continues: the point failed after 180 s."""
-
-    def wait(topic: str) -> None:
-        raise LabError(f"mirror did not create A.{topic} within 180 s")
-
-    events = EventLog(tmp_path, "r1")
-    lab = SimpleNamespace(
-        source=SimpleNamespace(create_topic=lambda *_: True),
-        mirror=SimpleNamespace(state=PartState.STOPPED, alive=True, wait_topic=wait),
-    )
-    create = fault(do="create-topic", topic="late", partitions=2, at="0s")
-    with injection(events, [create], lab=lab) as running:
-        until(running._ended[0].is_set)
-    assert (running.errors, running.figures) == ([], {})
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        NotAwaitedError("mirror did not create A.late before it was ended"),
-        UnreachableError("no answer"),
-    ],
-)
-def test_a_discovery_that_another_fault_ends_has_no_figure(
-    error: Exception, tmp_path: Path
-) -> None:
-    """A note says so, and the point goes on."""
-
-    def wait(_: str) -> None:
-        raise error
-
-    events = EventLog(tmp_path, "r1")
-    lab = SimpleNamespace(
-        source=SimpleNamespace(create_topic=lambda *_: True),
-        mirror=SimpleNamespace(state=PartState.RUNNING, wait_topic=wait),
-    )
-    create = fault(do="create-topic", topic="late", partitions=2, at="0s")
-    with injection(events, [create], lab=lab) as running:
-        until(running._ended[0].is_set)
-    assert (running.errors, running.figures) == ([], {})
-    assert running.notes == [f"no discovery_seconds.late: {error}"]
-
-
 def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
     """A part that cannot be started or killed, a command whose exit code is not 0."""
     events = EventLog(tmp_path, "r1")
-    part = _Part("A1", events)
+    part = FakePart("A1", events)
 
     def fail(error: Exception) -> None:
         raise error
@@ -474,55 +349,3 @@ def _of_command(command: str, folder: Path) -> tuple[str, str]:
     (event,) = Events.read(events.place).events
     (error,) = running.errors
     return event.part, str(error)
-
-
-def test_a_mirror_that_writes_in_transactions_has_no_catch_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its commit markers counted as messages: the figure was too low while some were missing."""
-    asked: list[object] = []
-    monkeypatch.setattr("mirrortest.scenario.injection.catch_up_seconds", asked.append)
-    mirror = object.__new__(MirrorMaker2)
-    mirror.settings = MirrorSettings(exactly_once=True)
-    events = EventLog(tmp_path, "r1")
-    link = LinkWithoutRelay("link-source", tmp_path, {})
-    cut = fault(do="cut", part="link-source", at="0s", **{"for": "1ms"})
-    lab = SimpleNamespace(mirror=mirror)
-    with injection(events, [cut], cast("_Part", link), lab=lab) as running:
-        until(running._ended[0].is_set)
-    assert (asked, running.errors, running.figures) == ([], [], {})
-
-
-def test_a_measurement_that_fails_is_kept_for_the_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The measurement has its own thread: any error there is an error of the point."""
-
-    def fail(*_: object) -> None:
-        raise KeyError("orders")
-
-    monkeypatch.setattr("mirrortest.scenario.injection.catch_up_seconds", fail)
-    events = EventLog(tmp_path, "r1")
-    link = LinkWithoutRelay("link-source", tmp_path, {})
-    cut = fault(do="cut", part="link-source", at="0s", **{"for": "1ms"})
-    lab = SimpleNamespace(mirror=None)
-    with injection(events, [cut], cast("_Part", link), lab=lab) as running:
-        until(lambda: running.errors)
-    (error,) = running.errors
-    assert str(error) == "measuring how link-source catches up failed: 'orders'"
-
-
-def test_a_source_that_is_down_when_a_measurement_begins_fails_no_point(tmp_path: Path) -> None:
-    """Another fault may have ended it: there is no figure, and a note."""
-
-    def ends(_: str) -> None:
-        raise UnreachableError("no answer")
-
-    events = EventLog(tmp_path, "r1")
-    link = LinkWithoutRelay("link-source", tmp_path, {})
-    cut = fault(do="cut", part="link-source", at="0s", **{"for": "1ms"})
-    lab = SimpleNamespace(mirror=None, source=SimpleNamespace(end_offsets=ends))
-    with injection(events, [cut], cast("_Part", link), lab=lab) as running:
-        until(lambda: running.notes)
-    assert (running.errors, running.figures) == ([], {})
-    assert running.notes == ["no catch_up_seconds.link-source: no answer"]

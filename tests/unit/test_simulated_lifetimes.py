@@ -13,7 +13,7 @@ import pytest
 
 from mirrortest.errors import FencedError
 from mirrortest.model.findings import Finding
-from tests.simulation import clients
+from tests.simulation import administration, clients
 from tests.simulation.batch import Record, encoded
 from tests.simulation.offline import reconciled
 from tests.simulation.plan import LEDGER, STATES, Plan
@@ -259,7 +259,7 @@ def test_a_topic_that_a_lagging_broker_does_not_list_yet_is_read_by_the_group(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The topic is assigned to the member before the member finds it; no rebalance follows."""
-    heard = clients.SimulatedAdmin.describe_topics
+    heard = administration.SimulatedAdmin.describe_topics
 
     async def lags(self: Any, topics: list[str] | None) -> list[TopicDescription]:
         return [each for each in await heard(self, topics) if each.name != "t0"]
@@ -271,7 +271,7 @@ def test_a_topic_that_a_lagging_broker_does_not_list_yet_is_read_by_the_group(
         stage.supervise("consume", "c0", topics=(), topic_pattern="t.*")
         await asyncio.sleep(3)
         with monkeypatch.context() as patch:
-            patch.setattr(clients.SimulatedAdmin, "describe_topics", lags)
+            patch.setattr(administration.SimulatedAdmin, "describe_topics", lags)
             world.destination.create("t0", 1, now_ns=world.now_ns)
             await asyncio.sleep(2)
         stage.mirror.running = True

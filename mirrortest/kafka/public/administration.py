@@ -109,13 +109,6 @@ class PublicAdmin:
             low = await self.client.delete_records({at: RecordsToDelete(before_offset)})
         return int(low[at])
 
-    async def topic_config(self, topic: str) -> dict[str, str]:
-        """See `ports.AdminPort`."""
-        (found,) = await self._described([ConfigResource(ConfigResourceType.TOPIC, topic)])
-        if found.error is not None:
-            raise found.error
-        return dict(found.values)
-
     async def configurations(
         self, topics: list[str], *, brokers: bool = True
     ) -> list[Configuration]:

@@ -129,7 +129,7 @@ def test_a_part_that_ends_instead_of_stopping_is_told(tmp_path: Path) -> None:
     """`stop` does not wait for a program that has ended."""
     part = Part("brief", ("sleep", "600"), tmp_path / "log")
     part.start()
-    psutil.Process(part.pid).kill()
+    os.kill(pid_of(part), signal.SIGKILL)
     with pytest.raises(LabError, match="brief is not running"):
         part.stop()
     part.kill()

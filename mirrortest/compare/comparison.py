@@ -305,8 +305,7 @@ def _evaluate(
     found = next((each for each in measured if each.figure.name == threshold.metric), None)
     if found is None or found.difference is None:
         why = found.why if found is not None else "not measured on either side"
-        lacking = threshold.metric in _ARRIVALS and (_clocks_off(base) or _clocks_off(side))
-        why = lacking or why
+        why = _left_out(base, threshold.metric) or _left_out(side, threshold.metric) or why
         return ThresholdChange(expression=threshold.text, passed=None, measured="", why=why)
     passed = threshold.of_interval(found.difference)
     why = "a part of the interval meets it: more repeats narrow it" if passed is None else ""
@@ -349,11 +348,11 @@ def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> T
 def _doubt(side: Side, metric: str) -> str:
     """Why the known repeats of a figure or count may not represent all; empty: they do."""
     figure = metric in BY_NAME
+    if figure and (why := _left_out(side, metric)):
+        return why
     lacking = [
         each.run for each in side.repeats if metric not in (each.figures if figure else each.counts)
     ]
-    if lacking and metric in _ARRIVALS and (why := _clocks_off(side)):
-        return why
     if lacking:
         return f"not {'measured' if figure else 'counted'} in {_named(lacking)}"
     unsure = [each.run for each in side.repeats if each.undecided(each.judge)]
@@ -362,10 +361,14 @@ def _doubt(side: Side, metric: str) -> str:
     return ""
 
 
-def _clocks_off(side: Side) -> str:
-    """Why some repeats' clocks make their latencies incomparable; empty: clocks are fine."""
-    affected = [each.run for each in side.repeats if each.clocks_off]
-    return f"wall clocks were set in {_named(affected)}, or disagree" if affected else ""
+def _left_out(side: Side, metric: str) -> str:
+    """Why a figure of some repeats was left out; empty: none was."""
+    lacking = [each for each in side.repeats if metric not in each.figures]
+    if metric in _ARRIVALS and (off := [each.run for each in lacking if each.clocks_off]):
+        return f"wall clocks were set in {_named(off)}, or disagree"
+    if again := [each.run for each in lacking if each.restarted]:
+        return f"a process was restarted in {_named(again)}, and only its last start has figures"
+    return ""
 
 
 def _named(runs: Sequence[str]) -> str:

@@ -57,6 +57,9 @@ class Repeat:
     clocks_off: bool = False
     """Whether wall clocks were set during the run, or disagree by more than a latency. The figures
     that this distorts are left out."""
+    restarted: Collection[Role] = ()
+    """Of whom a process has logs of several starts: its summary has what it counted since the last
+    one. The figures of such summaries are left out."""
     settings: Settings = field(default_factory=dict)
     point: str = ""
     """The name of its point in a scenario; empty: it has none."""
@@ -92,26 +95,31 @@ def repeat(
         kind: [each for each in documents if _kind(each) == kind]
         for kind in ("produce", "consume", "source observer", "reconcile")
     }
+    sessions = {(each.session.role, each.session.name, each.session.session) for each in logs}
+    starts = Counter((role, name) for role, name, _ in sessions)
+    restarted = {role for (role, _), count in starts.items() if count > 1}
+    produce = [] if Role.PRODUCER in restarted else by_kind["produce"]
+    consume = [] if Role.CONSUMER in restarted else by_kind["consume"]
     values: dict[str, list[float]] = defaultdict(list)
-    for document in by_kind["produce"]:
+    for document in produce:
         _add(values, _produced(document))
-    for document in by_kind["consume"]:
+    for document in consume:
         _add(values, _consumed(document))
-    for document in by_kind["reconcile"] or by_kind["consume"]:
+    for document in by_kind["reconcile"] or consume:
         _add(values, _latencies(document))
     for role in Role:
         _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))
     for each in observed:
         _add(values, each.throttles(logs))
-    starts = [each.session.started_ns for each in logs] or _start_times(documents)
+    began = [each.session.started_ns for each in logs] or _start_times(documents)
     return Repeat(
         run=run,
-        started_ns=min(starts, default=started_ns),
+        started_ns=min(began, default=started_ns),
         figures={
             name: sum(found) if BY_NAME[name].added else max(found)
             for name, found in values.items()
         },
-        counts=_counts(by_kind),
+        counts=_counts(by_kind, produce),
         verdicts={
             kind: max((Verdict(each["verdict"]) for each in found), key=list(Verdict).index)
             for kind, found in by_kind.items()
@@ -128,6 +136,7 @@ def repeat(
             for each in (*by_kind["consume"], *by_kind["reconcile"])
             for topic in each["latency_seconds"].values()
         ),
+        restarted=restarted,
         settings=settings_of(
             [each.session for each in logs],
             [each.get("settings", {}) for each in by_kind["produce"]],
@@ -252,8 +261,14 @@ def _numbers(rows: pa.Table, name: str) -> Any:
     return rows[name].to_numpy(zero_copy_only=False).astype(float)
 
 
-def _counts(by_kind: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
-    """Findings and outcomes; without a reconciliation, those of all topics that consumers judge."""
+def _counts(
+    by_kind: Mapping[str, Sequence[Mapping[str, Any]]], produce: Sequence[Mapping[str, Any]]
+) -> dict[str, int]:
+    """Findings and outcomes of sends.
+
+    Without a reconciliation, findings are those of all topics that consumers judge, and outcomes
+    those of the summaries `produce`, or of the consumers if there are none.
+    """
     counts: Counter[str] = Counter()
     for group in [by_kind["reconcile"]] if by_kind["reconcile"] else _by_topics(by_kind["consume"]):
         highest: dict[str, int] = {}
@@ -263,8 +278,8 @@ def _counts(by_kind: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int
         counts.update(highest)
     if not by_kind["reconcile"]:
         for name in ("acked", "failed", "unknown"):
-            if by_kind["produce"]:
-                counts[name] = sum(_count(name, each["whole"][name]) for each in by_kind["produce"])
+            if produce:
+                counts[name] = sum(_count(name, each["whole"][name]) for each in produce)
     return dict(counts)
 
 

@@ -113,14 +113,14 @@ def test_an_observer_of_the_source_says_nothing_of_the_mirror() -> None:
     assert not found.counts
 
 
-def _log(role: Role, *rows: dict[str, object], **settings: str) -> ProcessLog:
-    session = Session(
-        run="run7", role=role, name="a", session="s", started_ns=17, settings=settings
+def _log(role: Role, *rows: dict[str, object], session: str = "s", **settings: str) -> ProcessLog:
+    started = Session(
+        run="run7", role=role, name="a", session=session, started_ns=17, settings=settings
     )
     began = [
         {"started_ns": at, "ended_ns": at + 1, "topic": "t"} | row for at, row in rows_of(rows)
     ]
-    return ProcessLog(session, pa.Table.from_pylist(began, SCHEMA))
+    return ProcessLog(started, pa.Table.from_pylist(began, SCHEMA))
 
 
 def rows_of(rows: tuple[dict[str, object], ...]) -> list[tuple[int, dict[str, object]]]:
@@ -182,6 +182,28 @@ def test_intervals_without_memory_have_no_such_figure() -> None:
     """Without /proc there is none, and the repeat counted as damaged."""
     sent = _log(Role.PRODUCER, {"cpu_seconds": 0.5, "acked": 100})
     assert repeat("run7", [], [sent]).figures == {"produce_cpu": 0.005}
+
+
+def test_a_process_that_was_restarted_has_no_figures_of_its_last_start_alone() -> None:
+    """They were taken for the run's: messages acknowledged before a fault counted nowhere."""
+    summaries = [produced(), consumed(counts={"acked": 20, "lost": 7})]
+    once = [_log(Role.PRODUCER), _log(Role.CONSUMER)]
+    whole = repeat("run7", summaries, [*once, *once])  # the same sessions, copied
+    assert not whole.restarted
+    assert whole.figures["produce_rate"]
+    assert whole.counts["acked"] == 8
+
+    again = [*once, _log(Role.PRODUCER, session="s2")]
+    found = repeat("run7", summaries, again)
+    assert found.restarted == {Role.PRODUCER}
+    assert found.figures.keys() & {"produce_rate", "ack_latency.p(99)", "consume_rate"} == {
+        "consume_rate"
+    }
+    assert found.counts == {"acked": 20, "lost": 7}
+
+    found = repeat("run7", summaries, [*again, _log(Role.CONSUMER, session="s2")])
+    assert not found.figures
+    assert repeat("run7", [*summaries, reconciled()], again).figures["p(99)"]
 
 
 @pytest.mark.parametrize(

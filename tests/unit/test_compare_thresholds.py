@@ -13,7 +13,8 @@ from mirrortest.compare.terminal import why
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.errors import UsageError
 from mirrortest.model.verdict import Verdict
-from tests.compared import HIGH, LOW, consumed, judged_side, of, reconciled, side
+from mirrortest.seqlog.options import Role
+from tests.compared import HIGH, LOW, consumed, judged_side, of, produced, reconciled, side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,6 +107,20 @@ def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
         found = compare(base, [new], [DifferenceThreshold.parse("p(99)<+10%")])
         (reason,) = found.inconclusive
         assert "wall clocks were set in run" in reason
+
+
+@pytest.mark.parametrize("restarted", [1, 4])
+def test_a_threshold_on_a_figure_that_a_restart_leaves_out_says_so(restarted: int) -> None:
+    """A run that lacks the figure may have been the slow one."""
+    runs = [repeat(f"r{at}", [produced()]) for at in range(4)]
+    others = [
+        replace(each, figures={}, restarted={Role.PRODUCER}) if at < restarted else each
+        for at, each in enumerate(runs)
+    ]
+    sides = Side("base", runs), Side("new", others)
+    found = compare(sides[0], [sides[1]], [DifferenceThreshold.parse("produce_rate>-10%")])
+    (reason,) = found.inconclusive
+    assert "a process was restarted in run" in reason
 
 
 @pytest.mark.parametrize(

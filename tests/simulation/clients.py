@@ -187,16 +187,16 @@ class SimulatedConsumer(SimulatedClient):
             if topic_id is not None and topic_id != id_of(topic):
                 found[at] = Recreated(at.topic, at.partition, offset, id_of(topic))
                 continue
-            parted = partition.parted_from(offset, epoch, self.process.name)
-            if parted is not None:
-                found[at] = Diverged(at.topic, at.partition, offset, *parted)
-                continue
             try:
+                if parted := partition.parted_from(offset, epoch, self.process.name):
+                    found[at] = Diverged(at.topic, at.partition, offset, *parted)
+                    continue
                 part = partition.read(self.process.name, offset, self.isolation)
-                part.topic_id = id_of(topic)
-                found[at] = part
             except RequestError:
                 found[at] = OutOfRange(at.topic, at.partition, offset)
+            else:
+                part.topic_id = id_of(topic)
+                found[at] = part
         return found
 
     def _serve_ends(self, read: Mapping[Any, ReadPosition]) -> dict[Any, End]:

@@ -204,11 +204,17 @@ class Partition:
 
         It is the log of the leader that answers `client`; by default, of the newest leader.
         (epoch, end offset) as in a fetch response; None if it does not diverge.
+
+        Raises:
+            RequestError: a client fetches what it read from a newer leader than the one that
+                answers: no broker can tell where an epoch ends that it has never seen.
         """
         if epoch < 0:
             return None
         stale = self.stale_for(client)
         ends, log_end = (self.ends, self.end) if stale is None else (stale.ends, stale.end)
+        if stale is not None and epoch > ends[-1][0]:
+            raise RequestError(Code.OFFSET_OUT_OF_RANGE)
         number, end = _end_of_epoch(ends, log_end, epoch)
         return (number, end) if number < epoch or end < offset else None
 

@@ -300,6 +300,38 @@ FOUND: dict[str, tuple[Plan, str]] = {
         ),
         "c800708c005d00f5840c097a9ae50fe7a9b88869ffc200fe2e02006bd21d5b",
     ),
+    "an answer showed end marks that an unclean election had removed meanwhile": (
+        Plan(
+            partitions=2, messages=30, rate=20.0, read_committed=True, transactional=True,
+            mirror_lag=3.0, drop_every=13, consumer_starts=0.5, skewed=True, stamps="source",
+            strikes=(
+                Strike("own_topic_stops", 1.0999999999999999, 10.0, 14, 27),
+                Strike("leaderless", 4.0, 0.2, 6, 7),
+                Strike("unclean_election_resent", 6.300000000000001, 0.25, 15, 130),
+                Strike("slow_answers", 8.399999999999999, 10.0, 4, 79),
+                Strike("own_topic_cut_refilled", 11.399999999999999, 3.0, 15, 145),
+            ),
+        ),
+        (
+            "3a5122f466d2aa71e2fb839971db28246426076afb57a91e1b3d724ee0cf91fa3f34c5ef821e544bad844f4e"
+            "b37df5486bb80cc57d8cda70c60d"
+        ),
+    ),
+    "a leader that was cut off showed where an epoch ends that it has never seen": (
+        Plan(
+            partitions=3, topics=2, messages=8, rate=10.0, producers=2, consumers=2, group=True,
+            direct_ledger=True, read_committed=True, transactional=True, compacted=True,
+            drop_every=13, second_run=True,
+            strikes=(
+                Strike("stale_leader", 0.1, 8.0, 4, 68),
+                Strike("own_topic_stale_leader", 3.1000000000000005, 0.2, 7, 171),
+            ),
+        ),
+        (
+            "0ed34db9433147e7a3f83b00f8c9f19b9cf444151f34d447abdb189602007b223bcb61e15ca70bc1217becb5"
+            "e13430d6883d6f813819cf63fce3a900abd845"
+        ),
+    ),
     "a hole explained messages of two keys": (
         Plan(
             partitions=2, compacted=True, copies_alone=True, rehash=True, folded=True,

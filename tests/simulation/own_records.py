@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 
 _UNSEEN_NS = 500_000_000
 """How long before its end a producer may miss what happens to its ledger."""
-_SEALS_NS = 4_000_000_000
-"""What a slow disk adds: the producer seals its log after it has closed the ledger."""
+_SLOWER_NS = {"log_slow": 4_000_000_000, "slow_answers": 1_000_000_000}
+"""What faults add: the producer seals its log after it has closed the ledger, and an answer shows
+the ledger as it was when it was sent."""
 _SILENT_NS = 10_000_000_000
 """After this silence of its owner, another consumer may take a partition."""
 
@@ -119,8 +120,8 @@ def ledger_lacks(stage: Stage) -> bool:
                 at_ns = topic.deleted_ns if at_ns is None else at_ns
                 removed_at_ns[key] = max(removed_at_ns.get(key, 0), at_ns or 0)
     source = {r.key for _, r in _ledger_records(world.source) if r.removed_ns is None}
-    slow = any(strike.kind == "log_slow" for strike in stage.plan.strikes)
-    unseen_ns = _UNSEEN_NS + slow * _SEALS_NS
+    kinds = {strike.kind for strike in stage.plan.strikes}
+    unseen_ns = _UNSEEN_NS + sum(ns for kind, ns in _SLOWER_NS.items() if kind in kinds)
     return any(
         key in source or ended.get(json.loads(key)[2], NEVER_NS) <= at_ns + unseen_ns
         for key, at_ns in removed_at_ns.items()

@@ -105,8 +105,11 @@ def repeat(
         _add(values, _produced(document))
     for document in consume:
         _add(values, _consumed(document))
-    for document in by_kind["reconcile"] or consume:
-        _add(values, _latencies(document))
+    judges = by_kind["reconcile"] or consume
+    for measured, latencies in ((consume, _sent_latencies), (judges, _latencies)):
+        # What remains of some topics would be taken for the slowest of all.
+        for document in () if _clocks_off(measured) else measured:
+            _add(values, latencies(document))
     for role in Role:
         _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))
     for each in observed:
@@ -131,11 +134,7 @@ def repeat(
             if any(each.get("inconclusive") for each in found)
             or (kind == "consume" and found and not _by_topics(found))
         },
-        clocks_off=any(
-            _is_off(topic)
-            for each in (*by_kind["consume"], *by_kind["reconcile"])
-            for topic in each["latency_seconds"].values()
-        ),
+        clocks_off=_clocks_off([*by_kind["consume"], *by_kind["reconcile"]]),
         restarted=restarted,
         settings=settings_of(
             [each.session for each in logs],
@@ -193,16 +192,19 @@ def _produced(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]
 
 
 def _consumed(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
-    """A consumer's rates and durations of reading, and latencies from the actual send."""
+    """A consumer's rates and durations of reading."""
     reading = document["reading"]
     if reading["records"]:
         yield "consume_rate", reading["records_per_second"]
         yield "consume_bytes_rate", reading["mib_per_second"]
         yield "consume_seconds", reading["seconds"]
         yield "rebalance_seconds", reading["rebalance_seconds"]
+
+
+def _sent_latencies(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    """A consumer's latencies from the actual send."""
     for topic in document["latency_seconds"].values():
-        if not _is_off(topic):
-            yield from _statistics(Series.SENT_LATENCY, topic["from_sent"])
+        yield from _statistics(Series.SENT_LATENCY, topic["from_sent"])
 
 
 def _latencies(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
@@ -211,8 +213,7 @@ def _latencies(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]
     # Only a reconciliation adds topics up: a consumer has a topic of this name.
     every = ALL_TOPICS in topics and document["kind"] == "reconcile"
     for topic in [topics[ALL_TOPICS]] if every else topics.values():
-        if not _is_off(topic):
-            yield from _statistics(Series.LATENCY, _from_intended(topic))
+        yield from _statistics(Series.LATENCY, _from_intended(topic))
 
 
 def _from_intended(topic: Mapping[str, Any]) -> Mapping[str, float]:
@@ -221,10 +222,16 @@ def _from_intended(topic: Mapping[str, Any]) -> Mapping[str, float]:
     return {"mean": topic["mean"], **topic["quantiles"]}
 
 
-def _is_off(topic: Mapping[str, Any]) -> bool:
-    """Whether a topic's latencies are distorted: clocks were set, or a latency is below zero."""
-    every = [*_from_intended(topic).values(), *topic.get("from_sent", {}).values()]
-    return bool(topic.get("off")) or any(each is not None and each < 0 for each in every)
+def _clocks_off(documents: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether latencies are distorted: clocks were set, or a latency is below zero."""
+    topics = [topic for each in documents for topic in each["latency_seconds"].values()]
+    every = [
+        value
+        for topic in topics
+        for value in (*_from_intended(topic).values(), *topic.get("from_sent", {}).values())
+    ]
+    set_back = any(topic.get("off") for topic in topics)
+    return set_back or any(value is not None and value < 0 for value in every)
 
 
 def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[str, float | None]]:

@@ -109,6 +109,20 @@ def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
         assert "wall clocks were set in run" in reason
 
 
+def test_one_topics_clocks_leave_out_the_latencies_of_all() -> None:
+    """The other topics' latencies alone passed, though that topic may be the slow one."""
+    right = {"from_intended": {"p99": 0.01}, "from_sent": {"p99": 0.01}, "off": 0.0}
+    slow = {"from_intended": {"p99": 5.0}, "from_sent": {"p99": 5.0}, "off": 1.0}
+    sides = [
+        Side("side", [repeat("r", [consumed(latency_seconds=topics)])] * 3)
+        for topics in ({"a": right, "b": right}, {"a": right, "b": slow})
+    ]
+    for metric in ("p(99)", "sent_latency.p(99)"):
+        found = compare(sides[0], [sides[1]], [DifferenceThreshold.parse(f"{metric}<+10%")])
+        (reason,) = found.inconclusive
+        assert "wall clocks were set in run" in reason
+
+
 @pytest.mark.parametrize("restarted", [1, 4])
 def test_a_threshold_on_a_figure_that_a_restart_leaves_out_says_so(restarted: int) -> None:
     """A run that lacks the figure may have been the slow one."""

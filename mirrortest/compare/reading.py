@@ -77,7 +77,7 @@ class _Found:
         return {name: document for name, (_, document) in self.documents.items()} | sessions
 
     def join(self, other: _Found) -> None:
-        """Add the files of another directory; copies count once."""
+        """Add other files of the repeat; copies count once."""
         self.documents |= other.documents
         self.log_documents += [
             each for each in other.log_documents if each not in self.log_documents
@@ -129,7 +129,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
         if name == SESSION_FILE:
             session = read_session(place.parent)
             rows = read_intervals(SessionFiles(session, place.parent, (), ()), damage)
-            found[home, session.run].logs.append(ProcessLog(session, rows))
+            found[home, session.run].join(_Found(logs=[ProcessLog(session, rows)]))
         elif name == OBSERVATION_FILE:
             observations += read_observations(home, place.parent, damage, wrong)
         elif name.endswith(".json") or info.path == root.path:
@@ -143,7 +143,7 @@ def read_side(where: str, *, with_logs: bool = False) -> Side:
             of = found[home, document["run"]]
             of.written_ns = max(of.written_ns, info.mtime_ns or 0)
             if folder in folders:
-                of.log_documents.append(document)
+                of.join(_Found(log_documents=[document]))
             else:
                 of.add(place.shown, document)
     found = _joined(found, wrong)

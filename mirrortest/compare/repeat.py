@@ -240,7 +240,8 @@ def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[st
         return
     prefix, done = ("produce", "acked") if role is Role.PRODUCER else ("consume", "arrived")
     cpu = messages = batches = in_batches = 0.0
-    for _, rows in logs:
+    highest: dict[tuple[str, str], float] = defaultdict(float)
+    for session, rows in logs:
         if not rows.num_rows:
             continue
         column = {name: _numbers(rows, name) for name in rows.column_names if name != "topic"}
@@ -250,12 +251,18 @@ def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[st
         messages += float(np.nansum(column[done]))
         batches += float(np.nansum(column["batches"]))
         in_batches += float(np.nansum(column["batch_messages"]))
+        levels = {}
         if not np.isnan(column["memory_bytes"]).all():  # without /proc
-            yield f"{prefix}_memory", float(np.nanmax(column["memory_bytes"]))
+            levels[f"{prefix}_memory"] = float(np.nanmax(column["memory_bytes"]))
         if role is Role.CONSUMER and not np.isnan(column["lag"]).all():
             _, interval = np.unique(column["started_ns"], return_inverse=True)
             lag = np.bincount(interval, weights=np.nan_to_num(column["lag"]))
-            yield "lag", float(lag.max())
+            levels["lag"] = float(lag.max())
+        # The starts of one process follow each other: their levels do not add up.
+        for name, level in levels.items():
+            highest[name, session.name] = max(highest[name, session.name], level)
+    for (name, _), level in highest.items():
+        yield name, level
     if messages:
         yield f"{prefix}_cpu", cpu / messages
     if batches:

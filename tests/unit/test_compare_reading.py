@@ -184,6 +184,17 @@ def test_intervals_without_memory_have_no_such_figure() -> None:
     assert repeat("run7", [], [sent]).figures == {"produce_cpu": 0.005}
 
 
+def test_levels_of_one_process_do_not_add_up_over_its_starts() -> None:
+    """A restart doubled memory and lag, and the run got worse without a cause."""
+    levels = {"memory_bytes": 100, "lag": 5, "arrived": 1, "cpu_seconds": 1.0}
+    starts = [
+        _log(Role.CONSUMER, {**levels, "memory_bytes": memory}, session=str(memory))
+        for memory in (100, 90)
+    ]
+    figures = repeat("run7", [], starts).figures
+    assert figures == {"consume_memory": 100, "lag": 5, "consume_cpu": 1.0}
+
+
 def test_a_process_that_was_restarted_has_no_figures_of_its_last_start_alone() -> None:
     """They were taken for the run's: messages acknowledged before a fault counted nowhere."""
     summaries = [produced(), consumed(counts={"acked": 20, "lost": 7})]
@@ -281,11 +292,13 @@ def test_copies_of_a_summary_count_once(tmp_path: Path) -> None:
     assert found.figures["produce_rate"] == 3.0
 
 
-def test_copies_of_a_run_in_two_directories_are_one_repeat(tmp_path: Path) -> None:
-    """Their logs count once, too."""
+@pytest.mark.parametrize("above", ["", "repeat1"])
+def test_copies_of_a_run_in_two_directories_are_one_repeat(tmp_path: Path, above: str) -> None:
+    """Their logs count once, too, also below the directory of a repeat: rates were doubled."""
     for name in ("dc1", "dc2"):
-        _log_with_summary(tmp_path / name, "a", 3.0)
-        write(tmp_path / name / "p.json", produced(producer="b", records_per_second=4.0))
+        _log_with_summary(tmp_path / above / name, "a", 3.0)
+        other = produced(producer="b", records_per_second=4.0)
+        write(tmp_path / above / name / "p.json", other)
     (found,) = read_side(str(tmp_path), with_logs=True).repeats
     assert found.figures["produce_rate"] == 7.0
     assert len(found.logs) == 1

@@ -366,8 +366,9 @@ def _left_out(side: Side, metric: str) -> str:
     lacking = [each for each in side.repeats if metric not in each.figures]
     if metric in _ARRIVALS and (off := [each.run for each in lacking if each.clocks_off]):
         return f"wall clocks were set in {_named(off)}, or disagree"
-    if again := [each.run for each in lacking if each.restarted]:
-        return f"a process was restarted in {_named(again)}, and only its last start has figures"
+    if partial := [each.run for each in lacking if each.incomplete]:
+        why = "and no summary has all that it counted"
+        return f"a process was restarted or killed in {_named(partial)}, {why}"
     return ""
 
 

@@ -57,9 +57,10 @@ class Repeat:
     clocks_off: bool = False
     """Whether wall clocks were set during the run, or disagree by more than a latency. The figures
     that this distorts are left out."""
-    restarted: Collection[Role] = ()
-    """Of whom a process has logs of several starts: its summary has what it counted since the last
-    one. The figures of such summaries are left out."""
+    incomplete: Collection[Role] = ()
+    """Of whom no summaries have all that was counted: a process was restarted, and its summary has
+    only what it counted since; or it was killed, and has none. Figures of summaries are left out.
+    """
     settings: Settings = field(default_factory=dict)
     point: str = ""
     """The name of its point in a scenario; empty: it has none."""
@@ -97,9 +98,14 @@ def repeat(
     }
     sessions = {(each.session.role, each.session.name, each.session.session) for each in logs}
     starts = Counter((role, name) for role, name, _ in sessions)
-    restarted = {role for (role, _), count in starts.items() if count > 1}
-    produce = [] if Role.PRODUCER in restarted else by_kind["produce"]
-    consume = [] if Role.CONSUMER in restarted else by_kind["consume"]
+    silent = _without_summary(by_kind, [each.session for each in logs])
+    incomplete = {role for (role, _), count in starts.items() if count > 1}
+    incomplete |= {each.role for each in silent}
+    produce = [] if Role.PRODUCER in incomplete else by_kind["produce"]
+    consume = [] if Role.CONSUMER in incomplete else by_kind["consume"]
+    judged = {stream["topic"] for each in by_kind["consume"] for stream in each["streams"]}
+    unjudged = {topic for each in silent if each.role is Role.CONSUMER for topic in each.topics}
+    unjudged -= judged
     values: dict[str, list[float]] = defaultdict(list)
     for document in produce:
         _add(values, _produced(document))
@@ -132,16 +138,33 @@ def repeat(
             kind
             for kind, found in by_kind.items()
             if any(each.get("inconclusive") for each in found)
-            or (kind == "consume" and found and not _by_topics(found))
+            or (kind == "consume" and found and (unjudged or not _by_topics(found)))
         },
         clocks_off=_clocks_off([*by_kind["consume"], *by_kind["reconcile"]]),
-        restarted=restarted,
+        incomplete=incomplete,
         settings=settings_of(
             [each.session for each in logs],
             [each.get("settings", {}) for each in by_kind["produce"]],
             [each.recorded for each in observed],
         ),
     )
+
+
+def _without_summary(
+    by_kind: Mapping[str, Sequence[Mapping[str, Any]]], sessions: Sequence[Session]
+) -> list[Session]:
+    """The sessions of killed processes: they have no summary, though others of their role have."""
+    found = []
+    for role, kind in ((Role.PRODUCER, "produce"), (Role.CONSUMER, "consume")):
+        known = {
+            each[role.value]
+            for command in by_kind[kind]
+            for each in (command, *command.get("workers", ()))
+        }
+        found += [
+            each for each in sessions if known and each.role is role and each.name not in known
+        ]
+    return found
 
 
 def _start_times(documents: Sequence[Mapping[str, Any]]) -> list[int]:

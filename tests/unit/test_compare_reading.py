@@ -17,7 +17,7 @@ from mirrortest.model.observed import REQUEST
 from mirrortest.model.verdict import Verdict
 from mirrortest.seqlog.interval_log import SCHEMA
 from mirrortest.seqlog.options import Role
-from mirrortest.seqlog.session import Session
+from mirrortest.seqlog.session import Session, Topic
 from tests.compared import consumed, produced, reconciled, write
 from tests.made_observation import requests, write_observation
 from tests.made_result import Made
@@ -113,10 +113,15 @@ def test_an_observer_of_the_source_says_nothing_of_the_mirror() -> None:
     assert not found.counts
 
 
-def _log(role: Role, *rows: dict[str, object], session: str = "s", **settings: str) -> ProcessLog:
+def _log(
+    role: Role, *rows: dict[str, object], name: str = "", session: str = "s", **settings: str
+) -> ProcessLog:
+    name = name or {Role.PRODUCER: "pa", Role.CONSUMER: "ca"}[role]
+    topics = {name: Topic()} if role is Role.CONSUMER else {}
     started = Session(
-        run="run7", role=role, name="a", session=session, started_ns=17, settings=settings
-    )
+        run="run7", role=role, name=name, session=session, started_ns=17, settings=settings,
+        topics=topics,
+    )  # fmt: skip
     began = [
         {"started_ns": at, "ended_ns": at + 1, "topic": "t"} | row for at, row in rows_of(rows)
     ]
@@ -200,13 +205,13 @@ def test_a_process_that_was_restarted_has_no_figures_of_its_last_start_alone() -
     summaries = [produced(), consumed(counts={"acked": 20, "lost": 7})]
     once = [_log(Role.PRODUCER), _log(Role.CONSUMER)]
     whole = repeat("run7", summaries, [*once, *once])  # the same sessions, copied
-    assert not whole.restarted
+    assert not whole.incomplete
     assert whole.figures["produce_rate"]
     assert whole.counts["acked"] == 8
 
     again = [*once, _log(Role.PRODUCER, session="s2")]
     found = repeat("run7", summaries, again)
-    assert found.restarted == {Role.PRODUCER}
+    assert found.incomplete == {Role.PRODUCER}
     assert found.figures.keys() & {"produce_rate", "ack_latency.p(99)", "consume_rate"} == {
         "consume_rate"
     }
@@ -215,6 +220,27 @@ def test_a_process_that_was_restarted_has_no_figures_of_its_last_start_alone() -
     found = repeat("run7", summaries, [*again, _log(Role.CONSUMER, session="s2")])
     assert not found.figures
     assert repeat("run7", [*summaries, reconciled()], again).figures["p(99)"]
+
+
+def test_figures_of_a_killed_process_are_not_those_of_the_others() -> None:
+    """Its log has no summary: rates of the others alone were taken for the run's."""
+    summaries = [produced(), consumed()]
+    logs = [_log(Role.PRODUCER), _log(Role.CONSUMER)]
+    assert not repeat("run7", summaries, logs).incomplete
+
+    found = repeat("run7", summaries, [*logs, _log(Role.PRODUCER, name="pb")])
+    assert found.incomplete == {Role.PRODUCER}
+    assert found.figures.keys() & {"produce_rate", "consume_rate"} == {"consume_rate"}
+    assert not found.undecided("consume")
+
+    found = repeat("run7", summaries, [*logs, _log(Role.CONSUMER, name="cb")])
+    assert found.incomplete == {Role.CONSUMER}
+    assert "consume_rate" not in found.figures
+    assert found.undecided("consume"), "nobody judged its topics"
+
+    workers = [{"producer": "pa.1"}, {"producer": "pa.2"}]
+    logs = [_log(Role.PRODUCER, name=each["producer"]) for each in workers]
+    assert not repeat("run7", [produced() | {"workers": workers}], logs).incomplete
 
 
 @pytest.mark.parametrize(

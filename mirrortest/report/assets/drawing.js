@@ -132,9 +132,16 @@ const drawing = (() => {
     return found;
   }
 
-  // Events as lines, numbered where `named`; the time that a part was down as a shade.
-  function eventSeries(axes, named) {
-    const shown = data.marks.filter((mark) => mark.inside);
+  // Events as lines, numbered where `named`; the time that a part was down as a shade. What began
+  // before the chart's first time is at its edge.
+  function eventSeries(axes, named, first = start, last = end) {
+    const shown = data.marks
+      .filter((mark) => mark.at <= last && (mark.until ?? last) >= first)
+      .map((mark) => ({
+        number: mark.number,
+        at: Math.max(mark.at, first),
+        until: Math.min(mark.until ?? last, last),
+      }));
     let names = [];
     return {
       type: "custom",
@@ -146,7 +153,7 @@ const drawing = (() => {
       renderItem(params, api) {
         const area = params.coordSys;
         const [x] = api.coord([api.value(0), 0]);
-        const until = Math.min(api.coord([api.value(1), 0])[0], area.x + area.width);
+        const [until] = api.coord([api.value(1), 0]);
         const children = [
           {
             type: "rect",

@@ -140,7 +140,7 @@ const panels = (() => {
           lineStyle: { color: colour(color), type, width },
         });
       });
-      option.series.push(eventSeries(axes, false));
+      option.series.push(eventSeries(axes, false, start, end));
       top += head + PANEL + GAP;
     });
     put(

@@ -49,7 +49,7 @@ def chart_data(
         if several_topics(timeline)
         else [],
         "strips": _strips(timeline, chosen, tones),
-        "marks": marks(timeline, events),
+        "marks": marks(events),
         "limits": _limits(summary, timeline, chosen),
         "latency": _latency(latencies, chosen) if measured and latencies else None,
     }
@@ -115,16 +115,13 @@ def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
     return found
 
 
-def marks(timeline: Timeline, events: Sequence[Event]) -> list[dict[str, Any]]:
-    """The events as numbered marks; `inside` is whether one is within the charts' time."""
-    end = timeline.slots.end_ns
+def marks(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The events as numbered marks; each chart draws those that reach into its time.
+
+    `until` is None if the part was never up again.
+    """
     return [
-        {
-            "number": number,
-            "at": _ms(event.time_ns),
-            "until": _ms(end if up is None else up),
-            "inside": timeline.slots.start_ns <= event.time_ns <= end,
-        }
+        {"number": number, "at": _ms(event.time_ns), "until": None if up is None else _ms(up)}
         for number, (event, up) in enumerate(outages(events), start=1)
     ]
 

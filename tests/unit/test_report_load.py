@@ -145,8 +145,8 @@ def test_consumers_that_each_read_all_are_averaged(tmp_path: Path) -> None:
     """Two consumers judge the same run: their sum would be too high; the page says so."""
     one, other = [arrived(0, 10, 400, lag=5)], [arrived(0, 10, 200, lag=205)]
     result = result_of(
-        tmp_path, (Role.CONSUMER, one), (Role.CONSUMER, other), (Role.SOURCE, one),
-        (Role.PRODUCER, [sent(0, 10, 400)]),
+        tmp_path, (Role.CONSUMER, one), (Role.CONSUMER, other, {"consumer group": "g"}),
+        (Role.SOURCE, one), (Role.PRODUCER, [sent(0, 10, 400)]),
     )  # fmt: skip
     load, _ = read_load(result)
     assert load is not None
@@ -155,6 +155,22 @@ def test_consumers_that_each_read_all_are_averaged(tmp_path: Path) -> None:
     assert line(load, "messages/s", "in the source") == pytest.approx([40])
     assert line(load, "messages that wait", "lag of consumers") == pytest.approx([105])
     assert "2 consumers or groups each read all messages" in render(result)
+
+
+def test_a_consumer_that_continues_for_another_reads_no_message_again(tmp_path: Path) -> None:
+    """It has another name, as a new container does: what arrived was drawn as half of it."""
+    before, after = [arrived(0, 10, 400)], [arrived(10, 20, 400)]
+    load = load_of(tmp_path, (Role.CONSUMER, before), (Role.CONSUMER, after))
+    assert load.readings == 1
+    assert line(load, "messages/s", "arrived") == pytest.approx([40, 40])
+
+
+def test_a_process_counts_whatever_its_topics(tmp_path: Path) -> None:
+    """A consumer that gave its first topic away had no CPU and no memory from then on."""
+    rows = [arrived(0, 10, 0, "clicks"), arrived(0, 10, 400), arrived(10, 20, 400)]
+    load = load_of(tmp_path, (Role.CONSUMER, rows))
+    assert line(load, "CPU, in cores", "consumers") == pytest.approx([0.5, 0.5])
+    assert line(load, "memory, MiB", "consumers") == pytest.approx([100, 100])
 
 
 def test_percentiles_are_those_of_the_intervals_histograms(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class Load:
 
 @dataclass
 class _Rows:
-    """A role's intervals: in `tables` by topic, in `processes` once per process."""
+    """A role's intervals: in `tables` by topic, in `processes` once for all topics."""
 
     tables: list[pa.Table] = field(default_factory=list)
     processes: list[pa.Table] = field(default_factory=list)
@@ -118,7 +118,8 @@ def load_of(logs: Iterable[tuple[Session, pa.Table]]) -> Load | None:
             continue
         its = found.setdefault(session.role, _Rows())
         its.tables.append(rows)
-        its.processes.append(rows.filter(pc.equal(rows["topic"], rows["topic"][0])))
+        _, first = np.unique(rows["started_ns"].to_numpy(), return_index=True)
+        its.processes.append(rows.take(first))
         if session.role is Role.CONSUMER:
             for topic in rows["topic"].unique().to_pylist():
                 readers.setdefault(topic, set()).add(_reader(session))
@@ -128,10 +129,8 @@ def load_of(logs: Iterable[tuple[Session, pa.Table]]) -> Load | None:
 
 
 def _reader(session: Session) -> tuple[str, str]:
-    """A key of the consumers that share the messages with this one: its group, or all shards."""
-    if (group := session.settings.get("consumer group")) is not None:
-        return "group", group
-    return ("shards", "") if "shard" in session.settings else ("consumer", session.name)
+    """A key of the consumers that share states, and so the messages: its group, or all without."""
+    return session.settings.get("consumer group", ""), session.settings.get("state topic", "")
 
 
 def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:

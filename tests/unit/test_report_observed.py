@@ -132,6 +132,26 @@ def test_trouble_is_drawn_where_there_was_some_and_else_said_to_be_none(tmp_path
     assert [each.title for each in drawn.panels] == ["elections/s"]
 
 
+def test_trouble_of_any_of_many_brokers_is_drawn(tmp_path: Path) -> None:
+    """Only six have lines: the lag of the eighth was said to be 0 all the time."""
+    brokers = [
+        at(0, 10, endpoint=f"B{each}", bytes_in_per_second=1.0, replica_lag=1000.0 * (each == 8))
+        for each in range(1, 10)
+    ]
+    copied = [
+        at(0, 10, endpoint=f"W{each}", topic="orders", partition="",
+           replication_latency_seconds=9.0 if each == 8 else 0.1)
+        for each in range(1, 10)
+    ]  # fmt: skip
+    result = result_of(tmp_path, {BROKER: brokers, MIRROR: copied})
+    drawn = broker_panels(found_in(result))
+    assert drawn.silent == []
+    assert line(drawn, "lag of followers, messages", "B8")[0] == 1000
+    assert line(drawn, "mirror: replication latency, worst partition", "W8")[0] == 9
+    (section,) = page(result)["observed"]
+    assert "At most 6" in section.about
+
+
 def test_the_cache_hit_ratio_is_that_of_all_processes(tmp_path: Path) -> None:
     """By bytes: rchar against read_bytes; by calls: reads against the disk's requests."""
     processes = [
@@ -173,6 +193,16 @@ def test_a_pause_may_end_with_the_last_step(tmp_path: Path) -> None:
     drawn = jvm_panels(found_in(result))
     assert line(drawn, "longest pause", "A1-gc")[-1] == pytest.approx(0.5)
     assert line(drawn, "longest pause", "A1-gc")[0] == 0
+
+
+def test_shares_of_collections_are_of_the_time_that_was_observed(tmp_path: Path) -> None:
+    """They were of whole steps: four of 10 s for 30 s that begin and end within one."""
+    rows = [at(begin, begin + 10, cpu_ratio=0.5) for begin in (5, 15, 25)]
+    pauses = [pause(begin, 1.0, 30_000_000) for begin in (6, 20, 34)]
+    found = page(result_of(tmp_path, {HOST: rows, GC: pauses}))["observed"]
+    (section,) = [each for each in found if each.name == "jvms"]
+    ((_, _, _, freed, by_minute, _, _, throughput, *_),) = section.tables[0].rows
+    assert (freed, by_minute, throughput) == ("150.0", "300.0", "90.00 %")
 
 
 def test_log_lines_are_counted_by_class_over_the_whole_run(tmp_path: Path) -> None:

@@ -59,6 +59,14 @@ class Observations:
         rows = self.tables.get(HOST)
         return [] if rows is None else sorted(rows[MACHINE].unique().to_pylist())
 
+    @property
+    def seconds(self) -> float:
+        """How long was observed: from the first row to the end of the last, at least a second."""
+        times = [times_of(rows) for rows in self.tables.values()]
+        last = max(int(end.max()) for _, end in times)
+        first = min(int(begin.min()) for begin, _ in times)
+        return max(last - first, SECOND_NS) / SECOND_NS
+
     def of(
         self,
         table: Observed,

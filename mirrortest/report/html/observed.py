@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.config.units import SECOND_NS, format_seconds, number, span
+from mirrortest.config.units import format_seconds, number, span
 from mirrortest.model.observed import GC, LOG
 from mirrortest.report.html.downloads import Download, panels_download
 from mirrortest.report.html.observations import short_names
@@ -113,7 +113,9 @@ def observed_sections(found: Observations, summary: Summary) -> list[Section]:
         Section(
             "brokers",
             "Brokers",
-            f"{step} Metrics scraped from brokers and the mirror.",
+            f"{step} Metrics scraped from brokers and the mirror. At most {MOST_LINES} brokers are "
+            "drawn, the first by name; of followers' lag and of mirrors, those with the highest "
+            "means.",
             chart(
                 "brokers",
                 "Brokers and mirror",
@@ -144,10 +146,9 @@ def _gc_tables(found: Observations) -> list[Table]:
         "JVM", "collector", "largest heap, MB", "freed, MB", "freed, MB/min", "in pauses",
         "longest pause", "throughput", "young", "full",
     )  # fmt: skip
-    seconds = found.slots.count * found.slots.step_ns / SECOND_NS
     rows = []
     for log, each in sorted(summaries.items()):
-        its = each.to_json(seconds)
+        its = each.to_json(found.seconds)
         rows.append(
             [
                 short[log],

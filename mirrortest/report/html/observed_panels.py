@@ -158,6 +158,9 @@ def broker_panels(found: Observations) -> Drawn:
         values = found.of(BROKER, figure, "endpoint")
         return {name: values[name] for name in first if name in values}
 
+    def highest(lines: dict[str, Steps]) -> dict[str, Steps]:
+        return {name: lines[name] for name in sorted(_leading(lines)[:MOST_LINES])}
+
     def together(**figures: str) -> dict[str, Steps]:
         return {
             label: values
@@ -192,22 +195,24 @@ def broker_panels(found: Observations) -> Drawn:
         )),
         _panel("flush of a log, mean time", "s", each("flush_seconds")),
         _panel("flushes/s", "", each("flushes_per_second")),
-        _panel("mirror: records/s", "", found.of(
+        _panel("mirror: records/s", "", highest(found.of(
             MIRROR, "records_per_second", "endpoint"
-        )),
-        _panel("mirror: MiB/s", "", found.of(
+        ))),
+        _panel("mirror: MiB/s", "", highest(found.of(
             MIRROR, "bytes_per_second", "endpoint"
-        ), 1 / MIB),
-        _panel("mirror: replication latency, worst partition", "s", found.of(
+        )), 1 / MIB),
+        _panel("mirror: replication latency, worst partition", "s", highest(found.of(
             MIRROR, "replication_latency_seconds", "endpoint", together=np.nanmax
-        )),
+        ))),
     ]  # fmt: skip
     trouble = [
         _panel("replication between brokers, MiB/s", "", together(
             **{"to followers": "replication_bytes_out_per_second"},
             **{"from leaders": "replication_bytes_in_per_second"},
         ), 1 / MIB),
-        _panel("lag of followers, messages", "", each("replica_lag")),
+        _panel("lag of followers, messages", "", highest(
+            found.of(BROKER, "replica_lag", "endpoint")
+        )),
         _panel("changes of in-sync replicas/s", "", together(
             shrinks="isr_shrinks_per_second", expands="isr_expands_per_second"
         )),

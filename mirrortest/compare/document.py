@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from math import isinf
+from math import inf, isinf
 from typing import Literal
 
 from pydantic import Field
@@ -134,8 +134,14 @@ def percent(share: float | None) -> str:
     return f"{100 * share:+,.{1 if abs(share) < 1 else 0}f}"
 
 
+def by(share: float | None) -> str:
+    """``by +12.3 %``; if the mean before was 0, the difference has no size: ``from 0``."""
+    return "from 0" if share is None else f"by {percent(share)} %"
+
+
 def interval(figure: FigureChange) -> str:
     """``+8.1 to +16.0``, in per cent; empty without an interval."""
     if figure.low is None and figure.high is None:
         return ""
-    return f"{percent(figure.low)} to {percent(figure.high)}"
+    low = -inf if figure.low is None else figure.low
+    return f"{percent(low)} to {percent(inf if figure.high is None else figure.high)}"

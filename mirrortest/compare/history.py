@@ -13,7 +13,7 @@ import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.compare.comparison import Side, compare
-from mirrortest.compare.document import Change, percent
+from mirrortest.compare.document import Change, by
 from mirrortest.compare.page import render, render_trend
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.statistics import FEWEST
@@ -160,7 +160,7 @@ def _worse(pair: Pair) -> Iterator[str]:
             yield f"{at}{each.text}"
     for figure in pair.figures:
         if figure.change is Change.WORSE:
-            yield f"{at}{figure.name} {percent(figure.difference)} %"
+            yield f"{at}{figure.name} {by(figure.difference)}"
 
 
 def _new_levels(before: Trend, now: Trend) -> Iterator[str]:
@@ -175,7 +175,7 @@ def _new_levels(before: Trend, now: Trend) -> Iterator[str]:
         for change in figure.changes:
             known = (figure.title, now.runs[change.at]) in reported
             if change.change is Change.WORSE and not known:
-                yield f"{figure.title} {percent(change.difference)} %"
+                yield f"{figure.title} {by(change.difference)}"
 
 
 def _near(of: Trend, figure: FigureTrend, change: LevelChange) -> list[Run]:

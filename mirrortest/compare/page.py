@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.compare.document import Change, interval, percent
+from mirrortest.compare.document import Change, by, interval, percent
 from mirrortest.compare.figures import QUANTILES, Unit, statistic
 from mirrortest.compare.terminal import exact_changes, why
 from mirrortest.config.threshold import Series
@@ -103,8 +103,7 @@ def render_trend(trend: Trend) -> str:
                 for change in each.changes
             ],
             "text": "; ".join(
-                f"{change.change} by {percent(change.difference)} % since run "
-                f"{trend.runs[change.at].run}"
+                f"{change.change} {by(change.difference)} since run {trend.runs[change.at].run}"
                 for change in each.changes
             )
             or "no change",
@@ -128,7 +127,7 @@ def _row(each: FigureChange) -> _Row:
 
 def _text(pair: Pair) -> str:
     changed = [
-        f"{each.name} {each.change} by {percent(each.difference)} %"
+        f"{each.name} {each.change} {by(each.difference)}"
         for each in pair.figures
         if each.change in {Change.WORSE, Change.BETTER, Change.DIFFERS}
     ]

@@ -94,7 +94,6 @@ def trend_view(trend: Trend) -> RenderableType:
         table = compact_table(
             ("", "figure", "since run", "before", "after", "%"), numbers=(3, 4, 5)
         )
-        table.columns[1].no_wrap = True
         for change, figure in sorted(changes, key=lambda pair: -pair[0].at):
             unit, run = Unit(figure.unit), trend.runs[change.at]
             since = f"{run.run}, {moment(run.started_ns)}" if run.started_ns else run.run

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from mirrortest.cli import main
 from mirrortest.compare.comparison import Side, compare
-from mirrortest.compare.document import Change, Comparison
+from mirrortest.compare.document import Change, Comparison, interval
 from mirrortest.compare.repeat import Repeat
 from mirrortest.compare.terminal import view
 from mirrortest.model.verdict import Verdict
@@ -257,6 +257,13 @@ def test_a_figure_that_was_0_is_shown_where_it_got_worse() -> None:
     with console.capture() as shown:
         console.print(view(found))
     assert re.search(r"worse +produce_behind +0 ns +4\.15 s", shown.get())
+
+
+def test_an_interval_without_an_end_has_infinity() -> None:
+    """Where resamples of the base are all 0: the end was missing."""
+    sides = [side(*of("produce_behind", *values)) for values in ([0, 0, 1], [1, 1.1, 2])]
+    (figure,) = compare(sides[0], sides[1:]).pairs[0].figures
+    assert interval(figure) == "+0.0 to +\N{INFINITY}"
 
 
 def test_settings_that_differ_are_listed() -> None:

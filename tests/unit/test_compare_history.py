@@ -52,7 +52,7 @@ def test_a_night_is_compared_with_the_one_before(tmp_path: Path) -> None:
     slow = _night(tmp_path, 4, 2.01, 2.0, 1.99, 2.02)
     worse, text = judge(slow)
     assert text == "worse than 20260103T020000Z"
-    assert "ack_latency.p(99) +99.5 %" in worse
+    assert "ack_latency.p(99) by +99.5 %" in worse
     assert (slow / COMPARISON_PAGE).exists()
 
 

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from mirrortest.compare.comparison import Side, compare
-from mirrortest.compare.page import render
+from mirrortest.compare.page import render, render_trend
 from mirrortest.compare.repeat import ProcessLog, Repeat
+from mirrortest.compare.trend import trend
 from mirrortest.config.units import SECOND_NS
 from mirrortest.model.verdict import Verdict
 from mirrortest.seqlog.interval_log import SCHEMA
@@ -66,6 +67,19 @@ def test_a_line_has_the_percentiles_of_one_repeat() -> None:
     assert curve["statistics"] == ["p50", "max"]
     assert curve["base"] == [[1, 100], [2, 200], [3, 300]]
     assert curve["new"] == curve["base"][::-1]
+
+
+def test_a_difference_from_0_is_in_words() -> None:
+    """It has no size in per cent: the text was "worse by  %"."""
+    by_name = [
+        side_of(*({"p(50)": at, "lag": lag} for at, lag in zip(times, lags, strict=True)))
+        for times, lags in (((1, 1.1, 1.2), (0, 0, 0)), ((9, 9.1, 9.2), (4.0, 4.1, 4.2)))
+    ]
+    assert "lag worse from 0" in render(compare(by_name[0], by_name[1:]))
+    runs = [
+        Repeat(run=f"r{at}", started_ns=at, figures={"lag": 9.0 * (at > 11)}) for at in range(24)
+    ]
+    assert "worse from 0 since run r12" in render_trend(trend(Side("nightly", runs)))
 
 
 def test_what_cannot_be_told_is_not_drawn_with_an_interval() -> None:

@@ -14,11 +14,12 @@ from mirrortest.cli.main import run as main
 from mirrortest.compare import trend as trend_module
 from mirrortest.compare.changepoints import changepoints
 from mirrortest.compare.comparison import Side
-from mirrortest.compare.document import Change
+from mirrortest.compare.document import Change, percent
 from mirrortest.compare.page import render_trend
 from mirrortest.compare.repeat import Repeat
 from mirrortest.compare.terminal import trend_view
 from mirrortest.compare.trend import Trend, trend
+from mirrortest.config.units import format_seconds
 from tests.compared import produced, write
 from tests.false_alarms import DISTRIBUTIONS, FIGURES, changed_histories
 
@@ -119,6 +120,25 @@ def test_more_runs_than_can_be_searched_are_said_to_be_left_out(
     with console.capture() as captured:
         console.print(trend_view(found))
     assert "nightly: 5 runs; 4 older ones are left out" in captured.get()
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_points_name_cuts_no_figure(width: int) -> None:
+    """It is folded: on 80 columns only the first digits of the levels were left."""
+    point = "slow-link: throughput=1000, message-size=1 kB, mirror tasks=4"
+    levels = _levels(np.random.default_rng(5), (1, 12), (2, 12))
+    runs = [
+        Repeat(run=f"n{at}", started_ns=0, figures={"sent_latency.p(99.9)": each}, point=point)
+        for at, each in enumerate(levels)
+    ]
+    found = trend(Side("nightly", runs))
+    (change,) = found.figures[0].changes
+    console = Console(width=width)
+    with console.capture() as captured:
+        console.print(trend_view(found))
+    for level in (change.before, change.after):
+        assert f" {format_seconds(level)}" in captured.get()
+    assert percent(change.difference) in captured.get()
 
 
 def test_the_page_draws_runs_and_levels() -> None:

@@ -115,8 +115,7 @@ class _Measured:
 
     @property
     def why(self) -> str:
-        if self._certain is not None:
-            return ""
+        """Why there is no difference with an interval; empty: there is one."""
         if not self.base or not self.new:
             return f"not measured in {'the base' if self.new else 'the new runs'}"
         few = f"{number(len(self.base), 'run')} against {len(self.new)}"
@@ -149,7 +148,7 @@ class _Measured:
             high=None if found is None else finite(found.high),
             chance=None if found is None else self.chance,
             change=self.change,
-            why=self.why or (_MAY_BE_CHANCE if self.change is Change.UNKNOWN else ""),
+            why=(self.why or _MAY_BE_CHANCE) if self.change is Change.UNKNOWN else "",
         )
 
 

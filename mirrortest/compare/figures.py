@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.config.threshold import Series
-from mirrortest.config.units import MIB, format_seconds
+from mirrortest.config.units import MIB, format_seconds, readable_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,6 +39,8 @@ class Unit(StrEnum):
                 return format_seconds(value)
             case Unit.BYTES:
                 return f"{value / MIB:,.1f} MiB"
+        if 0 < abs(value) < 1:
+            return f"{readable_number(value, 3)}{self.suffix}"
         digits = 0 if value == round(value) or abs(value) >= 1000 else 3 if abs(value) < 10 else 1
         return f"{value:,.{digits}f}{self.suffix}"
 

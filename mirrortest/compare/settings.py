@@ -1,8 +1,8 @@
 """The settings of repeats, and those in which two sides differ.
 
 Options are what the user asked of a process. Properties are Kafka's: of clients, brokers, topics
-and mirrors. Properties are compared only if both sides recorded them: logs of older versions, and
-runs without an observation, have none.
+and mirrors. Both are compared only if both sides recorded some of the same owner: logs of older
+versions, and runs without logs or an observation, have none.
 """
 
 from __future__ import annotations
@@ -127,6 +127,8 @@ def differing(base: Iterable[Settings], new: Iterable[Settings]) -> list[Setting
     before, after = _joined(base), _joined(new)
     both = before.keys() & after.keys()
     twice = {f"{role.value}: {name}" for role in Role if role in both for name in _ALSO_PROPERTIES}
+    asked = {_asked(key) for key in before.get(OPTIONS, ())}
+    asked &= {_asked(key) for key in after.get(OPTIONS, ())}
     changes = []
     for owner in {OPTIONS, *both}:
         old, now = before.get(owner, {}), after.get(owner, {})
@@ -137,9 +139,15 @@ def differing(base: Iterable[Settings], new: Iterable[Settings]) -> list[Setting
                 new=sorted(now.get(key, ())),
             )
             for key in {*old, *now}
-            if old.get(key) != now.get(key) and not (owner == OPTIONS and key in twice)
+            if old.get(key) != now.get(key)
+            and not (owner == OPTIONS and (key in twice or _asked(key) not in asked))
         ]
     return sorted(changes, key=lambda each: each.name)
+
+
+def _asked(key: str) -> str:
+    """Of whom an option was asked: the role before the option's name."""
+    return key.partition(": ")[0]
 
 
 def _joined(repeats: Iterable[Settings]) -> Settings:

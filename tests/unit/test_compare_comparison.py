@@ -14,6 +14,7 @@ from rich.console import Console
 from mirrortest.cli import main
 from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.document import Change, Comparison, interval
+from mirrortest.compare.figures import Unit
 from mirrortest.compare.repeat import Repeat
 from mirrortest.compare.terminal import view
 from mirrortest.model.verdict import Verdict
@@ -257,6 +258,12 @@ def test_a_figure_that_was_0_is_shown_where_it_got_worse() -> None:
     with console.capture() as shown:
         console.print(view(found))
     assert re.search(r"worse +produce_behind +0 ns +4\.15 s", shown.get())
+
+
+def test_small_values_keep_their_digits() -> None:
+    """A rate of a message per hour was 0.000/s."""
+    shown = [Unit.MESSAGES_PER_SECOND.show(each) for each in (0.000278, 0.5, 0.0, 9.5, 95.0)]
+    assert shown == ["0.000278/s", "0.5/s", "0/s", "9.500/s", "95/s"]
 
 
 def test_an_interval_without_an_end_has_infinity() -> None:

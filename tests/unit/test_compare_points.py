@@ -126,7 +126,7 @@ def test_files_that_a_scenario_came_with_are_no_results(tmp_path: Path) -> None:
 
 def test_the_directory_of_a_points_is_one_repeat(tmp_path: Path) -> None:
     """Its clients' summaries and its logs are in two directories."""
-    session = Session(run="r1", role=Role.PRODUCER, name="a", session="s", started_ns=17)
+    session = Session(run="r1", role=Role.PRODUCER, name="pa", session="s", started_ns=17)
     folder = tmp_path / "logs" / "run=r1" / "role=producer" / "a-s"
     write(folder / "summary.json", produced("r1"))
     (folder / "session.json").write_bytes(session.encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.compare.settings import RecordedConfigurations, differing, settings_of
+from mirrortest.compare.settings import OPTIONS, RecordedConfigurations, differing, settings_of
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
@@ -25,6 +25,13 @@ def _client(*properties: str) -> dict[str, str]:
 
 def _changed(base: Settings, new: Settings) -> dict[str, tuple[list[str], list[str]]]:
     return {each.name: (each.base, each.new) for each in differing([base], [new])}
+
+
+def test_options_of_a_process_without_a_log_on_one_side_do_not_differ() -> None:
+    """They were shown as not set there."""
+    base, new = ({OPTIONS: {"producer: linger-ms": frozenset({text})}} for text in "12")
+    new[OPTIONS]["consumer: topics"] = frozenset({"A.orders"})
+    assert [each.name for each in differing([base], [new])] == ["producer: linger-ms"]
 
 
 def test_client_properties_that_differ_are_named_as_kafka_names_them() -> None:

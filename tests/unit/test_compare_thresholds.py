@@ -109,6 +109,15 @@ def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
         assert "wall clocks were set in run" in reason
 
 
+def test_a_threshold_on_throttling_has_a_reason_without_repeats() -> None:
+    """The reason was empty, as one repeat is enough to call it worse."""
+    sides = [side(*of("produce_throttle", value)) for value in (0.0, 0.5)]
+    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse("produce_throttle<+10%")])
+    assert found.pairs[0].figures[0].why == ""
+    (reason,) = found.inconclusive
+    assert reason.endswith("1 run against 1: at least 3 on each side are needed")
+
+
 def test_one_topics_clocks_leave_out_the_latencies_of_all() -> None:
     """The other topics' latencies alone passed, though that topic may be the slow one."""
     right = {"from_intended": {"p99": 0.01}, "from_sent": {"p99": 0.01}, "off": 0.0}

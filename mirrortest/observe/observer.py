@@ -14,7 +14,7 @@ from mirrortest.config.redaction import without_secrets
 from mirrortest.host.user_files import read_properties
 from mirrortest.host.waiting import cancel_and_wait, set_within
 from mirrortest.metrics.endpoint import serve_metrics
-from mirrortest.model.observed import GC, LOG, PROCESS
+from mirrortest.model.observed import BROKER, GC, LOG, MIRROR, PARTITION, PROCESS, REQUEST
 from mirrortest.observe.cluster_configuration import ClusterConfigurations
 from mirrortest.observe.drift_watch import DriftWatch
 from mirrortest.observe.logs import GcLogs, KafkaLogs
@@ -61,6 +61,7 @@ class Observer:
         self.gc_logs = GcLogs(files, options.gc_logs)
         self.kafka_logs = KafkaLogs(files, options.logs)
         self.clusters = ClusterConfigurations(options.clusters)
+        self._scraped: set[str] = set()
 
     def profile(self) -> Profile:
         """The machine's profile, with the processes of the last reading and the clusters."""
@@ -80,11 +81,12 @@ class Observer:
         }
 
     def endpoint_rows(self) -> Tables:
-        """Rows of the endpoints alone, since the last call."""
-        found: Tables = {}
+        """Rows of the endpoints alone, since the last call; tables may have none."""
+        found: Tables = {BROKER: [], REQUEST: [], PARTITION: [], MIRROR: []}
+        self._scraped = {scraper.name for scraper in self._scrapers if scraper.fresh}
         for scraper in self._scrapers:
             for table, row in scraper.take():
-                found.setdefault(table, []).append(row)
+                found[table].append(row)
         return found
 
     async def scrape(self) -> None:
@@ -97,6 +99,11 @@ class Observer:
             self.clusters.ask(_LAST_SECONDS),
             *(scraper.finish(_LAST_SECONDS) for scraper in self._scrapers),
         )
+
+    @property
+    def outdated(self) -> set[str]:
+        """The endpoints of which only the last rows are true: scraped for them, or unreachable."""
+        return self._scraped.union(*(scraper.left_out for scraper in self._scrapers))
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -154,7 +161,7 @@ async def run(
             report.add(rows)
             if options.metrics_port:
                 metrics.begin_gc(observer.gc_logs.collectors)
-                metrics.publish(rows, observer.left_out)
+                metrics.publish(rows, observer.outdated)
 
         drift: DriftWatch | None = None
         if not options.once:

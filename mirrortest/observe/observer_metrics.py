@@ -43,8 +43,11 @@ class ObserverMetrics(Metrics):
                 if kind in PAUSES:
                     self.counter(names.OBSERVED_PAUSES, **labels)
 
-    def publish(self, tables: Tables, failing: Collection[str] = ()) -> None:
-        """Publish the rows of an interval, and remove the figures of `failing` endpoints."""
+    def publish(self, tables: Tables, outdated: Collection[str] = ()) -> None:
+        """Publish the rows of an interval, and remove the figures that their tables lack.
+
+        An endpoint's figures stay until it is `outdated`: it was scraped, or cannot be scraped.
+        """
         for table, rows in tables.items():
             if table is GC:
                 self._count_events(rows)
@@ -53,11 +56,11 @@ class ObserverMetrics(Metrics):
                     labels = {each.name: str(row[each.name]) for each in LOG.keys}
                     self.counter(names.OBSERVED_LINES, **labels).add(int(str(row["count"])))
             else:
-                self._set(table, rows)
-        for table in [each for each in self._published if _of_endpoints(each)]:
-            self._remove(table, {each for each in self._published[table] if each[1][0] in failing})
+                self._set(table, rows, outdated)
 
-    def _set(self, table: Observed, rows: list[dict[str, object]]) -> None:
+    def _set(
+        self, table: Observed, rows: list[dict[str, object]], outdated: Collection[str]
+    ) -> None:
         present = set()
         published = self._published.setdefault(table, {})
         for row in rows:
@@ -74,8 +77,7 @@ class ObserverMetrics(Metrics):
         ended = published.keys() - present
         if _of_endpoints(table):
             # Not every interval has a scrape of every endpoint.
-            scraped = {key[0] for _, key in present}
-            ended = {each for each in ended if each[1][0] in scraped}
+            ended = {each for each in ended if each[1][0] in outdated}
         self._remove(table, ended)
 
     def _remove(self, table: Observed, ended: set[tuple[str, _Key]]) -> None:

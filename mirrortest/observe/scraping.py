@@ -33,9 +33,15 @@ class _Scrape(NamedTuple):
 
 
 class Scraper:
-    """Scrapes one endpoint again and again; `take` returns the resulting rows."""
+    """Scrapes one endpoint again and again; `take` returns the resulting rows.
+
+    Attributes:
+        fresh: whether two scrapes were compared since `take`; their rows may be none.
+    """
 
     def __init__(self, endpoint: Endpoint, seconds: float, *, by_partition: bool) -> None:
+        self.name = endpoint.name
+        self.fresh = False
         self._endpoint = endpoint
         self._seconds = seconds
         self._by_partition = by_partition
@@ -81,6 +87,7 @@ class Scraper:
     def take(self) -> list[tuple[Observed, dict[str, object]]]:
         """The rows since the last call, each with its table and its own times."""
         taken, self._rows = self._rows, []
+        self.fresh = False
         return taken
 
     @property
@@ -101,7 +108,7 @@ class Scraper:
         return _Scrape(time_ns, monotonic, reading)
 
     def _compare(self, before: _Scrape, now: _Scrape) -> None:
-        self._compared = True
+        self._compared = self.fresh = True
         times = {"started_ns": before.time_ns, "ended_ns": now.time_ns}
         found = broker_figures.rows(
             self._endpoint.name,

@@ -22,8 +22,10 @@ from mirrortest.lab import jars
 from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST
 from mirrortest.observe import broker_figures, scraping
 from mirrortest.observe.broker_figures import keys
-from mirrortest.observe.observer import run
+from mirrortest.observe.observer import Observer, run
+from mirrortest.observe.observer_metrics import ObserverMetrics
 from mirrortest.observe.options import Endpoint, ObserveOptions
+from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.observe.scraped_metrics import Parser, Series
 from mirrortest.observe.scraping import Scraper
 from tests.work import calls
@@ -384,6 +386,23 @@ async def test_what_fails_is_named_and_scraped_again() -> None:
         assert int(str(row["ended_ns"])) > int(str(row["started_ns"]))
     await scraper.scrape()
     assert scraper.left_out == {"b": "cannot connect: Connection refused"}
+
+
+async def test_a_mirror_without_tasks_has_no_figures(tmp_path: Path) -> None:
+    """Its metrics of topics are missing then: the last rates of before would stay for ever."""
+    copied = 'kafka_connect_mirror_source_records_total{{topic="t",partition="0"}} {}\n'
+    idle = "kafka_connect_task_status 1\n"
+    metrics, shown = ObserverMetrics(name="here", run=None), []
+    with exporter(copied.format(1), copied.format(9), idle, idle) as endpoint:
+        options = ObserveOptions(name="here", output=tmp_path, endpoints=(endpoint,))
+        observing = Observer(options, ReadableFiles())
+        for _ in range(4):
+            await observing._scrapers[0].scrape()
+            metrics.publish(observing.endpoint_rows(), observing.outdated)
+            metrics.publish(observing.endpoint_rows(), observing.outdated)
+            names = {family.name for family in metrics.collect()}
+            shown.append("mirrortest_observer_mirror_records_per_second" in names)
+    assert shown == [False, True, False, False]
 
 
 @pytest.mark.parametrize(("answer", "most"), [(BROKEN_OFF, 1 << 20), (OWN, len(OWN) - 1)])

@@ -74,9 +74,9 @@ def test_brokers_stay_until_their_next_scrape_or_until_they_fail() -> None:
     }
     metrics.publish(both)
     metrics.publish({HOST: []})
-    metrics.publish({BROKER: [{"endpoint": "b", "leaders": 4}]})
+    metrics.publish({BROKER: [{"endpoint": "b", "leaders": 4}]}, outdated=["b"])
     assert published(metrics) == {("broker_leaders", ("a",)): 1, ("broker_leaders", ("b",)): 4}
-    metrics.publish({}, failing=["a"])
+    metrics.publish({BROKER: []}, outdated=["a"])
     assert published(metrics) == {("broker_leaders", ("b",)): 4}
 
 

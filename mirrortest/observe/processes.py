@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from mirrortest.observe.counters import Counters
     from mirrortest.observe.readable_files import ReadableFiles
 
-_MOST_READS = 3
-"""How many times a new process's command line is read: exec sets it soon after the start."""
+_FIRST_READS = 3
+"""In how many readings a new process's command line is read: exec sets it soon after the start."""
+_LATER_READS = 16
+"""After these, every how many: a container's start script can wait for a minute before its exec."""
 
 
 class _Reading(NamedTuple):
@@ -52,7 +54,7 @@ class Processes:
         self._tick_seconds = tick_seconds
         self._page_bytes = page_bytes
         self._monotonic = monotonic
-        self._read_counts: dict[int, int] = {}
+        self._readings: dict[int, int] = {}
         self._matched: dict[int, str] = {}
         self._before: dict[int, _Reading] = {}
         self._own = self._ancestors()
@@ -87,18 +89,17 @@ class Processes:
         return rows
 
     def _found(self) -> dict[int, str]:
-        """The names of the processes that match, by pid; only new command lines are read."""
+        """The names of the processes that match, by pid."""
         if not self._matches:
             return {}
         pids = self._files.pids()
-        for pid in [pid for pid in self._read_counts if pid not in pids]:
-            del self._read_counts[pid]
+        for pid in [pid for pid in self._readings if pid not in pids]:
+            del self._readings[pid]
             self._matched.pop(pid, None)
         for pid in pids - self._own:
-            reads = self._read_counts.get(pid, 0)
-            if reads >= _MOST_READS or pid in self._matched:
+            readings = self._readings[pid] = self._readings.get(pid, 0) + 1
+            if pid in self._matched or (readings > _FIRST_READS and readings % _LATER_READS):
                 continue
-            self._read_counts[pid] = reads + 1
             line = self._files.of_process(pid, "cmdline", f"process {pid}", _command_line) or ""
             self.unmatched = [text for text in self.unmatched if text not in line]
             name = next((text for text in self._matches if text in line), None)

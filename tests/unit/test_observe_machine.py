@@ -288,6 +288,22 @@ def test_another_process_of_the_same_pid_begins_anew(
     assert processes.rows() == []
 
 
+def test_a_program_that_replaces_its_start_script_late_is_found(
+    files: ReadableFiles, clock: Clock, processes: Processes
+) -> None:
+    """As in containers whose start script waits before its exec: the pid stays the same."""
+    place(files, process(7, "bash /etc/run", stat(0, 0, 9), io=IO.format(0, 0, 0, 0)))
+    for _ in range(10):
+        clock.now += 1
+        assert processes.rows() == []
+    place(files, process(7, "java kafka.Kafka a", stat(0, 0, 9), io=IO.format(0, 0, 0, 0)))
+    found = []
+    for _ in range(16):
+        clock.now += 1
+        found += processes.rows()
+    assert {row["process"] for row in found} == {"kafka.Kafka"}
+
+
 def test_a_real_process_is_found_by_its_command_line_until_it_ends() -> None:
     """Its row has its pid, one thread and its descriptors; after its end, there is no row.
 

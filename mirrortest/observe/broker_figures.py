@@ -57,9 +57,9 @@ _BROKER: dict[str, Source] = {
     "failed_produce_requests_per_second": _of(How.RATE, _TOPIC + "failedproducerequests"),
     "failed_fetch_requests_per_second": _of(How.RATE, _TOPIC + "failedfetchrequests"),
     "handler_idle_ratio": _of(
+        # Strimzi's ..._percent is the mean since the broker's start.
         How.MAX,
         "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent",
-        "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent",
         "kafka_server_request_handler_idle_ratio",
     ),
     "network_idle_ratio": _of(

@@ -149,6 +149,17 @@ def test_a_rate_of_the_exporter_is_no_counter() -> None:
     assert row == {"endpoint": "b", "handler_idle_ratio": 0.5}
 
 
+def test_a_mean_since_the_brokers_start_is_no_figure_of_an_interval() -> None:
+    """Strimzi's rules export the handlers' MeanRate: after a month it hides that none is idle."""
+    name = "kafka_{}_percent 0.9\n"
+    series = parse(
+        name.format("server_kafkarequesthandlerpool_requesthandleravgidle")
+        + name.format("network_socketserver_networkprocessoravgidle")
+    )
+    (row,) = rows("b", series, series, 10, by_partition=False)[BROKER]
+    assert row == {"endpoint": "b", "network_idle_ratio": 0.9}
+
+
 def test_a_restarted_broker_gives_no_rates() -> None:
     """Its counters begin again: their rise is unknown, not negative."""
     found = rows("b", parse(later(OWN)), parse(OWN), 2.0, by_partition=False)

@@ -1,9 +1,12 @@
 """Counts the exceptions, errors and warnings of Kafka's logs, with an example of each.
 
-An entry begins with a line that has a time and a level, in the layouts of Kafka's own configuration
-and of the lab's. The lines up to the next one (a stack trace, for example) belong to it::
+An entry begins with a line that has a time and a level, in the layouts of Kafka's own
+configurations (of brokers; of Connect, and so of MirrorMaker 2), of Strimzi's and of the lab's. The
+lines up to the next one (a stack trace, for example) belong to it::
 
     [2026-11-25 23:17:12,063] ERROR [Broker id=1] Failed to append (kafka.server.ReplicaManager)
+    [2026-11-25 23:17:12,063] ERROR [MirrorSourceConnector|task-0] Failed (org.x.WorkerTask:234)
+    2026-11-25 23:17:12,063 ERROR Failed to append (kafka.server.ReplicaManager) [thread-1]
     2026-11-25 23:17:12.063 ERROR ReplicaManager: [Broker id=1] Failed to append
 """
 
@@ -25,7 +28,7 @@ _ENTRY = re.compile(
     r"(TRACE|DEBUG|INFO|WARN|ERROR|FATAL)\s+(.*)"
 )
 _LOGGER_FIRST = re.compile(r"([\w.$]+): ")
-_LOGGER_LAST = re.compile(r"\(([\w.$]+)\)\s*$")
+_LOGGER_LAST = re.compile(r"\(([\w.$]+)(?::[\d?]+)?\)(?: \[.*\])?\s*$")
 _CLASS = r"(?:[a-z_]\w*\.)+[A-Z][\w$]*(?:Exception|Error|Throwable)\b"
 _THROWN = re.compile(rf"({_CLASS})(?:: .*)?$")
 """The first line of a stack trace."""

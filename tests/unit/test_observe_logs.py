@@ -69,6 +69,22 @@ def test_an_entry_is_counted_once_its_trace_is_complete() -> None:
     assert (kind, name.rpartition(".")[2]) == (Kind.EXCEPTION, "NotLeaderOrFollowerException")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-11-25 23:17:12,063] WARN [Mirror|task-0] late: retrying (org.x.WorkerTask:234)",
+        "2026-11-25 23:17:12,063 WARN late: retrying (org.x.WorkerTask) [task-thread-Mirror-0]",
+    ],
+    ids=["connect", "strimzi"],
+)
+def test_the_logger_is_found_in_every_layout(line: str) -> None:
+    """Kafka Connect's own layout, which MirrorMaker 2 has, adds the line; Strimzi's, the thread."""
+    log = LogLines(UTC)
+    log.add([line])
+    log.close()
+    assert [*log.take()] == [(Kind.WARNING, "org.x.WorkerTask")]
+
+
 def test_the_labs_layout_is_read_too() -> None:
     """In that layout, the logger comes before the text."""
     log = LogLines(UTC)

@@ -34,6 +34,12 @@ class _OpenGcLog:
         """The collector's name, empty until the log has it."""
         return self._log.collector
 
+    def read_collector(self, lines: Iterable[str]) -> None:
+        """Find the collector's name: a log has it before the first event, or, rotated, nowhere."""
+        for line in lines:
+            if any(self._log.events(line)) or self.collector:
+                break
+
     def _row(self, event: GcEvent) -> dict[str, object]:
         ended_ns = event.at.time_ns
         if ended_ns is None:
@@ -66,6 +72,12 @@ class GcLogs:
         self._files = files
         self._logs = [_OpenGcLog(path) for path in paths]
 
+    def skip(self) -> None:
+        """Pass over what the logs contain now, but for the names of their collectors."""
+        for log in self._logs:
+            log.read_collector(_lines(self._files, log.file))
+            _skip(self._files, log.file)
+
     def rows(self) -> list[dict[str, object]]:
         """The events since the last call, with their times."""
         return [row for log in self._logs for row in log.rows(_lines(self._files, log.file))]
@@ -86,10 +98,7 @@ class KafkaLogs:
     def skip(self) -> None:
         """Pass over what the logs contain now: reading it could take minutes."""
         for file, _ in self._logs:
-            try:
-                file.skip()
-            except OSError as error:
-                self._files.leave_out(str(file.path), error)
+            _skip(self._files, file)
 
     def rows(self, *, last: bool = False) -> list[dict[str, object]]:
         """The counts since the last call; with `last` including the last entry of each log."""
@@ -109,6 +118,13 @@ class KafkaLogs:
                 for (kind, name), occurrences in log.take().items()
             ]
         return found
+
+
+def _skip(files: ReadableFiles, file: TailedFile) -> None:
+    try:
+        file.skip()
+    except OSError as error:
+        files.leave_out(str(file.path), error)
 
 
 def _lines(files: ReadableFiles, file: TailedFile) -> Iterator[str]:

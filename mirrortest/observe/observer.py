@@ -134,8 +134,9 @@ async def run(
     observer = Observer(options, files)
     started_ns, began = time.time_ns(), time.monotonic()
     if not options.once:
+        observer.gc_logs.skip()
         observer.kafka_logs.skip()
-        observer.rows()  # also of logs of collections, to their end: they begin with the collector
+        observer.rows()
     observation = Observation(
         session=new_session_id(started_ns),
         name=options.name,

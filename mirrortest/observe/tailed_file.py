@@ -42,6 +42,7 @@ class TailedFile:
         """Pass over what the file contains now."""
         if self._open():
             os.lseek(self._descriptor, 0, os.SEEK_END)
+            self._rest = b""
 
     def close(self) -> None:
         """Close the file; an incomplete last line is dropped."""

@@ -152,6 +152,21 @@ def test_a_log_that_is_deleted_while_it_is_read_ends_nothing(tmp_path: Path) -> 
     assert row["ended_ns"] == written_ns
 
 
+@pytest.mark.parametrize("first", ["[0.010s][info][gc] Using G1\n", ""], ids=["whole", "rotated"])
+def test_what_a_log_had_before_the_observation_is_not_read(tmp_path: Path, first: str) -> None:
+    """Except for its collector: Kafka's own settings let a log grow to 100 MB."""
+    log = tmp_path / "gc.log"
+    pause = "[9.000s][info][gc] GC(0) Pause Full (System.gc()) 14M->3M(46M) 250.000ms\n"
+    log.write_text(first + pause * 3 + pause[:9])
+    logs = GcLogs(ReadableFiles(), [log])
+    logs.skip()
+    assert logs.collectors == [(str(log), "G1" if first else "")]
+    with log.open("a") as file:
+        file.write(pause[9:] + pause)
+    (row,) = logs.rows()
+    assert row["collector"] == ("G1" if first else "")
+
+
 def test_the_share_of_time_without_pauses() -> None:
     """It is a share of the observation; if its length is unknown, from first to last event."""
     found = summary("parallel-25")

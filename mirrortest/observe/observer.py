@@ -183,20 +183,25 @@ async def run(
                 recording.write_profile(profile)
 
             asking = asyncio.gather(observer.scrape(), drift.run(ask))
+            read_at, ended = 0.0, False
             try:
-                while not await set_within(stop, _until(time.monotonic() - began, options)):
+                while not ended:
+                    ended = await set_within(stop, _until(time.monotonic() - began, options))
                     if asking.done():  # it failed
                         asking.result()
+                    passed = time.monotonic() - began
+                    if ended and report.intervals and passed - read_at < options.interval / 2:
+                        break  # too short for rates
                     write(time.time_ns(), observer.rows())
-                    report.seconds = time.monotonic() - began
+                    read_at = report.seconds = time.monotonic() - began
                     on_progress(report)
-                    if options.duration is not None and report.seconds >= options.duration:
-                        break
+                    ended |= options.duration is not None and read_at >= options.duration
             finally:
                 await cancel_and_wait(asking)
             await observer.finish()
             drift.compare()
             recording.write_profile(profile)
+            report.seconds = time.monotonic() - began
         write(time.time_ns(), {**observer.log_rows(last=True), **observer.endpoint_rows()})
         recording.finish(
             time.time_ns(), left_out=observer.left_out, drift=drift.found if drift else ()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import json
 import subprocess
 import sys
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +17,7 @@ import pytest
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.model.observed import DEVICE, HOST, TABLES
+from mirrortest.observe import observer
 from mirrortest.observe.observer import _until
 from mirrortest.observe.options import ObserveOptions
 from mirrortest.seqlog.journal import frame
@@ -204,6 +208,27 @@ def test_no_interval_is_much_shorter_than_asked_for(passed: float, until: float)
 def test_an_observation_can_be_shorter_than_an_interval() -> None:
     """It has one row."""
     assert _until(0.0, ObserveOptions(name="n", interval=60.0, duration=2.0)) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "intervals"), [(5.0, 1), (61.0, 1), (89.0, 1), (91.0, 2), (179.0, 3)]
+)
+async def test_the_last_interval_is_recorded_when_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, intervals: int
+) -> None:
+    """Unless it is too short for rates; the length of the observation includes it in any case."""
+    now = [0.0]
+
+    async def wait(_: asyncio.Event, at_most: float) -> bool:
+        now[0] = min(now[0] + at_most, seconds)
+        return now[0] == seconds
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], time_ns=time.time_ns)
+    monkeypatch.setattr(observer, "time", clock)
+    monkeypatch.setattr(observer, "set_within", wait)
+    options = ObserveOptions(name="n", output=tmp_path, interval=60.0)
+    report = await observer.run(options, stop=asyncio.Event())
+    assert (report.intervals, report.seconds) == (intervals, seconds)
 
 
 def test_the_command_observes_this_machine(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ class ClusterConfigurations:
 
     Attributes:
         latest: by address: the cluster's id, and `brokers` and `topics` with their properties,
-            without secrets. Without an answer the previous one is kept.
+            without secrets. Without an answer, and of brokers that are down, the previous one is
+            kept.
         first: the same, as each broker and topic was first seen: a test can create topics.
         left_out: the last requests that were not answered -> why.
     """
@@ -68,7 +69,9 @@ class ClusterConfigurations:
             what = f"topics of {address} beyond the first {MOST_TOPICS:,}"
             self.left_out[what] = "there are too many"
         before = self.latest.get(address, {})
-        found: dict[str, Any] = {"cluster_id": cluster_id, "brokers": {}, "topics": {}}
+        # A broker that is down now can come back with another configuration.
+        known = dict(before.get("brokers", {}))
+        found: dict[str, Any] = {"cluster_id": cluster_id, "brokers": known, "topics": {}}
         for each in answers:
             if each.error is None:
                 found[each.kind][each.name] = without_secrets(each.values)

@@ -60,18 +60,34 @@ class DriftWatch:
 
 
 def _restrict_to_shared(before: Profile, now: Profile) -> tuple[Profile, Profile]:
-    """Both without processes, clusters and topics of only one: a test starts and ends these."""
+    """Both without what only one has: processes, file systems, clusters, brokers and topics.
+
+    A test starts and ends these, as do logins and containers, which mount file systems.
+    """
     pids = before["processes"].keys() & now["processes"].keys()
-    both = [each | {"processes": _only(each["processes"], pids)} for each in (before, now)]
+    mounts = _mounts(before) & _mounts(now)
+    both = [
+        each
+        | {
+            "processes": _only(each["processes"], pids),
+            "file_systems": [its for its in each["file_systems"] if its["mount"] in mounts],
+            "clusters": {},
+        }
+        for each in (before, now)
+    ]
     shared = before.get("clusters", {}).keys() & now.get("clusters", {}).keys()
-    for each in both:
-        each["clusters"] = {}
     for address in shared:
         old, new = before["clusters"][address], now["clusters"][address]
-        topics = old["topics"].keys() & new["topics"].keys()
+        for kind in ("brokers", "topics"):
+            keys = old[kind].keys() & new[kind].keys()
+            old, new = (each | {kind: _only(each[kind], keys)} for each in (old, new))
         for each, cluster in zip(both, (old, new), strict=True):
-            each["clusters"][address] = cluster | {"topics": _only(cluster["topics"], topics)}
+            each["clusters"][address] = cluster
     return both[0], both[1]
+
+
+def _mounts(profile: Profile) -> set[str]:
+    return {each["mount"] for each in profile["file_systems"]}
 
 
 def _only(found: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:

@@ -134,7 +134,11 @@ async def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(
     asked = 0
 
     def profile() -> dict[str, Any]:
-        return {"settings": {"vm/swappiness": swappiness[0]}, "processes": dict(processes)}
+        return {
+            "settings": {"vm/swappiness": swappiness[0]},
+            "processes": dict(processes),
+            "file_systems": [],
+        }
 
     options = ObserveOptions(name="here", run="nightly", log_dir=tmp_path)
     watch = DriftWatch(options, profile)
@@ -157,6 +161,21 @@ async def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(
     assert (event.what, event.part) == ("changed: settings.vm/swappiness", "here")
     assert event.time_ns == drift.time_ns
     assert watch.first["settings"] == {"vm/swappiness": "60"}
+
+
+def test_a_file_system_that_is_mounted_is_no_change(tmp_path: Path) -> None:
+    """A login mounts one, and so does a container; a changed option of one that stays counts."""
+    root = {"device": "/dev/vda", "mount": "/", "options": "rw"}
+    login = {"device": "tmpfs", "mount": "/run/user/1000", "options": "rw"}
+    mounted = [[root], [root, login], [root | {"options": "ro"}]]
+    profiles = iter([{"processes": {}, "file_systems": each} for each in mounted])
+    watch = DriftWatch(ObserveOptions(name="m", output=tmp_path), lambda: next(profiles))
+    watch.compare()
+    assert watch.found == []
+    watch.compare()
+    (drift,) = watch.found
+    assert drift.what == "file_systems"
+    assert ('"ro"' in drift.before, '"ro"' in drift.after) == (False, True)
 
 
 def test_events_need_a_run() -> None:
@@ -201,7 +220,10 @@ class Cluster:
 async def test_changes_of_brokers_and_topics_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New and deleted topics, and missing answers, are not changes; secrets stay hidden."""
+    """Brokers and topics that come or go, and missing answers, are not changes.
+
+    A broker's change counts also if it was down meanwhile; secrets stay hidden.
+    """
     answers: dict[str, dict[str, Any]] = {
         "brokers": {"1": {"num.io.threads": "8", "ssl.key.password": "geheim"}, "2": {"a": "b"}},
         "topics": {"orders": {"retention.ms": "1000"}, "gone": {}},
@@ -213,7 +235,7 @@ async def test_changes_of_brokers_and_topics_are_found(
     assert clusters.latest["a:1"]["brokers"]["1"]["ssl.key.password"] == HIDDEN
     watch = DriftWatch(
         ObserveOptions(name="m", output=tmp_path),
-        lambda: {"processes": {}, "clusters": dict(clusters.latest)},
+        lambda: {"processes": {}, "file_systems": [], "clusters": dict(clusters.latest)},
     )
     answers["brokers"] = {"1": {"num.io.threads": "4", "ssl.key.password": "geheim"}, "2": None}
     answers["topics"] = {"orders": {"retention.ms": "5"}, "new": {}}
@@ -223,6 +245,10 @@ async def test_changes_of_brokers_and_topics_are_found(
     first = clusters.first["a:1"]
     assert first["brokers"]["1"]["num.io.threads"] == "8"
     assert first["topics"] == {"orders": {"retention.ms": "1000"}, "gone": {}, "new": {}}
+    back = {"1": {"num.io.threads": "2", "ssl.key.password": "geheim"}}
+    for answers["brokers"] in ({"3": {}}, back):
+        await clusters.ask()
+        watch.compare()
     answers["down"] = {}
     await clusters.ask()
     watch.compare()
@@ -230,6 +256,7 @@ async def test_changes_of_brokers_and_topics_are_found(
     assert [(each.what, each.before, each.after) for each in watch.found] == [
         ("clusters.a:1.brokers.1.num.io.threads", '"8"', '"4"'),
         ("clusters.a:1.topics.orders.retention.ms", '"1000"', '"5"'),
+        ("clusters.a:1.brokers.1.num.io.threads", '"4"', '"2"'),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -64,7 +65,7 @@ class Extent:
 
     count: int = 0
     total: float = 0.0
-    highest: float = 0.0
+    highest: float = -math.inf
 
     def add(self, value: float) -> None:
         """Add the value of an interval."""
@@ -101,7 +102,7 @@ class ObserveReport:
                 if kind is LOG:
                     self._add_lines(row)
                     continue
-                subject = " ".join(str(row[key.name]) for key in kind.keys)
+                subject = " ".join(filter(None, (str(row[key.name]) for key in kind.keys)))
                 for figure in kind.figures:
                     value = row.get(figure.name)
                     if isinstance(value, int | float):

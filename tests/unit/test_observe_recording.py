@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.model.observed import DEVICE, HOST, TABLES
+from mirrortest.model.observed import DEVICE, HOST, MIRROR, TABLES
 from mirrortest.observe import observer
+from mirrortest.observe.observe_report import ObserveReport
 from mirrortest.observe.observer import _until
 from mirrortest.observe.options import ObserveOptions
 from mirrortest.seqlog.journal import frame
@@ -229,6 +230,17 @@ async def test_the_last_interval_is_recorded_when_it_is_stopped(
     options = ObserveOptions(name="n", output=tmp_path, interval=60.0)
     report = await observer.run(options, stop=asyncio.Event())
     assert (report.intervals, report.seconds) == (intervals, seconds)
+
+
+def test_a_figure_that_was_always_negative_has_no_highest_of_0(tmp_path: Path) -> None:
+    """MirrorMaker 2's latency is negative where the destination's clock is behind."""
+    report = ObserveReport(tmp_path)
+    row = {"endpoint": "mirror", "topic": "t", "partition": "", "records_per_second": 1.0}
+    for seconds in (-0.5, -0.25):
+        report.add({MIRROR: [row | {"replication_latency_seconds": seconds}]})
+    (figures,) = report.to_json()["mirror"].values()
+    assert figures["replication_latency_seconds"] == {"mean": -0.375, "max": -0.25}
+    assert report.to_json()["mirror"].keys() == {"mirror t"}
 
 
 def test_the_command_observes_this_machine(tmp_path: Path) -> None:

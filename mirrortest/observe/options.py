@@ -37,8 +37,8 @@ class ObserveOptions(MetricsOptions):
     """A validated request, and the options of `mirrortest observe` that give it.
 
     Raises:
-        UsageError: the interval is too short to measure anything, `log_dir` is without a run, or
-            `once` is without logs.
+        UsageError: the interval is too short to measure anything, `log_dir` is without a run,
+            `once` is without logs, or two endpoints have one name.
     """
 
     name: str
@@ -87,6 +87,12 @@ class ObserveOptions(MetricsOptions):
             raise UsageError("--log-dir needs --run")
         if self.once and not (self.gc_logs or self.logs):
             raise UsageError("--once reads logs: name them with --gc-log or --log")
+        names = [each.name for each in self.endpoints]
+        if twice := next((each for each in names if names.count(each) > 1), None):
+            raise UsageError(
+                f"--scrape {twice}=: two endpoints of this name: their figures would be mixed; "
+                "give each its own"
+            )
         if self.interval < 0.1:
             raise UsageError(
                 f"--interval {self.interval:g}s: the kernel counts CPU in hundredths of a second; "

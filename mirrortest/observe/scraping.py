@@ -6,8 +6,10 @@ import asyncio
 import time
 import urllib.error
 import urllib.request
+from concurrent.futures import Future
 from http.client import HTTPException, IncompleteRead, responses
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import structlog
 
@@ -15,10 +17,14 @@ from mirrortest.observe import broker_figures
 from mirrortest.observe.scraped_metrics import Parser
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mirrortest.model.observed import Observed
     from mirrortest.observe.options import Endpoint
 
 _log = structlog.get_logger()
+
+T = TypeVar("T")
 
 _TIMEOUT = 10.0
 _SHORTEST = 0.5
@@ -61,7 +67,7 @@ class Scraper:
     async def scrape(self, within: float = _TIMEOUT) -> None:
         """Scrape once; the endpoint gets so many seconds to answer."""
         try:
-            now = await asyncio.to_thread(self._read, within)
+            now = await _in_thread(lambda: self._read(within))
         except (OSError, ValueError, HTTPException) as error:
             self._before = None
             if not self._failing:
@@ -117,6 +123,23 @@ class Scraper:
             now.monotonic - before.monotonic,
         )
         self._rows += [(table, times | row) for table, rows in found.items() for row in rows]
+
+
+def _in_thread(read: Callable[[], T]) -> asyncio.Future[T]:
+    """The result of a function in a thread that the program does not wait for when it ends."""
+    result: Future[T] = Future()
+    result.set_running_or_notify_cancel()  # so that no cancellation hinders the thread
+
+    def run(result: Future[T]) -> None:
+        try:
+            result.set_result(read())
+        except Exception as error:  # noqa: BLE001  # it is raised where the result is awaited
+            result.set_exception(error)
+        # The error's traceback has this frame: a cycle would keep the connection open.
+        del result
+
+    Thread(target=run, args=(result,), name="scrape", daemon=True).start()
+    return asyncio.wrap_future(result)
 
 
 def _why(error: OSError | ValueError | HTTPException) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import socket
+import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -376,6 +378,30 @@ async def test_an_observer_that_cannot_scrape_any_more_ends(
     )
     with pytest.raises(ZeroDivisionError):
         await run(options, stop=asyncio.Event())
+
+
+def test_an_endpoint_that_does_not_answer_does_not_delay_the_end() -> None:
+    """Once the program waited for the thread of the scrape, for ten seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = Endpoint("b", f"http://127.0.0.1:{silent.getsockname()[1]}/metrics")
+
+        async def stopped() -> socket.socket:
+            task = asyncio.create_task(Scraper(endpoint, 10.0, by_partition=False).run())
+            connection, _ = await asyncio.to_thread(silent.accept)
+            task.cancel()
+            await asyncio.wait({task})
+            return connection
+
+        with asyncio.run(stopped()):
+            (thread,) = (each for each in threading.enumerate() if each.name == "scrape")
+    thread.join()
+
+
+def test_two_endpoints_of_one_name_are_refused() -> None:
+    """Their figures would be those of one, now of the first and now of the second."""
+    both = tuple(Endpoint("b", f"http://b{number}:9404/metrics") for number in (1, 2))
+    with pytest.raises(UsageError, match="--scrape b=: two endpoints of this name"):
+        ObserveOptions(name="here", endpoints=both)
 
 
 async def test_what_fails_is_named_and_scraped_again() -> None:

@@ -131,7 +131,7 @@ def _connect() -> list[Panel]:
         ),
         number(
             "Record failures",
-            "Of all tasks since they started.",
+            "Of all tasks, in the time shown.",
             "locale",
             Query(
                 f"sum(increase({_jmx('kafka_connect_task_record_failures_total')}[$__range]))", ""

@@ -49,8 +49,9 @@ def brokers() -> Dashboard:
 
 def _query(table: Observed, figure: str, word: str = "", how: str = "sum") -> Query:
     """A figure by observer and by what it is of, called by that and a word for the figure."""
-    # Machines may have the same devices, paths, matches and names of endpoints.
-    labels = ", ".join(["instance", *(each.name for each in table.keys[:1])])
+    # Machines may have the same devices, paths, matches and names of endpoints, and those of two
+    # sites the same addresses.
+    labels = ", ".join(["job", "instance", *(each.name for each in table.keys[:1])])
     shown = " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
     expression = f"{how} by ({labels}) ({DASHBOARD.one(names.OBSERVED[table][figure])})"
     return Query(expression, f"{shown} {word}".strip())
@@ -190,14 +191,17 @@ def _jvms() -> list[Panel]:
             "Time in pauses",
             "The share of time in which garbage collections stopped a JVM.",
             "percentunit",
-            Query(f"sum by (instance, log) ({pauses})", "{{instance}} {{log}}"),
+            Query(f"sum by (job, instance, log) ({pauses})", "{{job}} {{instance}} {{log}}"),
             span=8,
         ),
         lines(
             "Collections",
             "Events of the logs of garbage collections, by kind.",
             "ops",
-            Query(f"sum by (instance, log, kind) ({collections})", "{{kind}} {{instance}} {{log}}"),
+            Query(
+                f"sum by (job, instance, log, kind) ({collections})",
+                "{{kind}} {{job}} {{instance}} {{log}}",
+            ),
             span=8,
         ),
         lines(

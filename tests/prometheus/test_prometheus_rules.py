@@ -183,10 +183,16 @@ def test_what_has_one_name_on_several_machines_stays_apart(
     name: str,
     value: float,
 ) -> None:
-    """Brokers often have the same log path, and observers the same endpoints and matches."""
-    machines = ("b1:9464", "b2:9464", "b3:9464")
-    series = {f'{metric}{{job="m", instance="{each}", {labels}}}': values for each in machines}
-    expected = {f'{{instance="{each}", {name}}}': value for each in machines}
+    """Brokers often have the same log path, and observers the same endpoints and matches.
+
+    Two sites may have the same addresses: `job` tells them apart.
+    """
+    machines = [
+        f'job="{job}", instance="{instance}"'
+        for job, instance in (("dc1", "b1:9464"), ("dc1", "b2:9464"), ("dc2", "b1:9464"))
+    ]
+    series = {f"{metric}{{{each}, {labels}}}": values for each in machines}
+    expected = {f"{{{each}, {name}}}": value for each in machines}
     done = shown(promtool, tmp_path, "brokers", panel, series, expected)
     assert done.returncode == 0, done.stdout
 

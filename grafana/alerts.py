@@ -11,6 +11,9 @@ from grafana.links import Addresses
 from grafana.promql import PROCESS, Scope
 from mirrortest.metrics import names
 
+_COUNT = '{{ $value | printf "%.0f" }}'
+"""An alert's value as a whole number: by itself Prometheus writes a million as 1e+06."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -90,7 +93,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             f"{found('lost')} > 0",
             "",
             "Run {{ $labels.run }}: messages of {{ $labels.topic }} are lost",
-            "{{ $value }} messages were acknowledged by the source and are not in the destination, "
+            f"{_COUNT} messages were acknowledged by the source and are not in the destination, "
             "although it was read to its end after the deadline.",
             "overview",
             "Lost and wrong",
@@ -101,7 +104,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             f"{found(WRONG, 'run, topic, finding')} > 0",
             "",
             "Run {{ $labels.run }}: {{ $labels.finding }} messages in {{ $labels.topic }}",
-            "{{ $value }} messages arrived {{ $labels.finding }}.",
+            f"{_COUNT} messages arrived {{{{ $labels.finding }}}}.",
             "overview",
             "Lost and wrong",
         ),
@@ -123,7 +126,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             f"{found('inconclusive')} > 0",
             limits.patience,
             "Run {{ $labels.run }}: messages of {{ $labels.topic }} cannot be judged",
-            "{{ $value }} acknowledged messages are missing, and may have been in offsets that no "
+            f"{_COUNT} acknowledged messages are missing, and may have been in offsets that no "
             "consumer read. The run cannot pass.",
             "overview",
             "Inconclusive",

@@ -302,6 +302,38 @@ def test_the_text_about_duplicates_has_the_limit(
     assert done.returncode == 0, done.stdout
 
 
+def test_texts_have_numbers_of_messages_in_full(promtool: Path, tmp_path: Path) -> None:
+    """Of millions, too, of which Prometheus makes 1.2e+06."""
+    texts = {
+        alert.name: alert.description
+        for alert in alerts()
+        if alert.name in {"MirrortestLoss", "MirrortestWrongMessages", "MirrortestInconclusive"}
+    }
+    rules = [
+        {"alert": name, "expr": "vector(1234567)", "annotations": {"number": text.split(" m")[0]}}
+        for name, text in texts.items()
+    ]
+    (tmp_path / "rules.yaml").write_text(
+        yaml.safe_dump({"groups": [{"name": "numbers", "rules": rules}]})
+    )
+    asked = [
+        {
+            "alertname": name,
+            "eval_time": "1m",
+            "exp_alerts": [{"exp_annotations": {"number": number}}],
+        }
+        for name, number in {
+            "MirrortestLoss": "1234567",
+            "MirrortestWrongMessages": "1234567",
+            "MirrortestInconclusive": "1234567 acknowledged",
+        }.items()
+    ]
+    tested = {"rule_files": ["rules.yaml"], "tests": [{"alert_rule_test": asked}]}
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(tested))
+    done = run(promtool, "test", "rules", tmp_path / "test.yaml")
+    assert done.returncode == 0, done.stdout
+
+
 @pytest.fixture(scope="module", params=["vector(1) == 0", "vector(1)"], ids=["never", "always"])
 def wrong_rule_output(
     promtool: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest

@@ -235,6 +235,21 @@ def test_notes_tell_the_producers_names(helm: Helm, workers: int, names: list[st
     assert f"--set 'consumers.expectProducers={expected}'" in done.stdout
 
 
+@pytest.mark.parametrize("helm", [4], indirect=True)
+def test_notes_do_not_tell_to_expect_nobody(helm: Helm) -> None:
+    """Once producers are scaled to 0; a run with no expected producer may pass without them."""
+    done = helm(
+        *("install", "dc1", str(CHART), "--dry-run=client"),
+        *("--values", str(CHART / "ci" / "producers-values.yaml")),
+        *("--set", "producers.replicas=0"),
+    )
+    assert done.returncode == 0, done.stderr
+    assert "logs -l app.kubernetes.io/instance=dc1,app.kubernetes.io/component=producer" in (
+        done.stdout
+    )
+    assert "expectProducers" not in done.stdout
+
+
 def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
     """A CronJob's Jobs have the CronJob's labels, which the notes select by."""
     manifests = _examples(helm, CHART / "ci" / "bounded-values.yaml")
@@ -394,6 +409,32 @@ def test_a_quarter_of_the_alerts_window_is_an_interval(
         f"monitoring.prometheusRule.limits.window={window}"
     )
     assert rendered(helm, "--values", str(path), "--set", chosen, *OPERATORS)
+
+
+@pytest.mark.parametrize("release", ["20261127", "v1.0"])
+def test_a_name_that_no_service_may_have_is_refused(helm: Helm, release: str) -> None:
+    """Helm allows releases to be named by a date or a version; Kubernetes rejected the Services."""
+    path = str(CHART / "ci" / "producers-values.yaml")
+    done = helm("template", release, str(CHART), "--values", path)
+    assert done.returncode != 0
+    assert f"{release}-mirrortest is no name" in done.stderr
+    assert "fullnameOverride" in done.stderr
+    named = ("--set", "fullnameOverride=mirrortest-dc1")
+    assert helm("template", release, str(CHART), "--values", path, *named).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [("1048576", "1048576"), ('"64KiB"', "64KiB"), ("900", "900")]
+)
+def test_a_message_size_may_be_a_number(
+    helm: Helm, tmp_path: Path, size: str, expected: str
+) -> None:
+    """In a file, Helm reads numbers as floats: a MiB was 1.048576e+06, which the pod refused."""
+    (tmp_path / "size.yaml").write_text(f"producers: {{messageSize: {size}}}\n")
+    path = str(CHART / "ci" / "producers-values.yaml")
+    manifests = rendered(helm, "--values", path, "--values", str(tmp_path / "size.yaml"))
+    words = _words(of_part(manifests, "StatefulSet", "producer"))
+    assert words[words.index("--message-size") + 1] == expected
 
 
 def test_topics_may_be_a_range(helm: Helm) -> None:

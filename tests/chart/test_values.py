@@ -263,7 +263,8 @@ def _mappings(node: Any) -> Iterator[yaml.MappingNode]:
 
 def test_a_name_of_digits_is_text(helm: Helm) -> None:
     """Labels are strings also where a release or the chart is named by a number."""
-    done = helm("template", "7", str(CHART), "--set-string", "nameOverride=12", *values_of())
+    named = ("--set-string", "nameOverride=12,fullnameOverride=seven")
+    done = helm("template", "7", str(CHART), *named, *values_of())
     assert done.returncode == 0, done.stderr
     for manifest in yaml.safe_load_all(done.stdout):
         labels = manifest["metadata"]["labels"]

@@ -41,6 +41,10 @@
 {{- end }}
 {{- range $part := list "producers" "consumers" "observers" }}
 {{- with index $v $part }}
+{{- $name := include "mirrortest.fullname" $ }}
+{{- if and .enabled (eq .kind "StatefulSet") (not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name)) }}
+{{- fail (printf "%s is no name for the Service of %s: set fullnameOverride to lower-case letters, digits and dashes that begin with a letter, for example mirrortest-dc1" $name $part) }}
+{{- end }}
 {{- if and .enabled (eq .kind "Job") (eq (int .replicas) 0) }}
 {{- fail (printf "%s.kind=Job with %s.replicas=0 would complete at once, and no pod would run: set %s.replicas to 1 or more, or %s.enabled=false" $part $part $part $part) }}
 {{- end }}

@@ -35,6 +35,9 @@ _REFRESH = (
     "(refresh.topics.interval.seconds, 10 minutes by default)"
 )
 
+_OR_HIDDEN = "or this principal may not Describe it"
+"""Brokers list only topics that a principal may describe."""
+
 
 class Cluster(NamedTuple):
     """One cluster as it was found.
@@ -135,14 +138,16 @@ def source_checks(source: Cluster, options: DoctorOptions) -> Iterator[Check]:
     for name in options.topics:
         topic = source.topics.get(name)
         if topic is None and options.creates_topics:
-            yield Check(Level.OK, "source topic", f"{name} does not exist yet: it is created")
+            found = f"{name} does not exist yet, {_OR_HIDDEN}: it is created"
+            yield Check(Level.OK, "source topic", found)
             continue
         if topic is None:
             yield Check(
                 Level.ERROR,
                 "source topic",
-                f"{name} does not exist at {addresses(source.client)}",
-                "create it, or let `mirrortest produce --create-topics` do so",
+                f"{name} does not exist at {addresses(source.client)}, {_OR_HIDDEN}",
+                "create it, or let `mirrortest produce --create-topics` do so; if it exists, grant "
+                f"Describe on topic {name}",
             )
             continue
         yield from message_topic_checks("source topic", topic)
@@ -176,7 +181,9 @@ def _own_topic_checks(subject: str, cluster: Cluster, name: str, creator: str) -
     """Check a topic of mirrortest's own, which the first process that needs it creates."""
     topic = cluster.topics.get(name)
     if topic is None:
-        found = f"{name} does not exist yet: the first {creator} creates it, if it may"
+        found = (
+            f"{name} does not exist yet, {_OR_HIDDEN}: the first {creator} creates it, if it may"
+        )
         yield Check(Level.OK, subject, found)
         return
     yield table_topic_check(subject, topic)
@@ -192,7 +199,7 @@ def _missing_copy(name: str, destination: Cluster, at: str) -> Check:
     return Check(
         Level.WARNING,
         "copy",
-        f"{wanted} does not exist at {at}",
+        f"{wanted} does not exist at {at}, {_OR_HIDDEN}",
         f"{hint}ee that the mirror copies {name}; {_REFRESH}",
     )
 
@@ -208,12 +215,13 @@ def _compared(original: Topic, copy: Topic) -> Iterator[Check]:
             f"give --destination-partitions {copy.partitions} to produce, and to consume "
             "--expect-partition as the mirror chooses partitions",
         )
-    if copy.most_bytes < original.most_bytes:
+    taken, sent = copy.most_bytes, original.most_bytes
+    if taken is not None and sent is not None and taken < sent:
         yield Check(
             Level.WARNING,
             "copy",
-            f"{copy.name} takes messages of {copy.most_bytes:,} bytes at most, {original.name} of "
-            f"{original.most_bytes:,}: the mirror stops at, or drops, larger ones",
+            f"{copy.name} takes messages of {taken:,} bytes at most, {original.name} of {sent:,}: "
+            "the mirror stops at, or drops, larger ones",
             f"raise max.message.bytes of {copy.name}, or produce smaller messages",
         )
     if original.records and not copy.records:
@@ -241,7 +249,8 @@ def _ledger_copy_checks(
         yield Check(
             Level.WARNING if new else Level.ERROR,
             "ledger's copy",
-            f"{wanted} does not exist at {at}: consumers cannot read what was acknowledged",
+            f"{wanted} does not exist at {at}, {_OR_HIDDEN}: consumers cannot read what was "
+            "acknowledged",
             f"{action}; {_REFRESH}",
         )
         return

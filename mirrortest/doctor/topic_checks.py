@@ -44,9 +44,11 @@ class Topic(NamedTuple):
         return "compact" in (self.config or {}).get("cleanup.policy", "")
 
     @property
-    def most_bytes(self) -> int:
-        """Its `max.message.bytes`; Kafka's default if that is unknown."""
-        return int((self.config or {}).get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+    def most_bytes(self) -> int | None:
+        """Its `max.message.bytes`; None if that is unknown."""
+        if self.config is None:
+            return None
+        return int(self.config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
 
     @property
     def retention_ms(self) -> int:

@@ -234,6 +234,32 @@ def test_a_copy_that_does_not_fit(
     assert action in wrong.action
 
 
+@pytest.mark.parametrize("known", ["orders", "A.orders"])
+def test_limits_of_messages_are_compared_only_where_both_are_known(known: str) -> None:
+    """Without DescribeConfigs, Kafka's default was taken for the topic's own limit."""
+    limits = {"orders": {"max.message.bytes": "5000000"}, "A.orders": {"max.message.bytes": "1000"}}
+    original, copy = (
+        _topic(name, config if name == known else None, records=7)
+        for name, config in limits.items()
+    )
+    source = _cluster(original, LEDGER)
+    destination = _cluster(copy, COPY_OF_LEDGER, STATES, alias="A")
+    assert not _wrong(list(destination_checks(source, destination, _options("orders"))))
+
+
+def test_a_topic_that_is_not_listed_may_be_hidden() -> None:
+    """Brokers list no topic that a principal may not describe: to create it would not help."""
+    nothing = _cluster(alias="A")
+    checks = [
+        *source_checks(nothing, _options("orders")),
+        *destination_checks(nothing, nothing, _options("orders")),
+    ]
+    assert len(checks) == 5
+    for check in checks:
+        assert "or this principal may not Describe it" in check.found
+    assert "grant Describe on topic orders" in checks[0].action
+
+
 def test_all_that_is_wrong_with_a_copy_is_reported() -> None:
     """Once, a different number of partitions hid everything else."""
     source = _cluster(_topic("orders", records=7), LEDGER)

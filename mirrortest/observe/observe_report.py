@@ -139,31 +139,29 @@ class ObserveReport:
         parts: list[RenderableType] = list(
             lines([f"{number(self.intervals, 'interval')} in {self.path}"])
         )
-        if self._extents:
-            parts.append(table(("", "mean", "highest"), self._rows()))
-        if self._gc:
-            heads = ("garbage collection", "collector", *_GC_SHOWN)
-            parts.append(table(heads, self._gc_rows(), texts=2))
-        if self._lines:
-            heads = ("log", "kind", "type", "count", "first", "example")
-            parts.append(table(heads, self._line_rows(), texts=3))
+        for heads, rows in (
+            (("", "mean", "highest"), self._rows()),
+            (("garbage collection", ""), self._gc_rows()),
+            (("log", "count"), self._line_rows()),
+        ):
+            shown = table(heads, rows)
+            shown.columns[0].overflow = "fold"
+            if shown.row_count:
+                parts.append(shown)
         return Group(*parts)
 
-    def _gc_rows(self) -> Iterator[tuple[str, ...]]:
+    def _gc_rows(self) -> Iterator[tuple[str, str]]:
         for path, each in self._gc.items():
             figures = each.to_json(self.seconds)
-            yield (
-                Path(path).name,
-                each.collector,
-                *(_with_unit(figures[name] or 0, unit) for name, unit in _GC_SHOWN.values()),
-            )
+            of = " ".join(filter(None, (Path(path).name, each.collector)))
+            for shown, (name, unit) in _GC_SHOWN.items():
+                yield f"{of} {shown}", _with_unit(figures[name] or 0, unit)
 
-    def _line_rows(self) -> Iterator[tuple[str, ...]]:
+    def _line_rows(self) -> Iterator[tuple[str, str]]:
         often = sorted(self._lines.items(), key=lambda each: -each[1].count)
         for (path, kind, name), found in often:
-            first = moment(found.first_ns)
-            example = textwrap.shorten(found.example, _EXAMPLE)
-            yield Path(path).name, kind, name, f"{found.count:,}", first, example
+            yield f"{Path(path).name} {kind} {name}", f"{found.count:,}"
+            yield f"{moment(found.first_ns)} {textwrap.shorten(found.example, _EXAMPLE)}", ""
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
         for kind, names in _SHOWN.items():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import io
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.model.observed import DEVICE, HOST, MIRROR, TABLES
+from mirrortest.model.observed import DEVICE, GC, HOST, LOG, MIRROR, TABLES
 from mirrortest.observe import observer
 from mirrortest.observe.observe_report import ObserveReport
 from mirrortest.observe.observer import _until
@@ -230,6 +233,26 @@ async def test_the_last_interval_is_recorded_when_it_is_stopped(
     options = ObserveOptions(name="n", output=tmp_path, interval=60.0)
     report = await observer.run(options, stop=asyncio.Event())
     assert (report.intervals, report.seconds) == (intervals, seconds)
+
+
+def test_a_narrow_terminal_shows_every_figure_of_the_logs(tmp_path: Path) -> None:
+    """At 80 columns, the table of collections cut its figures; at 40, nothing could be read."""
+    report = ObserveReport(tmp_path)
+    event = {"log": "/var/log/gc.log", "collector": "G1", "kind": "full pause", "name": "Pause"}
+    sizes = {"before_bytes": 90, "after_bytes": 40, "capacity_bytes": 10**9, "freed_bytes": 50}
+    times: dict[str, Any] = {"started_ns": EPOCH, "ended_ns": EPOCH + SECOND, "seconds": 1.0}
+    logger = "org.apache.kafka.connect.runtime.AbstractWorkerSourceTask"
+    entries = {"count": 1234, "first_ns": EPOCH, "last_ns": EPOCH, "example": "it failed"}
+    report.add({
+        GC: [event | sizes | times],
+        LOG: [{"log": "mirror.log", "kind": "error", "type": logger} | entries],
+    })  # fmt: skip
+    console = Console(width=40, record=True, file=io.StringIO())
+    console.print(report.view())
+    shown = re.sub(r"[^\w.:,]+", "", console.export_text())
+    for text in ("gc.logG1longest1.00s", "gc.logG1heap1,000.00MB", "1,234", "itfailed", "Task"):
+        assert text in shown, text
+    assert "…" not in console.export_text()
 
 
 def test_a_figure_that_was_always_negative_has_no_highest_of_0(tmp_path: Path) -> None:

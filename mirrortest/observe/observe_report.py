@@ -155,7 +155,8 @@ class ObserveReport:
             figures = each.to_json(self.seconds)
             of = " ".join(filter(None, (Path(path).name, each.collector)))
             for shown, (name, unit) in _GC_SHOWN.items():
-                yield f"{of} {shown}", _with_unit(figures[name] or 0, unit)
+                figure = figures[name]
+                yield f"{of} {shown}", "-" if figure is None else _with_unit(figure, unit)
 
     def _line_rows(self) -> Iterator[tuple[str, str]]:
         often = sorted(self._lines.items(), key=lambda each: -each[1].count)

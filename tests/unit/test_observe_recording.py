@@ -255,6 +255,18 @@ def test_a_narrow_terminal_shows_every_figure_of_the_logs(tmp_path: Path) -> Non
     assert "…" not in console.export_text()
 
 
+def test_a_share_of_no_time_is_unknown(tmp_path: Path) -> None:
+    """A single collection without a duration, of ZGC, was shown with 0 % of time without pauses."""
+    report = ObserveReport(tmp_path)
+    times: dict[str, Any] = {"started_ns": EPOCH, "ended_ns": EPOCH, "seconds": None}
+    sizes = {"before_bytes": 90, "after_bytes": 40, "capacity_bytes": 100, "freed_bytes": 50}
+    event = {"log": "gc.log", "collector": "ZGC", "kind": "collection", "name": ""}
+    report.add({GC: [event | times | sizes]})
+    shown = dict(report._gc_rows())
+    assert (shown["gc.log ZGC throughput"], shown["gc.log ZGC freed/min"]) == ("-", "-")
+    assert shown["gc.log ZGC pauses"] == "0 ns"
+
+
 def test_a_figure_that_was_always_negative_has_no_highest_of_0(tmp_path: Path) -> None:
     """MirrorMaker 2's latency is negative where the destination's clock is behind."""
     report = ObserveReport(tmp_path)

@@ -103,11 +103,11 @@ class Observer:
     @property
     def outdated(self) -> set[str]:
         """The endpoints of which only the last rows are true: scraped for them, or unreachable."""
-        return self._scraped.union(*(scraper.left_out for scraper in self._scrapers))
+        return self._scraped | {each.name for each in self._scrapers if each.failing}
 
     @property
     def left_out(self) -> dict[str, str]:
-        """Everything that cannot be observed now -> why."""
+        """Everything that cannot be observed now, or an endpoint that once could not -> why."""
         found = dict(self._files.left_out)
         for scraper in self._scrapers:
             found |= scraper.left_out

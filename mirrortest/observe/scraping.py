@@ -43,6 +43,7 @@ class Scraper:
 
     Attributes:
         fresh: whether two scrapes were compared since `take`; their rows may be none.
+        failing: whether the last scrape failed.
     """
 
     def __init__(self, endpoint: Endpoint, seconds: float, *, by_partition: bool) -> None:
@@ -55,7 +56,8 @@ class Scraper:
         self._before: _Scrape | None = None
         self._rows: list[tuple[Observed, dict[str, object]]] = []
         self._compared = False
-        self._failing = ""
+        self.failing = False
+        self._failed = ""
 
     async def run(self) -> None:
         """Scrape until it is cancelled; a failure is logged once, and the scrape is tried again."""
@@ -70,13 +72,13 @@ class Scraper:
             now = await _in_thread(lambda: self._read(within))
         except (OSError, ValueError, HTTPException) as error:
             self._before = None
-            if not self._failing:
-                self._failing = _why(error)
-                _log.warning("cannot be scraped", endpoint=self._endpoint.name, why=self._failing)
+            if not self.failing:
+                self.failing, self._failed = True, _why(error)
+                _log.warning("cannot be scraped", endpoint=self.name, why=self._failed)
             return
-        if self._failing:
-            _log.info("can be scraped again", endpoint=self._endpoint.name)
-            self._failing = ""
+        if self.failing:
+            _log.info("can be scraped again", endpoint=self.name)
+            self.failing = False
         before, self._before = self._before, now
         if before is not None:
             self._compare(before, now)
@@ -98,8 +100,9 @@ class Scraper:
 
     @property
     def left_out(self) -> dict[str, str]:
-        """The endpoint -> why it cannot be scraped now; empty if it can."""
-        return {self._endpoint.name: self._failing} if self._failing else {}
+        """The endpoint -> why it could not be scraped the last time that this was so, if it was."""
+        part = "for a time: " if self._compared else ""
+        return {self.name: part + self._failed} if self._failed else {}
 
     def _read(self, within: float) -> _Scrape:
         request = urllib.request.Request(self._endpoint.url, headers={"Accept": "text/plain"})  # noqa: S310  # checked

@@ -412,9 +412,11 @@ async def test_what_fails_is_named_and_scraped_again() -> None:
         assert scraper.left_out == {}
         await scraper.scrape()
         assert scraper.left_out == {"b": "HTTP 503 Service Unavailable"}
+        assert scraper.failing
         for _ in range(3):
             await scraper.scrape()
         await scraper.scrape()
+        assert not scraper.failing
         assert scraper.take() == []
         await scraper.scrape()
     taken = scraper.take()
@@ -422,7 +424,20 @@ async def test_what_fails_is_named_and_scraped_again() -> None:
     for _, row in taken:
         assert int(str(row["ended_ns"])) > int(str(row["started_ns"]))
     await scraper.scrape()
-    assert scraper.left_out == {"b": "cannot connect: Connection refused"}
+    assert scraper.left_out == {"b": "for a time: cannot connect: Connection refused"}
+
+
+async def test_an_endpoint_that_failed_for_a_time_is_named_at_the_end() -> None:
+    """Its figures have a gap; one that fails only at the end has figures all the same."""
+    found = []
+    for answers in ((503, OWN, later(OWN)), (OWN, later(OWN), 503)):
+        with exporter(*answers) as endpoint:
+            scraper = Scraper(endpoint, 10.0, by_partition=False)
+            for _ in range(3):
+                await scraper.scrape()
+        found.append((scraper.left_out["b"], scraper.failing))
+    why = "for a time: HTTP 503 Service Unavailable"
+    assert found == [(why, False), (why, True)]
 
 
 async def test_a_mirror_without_tasks_has_no_figures(tmp_path: Path) -> None:

@@ -111,12 +111,14 @@ def _connect() -> list[Panel]:
     by_topic = "sum by (target, topic)"
     running = _jmx("kafka_connect_task_status", 'status="running"')
     status = _jmx("kafka_connect_task_status", 'status!="running"')
+    # Without a series a panel shows the newest value of before.
+    none = f"0 * sum({_jmx('kafka_connect_task_status')})"
     return [
         number(
             "Tasks running",
             "Of Kafka Connect's, over all connectors.",
             "none",
-            Query(f"sum({running})", "running"),
+            Query(f"sum({running}) or {none}", "running"),
             span=6,
         ),
         number(
@@ -124,7 +126,7 @@ def _connect() -> list[Panel]:
             "Paused, failed or unassigned. A connector may be reported as running while its "
             "task has failed and nothing is copied.",
             "none",
-            Query(f"sum({status}) or 0 * sum({_jmx('kafka_connect_task_status')})", "not running"),
+            Query(f"sum({status}) or {none}", "not running"),
             steps=[Step(1, RED)],
             span=6,
             runbook="MirrortestMirrorStalled",

@@ -11,6 +11,7 @@ from mirrortest.metrics import names
 
 if TYPE_CHECKING:
     from grafana.panels import Panel
+    from grafana.promql import Scope
 
 
 def trust() -> list[Panel]:
@@ -99,14 +100,14 @@ def set_up() -> list[Panel]:
             "Producers",
             "That run now.",
             "none",
-            Query(f"count by (run) ({scope.info(role='producer')})", "{{run}}"),
+            Query(_of_role(scope, "producer"), "{{run}}"),
             span=3,
         ),
         number(
             "Consumers",
             "That judge the destination now.",
             "none",
-            Query(f"count by (run) ({scope.info(role='consumer')})", "{{run}}"),
+            Query(_of_role(scope, "consumer"), "{{run}}"),
             span=3,
         ),
         number(
@@ -127,3 +128,8 @@ def set_up() -> list[Panel]:
             span=3,
         ),
     ]
+
+
+def _of_role(scope: Scope, role: str) -> str:
+    """How many have this role; 0, and not the number of before, while only others go on."""
+    return f"count by (run) ({scope.info(role=role)}) or 0 * count by (run) ({scope.info()})"

@@ -232,6 +232,24 @@ def test_what_each_consumer_counts_entirely_is_not_added_up(
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.parametrize(
+    ("dashboard", "panel", "series", "labels"),
+    [
+        ("mirror", "Tasks running", 'kafka_connect_task_status{status="failed", ', "{}"),
+        ("mirror", "Tasks not running", 'kafka_connect_task_status{status="running", ', "{}"),
+        ("overview", "Producers", 'mirrortest_run_info{run="r", role="consumer", ', '{run="r"}'),
+        ("overview", "Consumers", 'mirrortest_run_info{run="r", role="producer", ', '{run="r"}'),
+    ],
+)
+def test_none_is_0_and_not_the_number_of_before(
+    promtool: Path, tmp_path: Path, dashboard: str, panel: str, series: str, labels: str
+) -> None:
+    """Without a series, a panel shows the newest value in its time: tasks that ran an hour ago."""
+    found = {f'{series}job="m", instance="i"}}': "1x9"}
+    done = shown(promtool, tmp_path, dashboard, panel, found, {labels: 0})
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_first_exceptions_of_a_type_are_shown(promtool: Path, tmp_path: Path) -> None:
     """Their counter begins with them: a rate would be 0."""
     labels = 'kind="exception", type="KafkaStorageException"'

@@ -129,7 +129,7 @@ def observe(
     addresses: list[str | None] = [*(bootstrap_server or ())] or [None] * connection.given
     logs = _existing if once else _readable
     request = options(
-        name=checked_name(machine_name() if name is None else name),
+        name=checked_name(machine_name() if name is None else name, option="--name"),
         run=None if run is None else checked_run(run),
         matches=tuple(match or ()),
         pids=tuple(pid or ()),

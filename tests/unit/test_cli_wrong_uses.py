@@ -102,6 +102,7 @@ USES = [
     ("report --log-dir nosuchdir", 2, "--log-dir nosuchdir: there is no such directory"),
     ("report --png", 2, "option '--png' requires an argument (see mirrortest report --help)"),
     ("observe --command-property acks=1", 2, "no cluster is given: use --bootstrap-server"),
+    ("observe --name a/b", 2, "--name 'a/b': a name is 1 to 64 letters"),
     ("consme", 2, "did you mean 'consume', 'compare'?"),
     ("recncile", 2, "did you mean 'reconcile'?"),
 ]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
+from urllib.parse import SplitResult, urlsplit
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import POSITIVE_SECONDS, option
@@ -23,13 +24,31 @@ class Endpoint(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """Read NAME=URL; raises UsageError."""
-        name, equals, url = text.partition("=")
-        if not (equals and name and re.match(r"https?://[^/]", url)):
+        name, _, url = text.partition("=")
+        address = _split(url)
+        if address is not None and address.username is not None:
+            raise UsageError(
+                f"--scrape {name}=: the URL has a user's name, and no password can be sent: "
+                "leave it out"
+            )
+        if not name or address is None:
             raise UsageError(
                 f"--scrape {text!r}: must be NAME=URL, for example "
                 "broker1=http://localhost:9404/metrics"
             )
         return cls(name, url)
+
+
+def _split(url: str) -> SplitResult | None:
+    """The parts of a URL that can be requested; None if it cannot be one."""
+    try:
+        address = urlsplit(url)
+        host = (address.hostname or "").encode("idna")  # no part of it is empty or too long
+        port = address.port
+    except ValueError:
+        return None
+    web = address.scheme in {"http", "https"} and host and port != 0
+    return address if web and re.fullmatch(r"[!-~]+", url) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -262,11 +262,31 @@ def test_what_is_no_scrape_of_kafka_is_refused(text: str) -> None:
     assert parser.parse("kafka_x 1\n")
 
 
-@pytest.mark.parametrize("text", ["http://h/metrics", "a=h:9404", "=http://h", "a=file:///etc/x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("http://h/metrics", "a=h:9404", "=http://h", "a=file:///etc/x", "a=http:///metrics"),
+        *("a=http://h:port/m", "a=http://h:94040/m", "a=http://h:0/m", "a=http://[::1/m"),
+        *("a=http://.kafka.svc:9404/m", f"a=http://{'h' * 64}/m", "a=http://h/a b", "a=http://h/ä"),
+    ],
+)
 def test_an_endpoint_that_cannot_be_meant_is_refused(text: str) -> None:
-    """The error has an example."""
+    """The error has an example; once, wrong hosts and ports had answers without Kafka metrics."""
     with pytest.raises(UsageError, match="must be NAME=URL, for example"):
         Endpoint.parse(text)
+
+
+@pytest.mark.parametrize("url", ["http://[::1]:9404/metrics", "https://h", "http://10.0.0.1/m?a=b"])
+def test_an_endpoint_is_an_address(url: str) -> None:
+    """Of any host and any path."""
+    assert Endpoint.parse(f"a={url}") == Endpoint("a", url)
+
+
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    """It was taken for a part of the host's name."""
+    with pytest.raises(UsageError, match="--scrape a=: the URL has a user's name") as refused:
+        Endpoint.parse("a=http://user:geheim@h:9404/metrics")
+    assert "geheim" not in str(refused.value)
 
 
 # -- over HTTP ------------------------------------------------------------------------------------

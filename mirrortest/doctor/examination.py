@@ -104,13 +104,15 @@ def names_check(options: DoctorOptions, names: frozenset[str]) -> tuple[TopicMap
     subject, ledger = "mirror's names", options.ledger_topic
     mapping, how = options.mapping, "as given"
     if mapping is None:
+        prefixes = prefixes_of(ledger, names)
+        wanted = options.topics or (ledger,)
         fitting = [
             (alias, separator)
-            for alias, separator in prefixes_of(ledger, names)
-            if names.intersection(
-                alias + separator + topic for topic in options.topics or (ledger,)
-            )
+            for alias, separator in prefixes
+            if names.intersection(alias + separator + topic for topic in wanted)
         ]
+        if not fitting and not names.intersection(wanted):
+            fitting = prefixes  # the topics are not copied yet
         if len(fitting) > 1 and ledger not in names:
             choices = " or ".join(alias_options(*each) for each in fitting)
             found = f"the cluster has copies of {ledger} from several sources"

@@ -315,6 +315,8 @@ def test_the_ledger_must_ride_the_mirror(
     ("names", "found", "level"),
     [
         ({"A.orders", "A.mirrortest.ledger"}, "the copy of orders is A.orders", Level.OK),
+        ({"A.mirrortest.ledger"}, "the copy of orders is A.orders (found by the", Level.OK),
+        ({"orders", "A.mirrortest.ledger"}, "the copy of orders is orders (no pre", Level.OK),
         ({"orders", "mirrortest.ledger"}, "the copy of orders is orders", Level.OK),
         (
             {"A.mirrortest.ledger", "B.mirrortest.ledger"},
@@ -322,7 +324,7 @@ def test_the_ledger_must_ride_the_mirror(
             Level.ERROR,
         ),
     ],
-    ids=["prefix", "same names", "several"],
+    ids=["prefix", "not copied yet", "another mirror's", "same names", "several"],
 )
 def test_the_mirrors_names_are_found(names: set[str], found: str, level: Level) -> None:
     """By the ledger's copy, as a consumer finds them; several sources are an error."""

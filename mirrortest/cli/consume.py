@@ -255,6 +255,7 @@ def _doctor_options(request: ConsumeOptions, *, find_names: bool) -> DoctorOptio
         with contextlib.suppress(ClusterError):  # the doctor's first check reports it
             mapping = run_application(lambda _: with_alias(request), writes=False).mapping
     return DoctorOptions(
+        source=request.ledger_client,
         destination=request.client,
         mapping=mapping,
         topics=tuple(mapping.sources_of(request.topics).values()),

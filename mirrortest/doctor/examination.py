@@ -137,6 +137,11 @@ def names_check(options: DoctorOptions, names: frozenset[str]) -> tuple[TopicMap
 
 def source_checks(source: Cluster, options: DoctorOptions) -> Iterator[Check]:
     """Check the topics that producers write, and the ledger."""
+    if options.reads_ledger_at_source:
+        yield from _own_topic_checks(
+            "ledger", source, options.ledger_topic, "producer", (Operation.READ,)
+        )
+        return
     for name in options.topics:
         topic = source.topics.get(name)
         if topic is None and options.creates_topics:
@@ -179,7 +184,13 @@ def destination_checks(
     yield from _own_topic_checks("states", destination, options.state_topic, "consumer")
 
 
-def _own_topic_checks(subject: str, cluster: Cluster, name: str, creator: str) -> Iterator[Check]:
+def _own_topic_checks(
+    subject: str,
+    cluster: Cluster,
+    name: str,
+    creator: str,
+    needed: tuple[Operation, ...] = (Operation.READ, Operation.WRITE),
+) -> Iterator[Check]:
     """Check a topic of mirrortest's own, which the first process that needs it creates."""
     topic = cluster.topics.get(name)
     if topic is None:
@@ -189,7 +200,7 @@ def _own_topic_checks(subject: str, cluster: Cluster, name: str, creator: str) -
         yield Check(Level.OK, subject, found)
         return
     yield table_topic_check(subject, topic)
-    yield from permission_checks(subject, topic, (Operation.READ, Operation.WRITE))
+    yield from permission_checks(subject, topic, needed)
 
 
 def _missing_copy(name: str, destination: Cluster, at: str) -> Check:

@@ -46,7 +46,10 @@ class DoctorOptions(LogPlace):
     creates_topics: bool = False
     """Whether the producer creates topics that are missing."""
     reads_ledger_at_source: bool = False
-    """Whether consumers read the ledger in the source, so that the mirror need not copy it."""
+    """Whether only consumers are checked that read the ledger in the source.
+
+    The mirror need not copy it then, and nothing else is needed there.
+    """
 
     def __post_init__(self) -> None:
         """Refuse a request that checks nothing."""

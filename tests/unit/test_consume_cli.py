@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -53,6 +54,15 @@ def test_what_is_told_before_a_run(more: tuple[str, str], shown: str) -> None:
     """A missing report directory is an error before the run, not after it."""
     with pytest.raises(MirrortestError, match=shown):
         CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
+
+
+def test_a_dry_run_asks_the_cluster_of_the_ledger() -> None:
+    """With --ledger-bootstrap-server: once, a wrong address was ready for a test."""
+    more = ("--dry-run", "--source-alias", "", "--ledger-bootstrap-server", "localhost:2", "--json")
+    done = CliRunner().invoke(_cli(), [*ARGUMENTS, *more])
+    levels = {each["subject"]: each["level"] for each in json.loads(done.stdout)["checks"]}
+    assert levels["source"] == levels["destination"] == "error"
+    assert done.exit_code == 1
 
 
 def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,6 +312,22 @@ def test_the_ledger_must_ride_the_mirror(
 
 
 @pytest.mark.parametrize(
+    ("operations", "wrong"),
+    [
+        ({Operation.READ, Operation.DESCRIBE}, []),
+        ({Operation.DESCRIBE}, ["this principal may not Read mirrortest.ledger"]),
+    ],
+)
+def test_a_consumer_that_reads_the_ledger_in_the_source_needs_nothing_else_there(
+    operations: set[Operation], wrong: list[str]
+) -> None:
+    """Neither to write to the ledger, nor the topics."""
+    source = _cluster(LEDGER._replace(operations=frozenset(operations)))
+    checks = list(source_checks(source, _options("orders", reads_ledger_at_source=True)))
+    assert [check.found for check in _wrong(checks)] == wrong
+
+
+@pytest.mark.parametrize(
     ("names", "found", "level"),
     [
         ({"A.orders", "A.mirrortest.ledger"}, "the copy of orders is A.orders", Level.OK),

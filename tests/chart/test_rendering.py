@@ -330,6 +330,10 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
         ("{c},monitoring.podMonitor.enabled=true", "needs the Prometheus operator"),
         ("{r},reconciliation.html=r.html", "for example /var/lib/mirrortest/logs/r.html"),
         ("{r},reconciliation.output=results/today", "output=results/today is a relative path"),
+        (
+            "{r},logs.uri=s3://b/l,reconciliation.html=/var/lib/mirrortest/logs/r.html",
+            "html=/var/lib/mirrortest/logs/r.html .*with logs.uri there is none",
+        ),
         ("{c},monitoring.grafanaUrl=grafana.example", "monitoring.grafanaUrl: .*not match"),
         ("{c},monitoring.runbookUrl=https://docs.example/", "runbookUrl: .*not match"),
         ("nightly.enabled=true,source.bootstrapServers=a:1", "nightly.scenarios is empty"),

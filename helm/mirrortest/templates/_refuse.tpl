@@ -96,6 +96,9 @@
 {{- if and $v.reconciliation.enabled $place (not (regexMatch "^(/|[a-zA-Z][a-zA-Z0-9+.-]*://)" $place)) }}
 {{- fail (printf "reconciliation.%s=%s is a relative path, and what is written there ends with the pod: use a URI, or a path on a volume, for example /var/lib/mirrortest/logs/%s" $name $place $place) }}
 {{- end }}
+{{- if and $v.reconciliation.enabled $v.logs.uri (hasPrefix "/var/lib/mirrortest/logs/" $place) }}
+{{- fail (printf "reconciliation.%s=%s is on the volume of the logs, and with logs.uri there is none: use a URI" $name $place) }}
+{{- end }}
 {{- end }}
 {{- if and $v.reconciliation.enabled (eq $v.reconciliation.kind "SparkApplication") (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2")) }}
 {{- fail "reconciliation.kind=SparkApplication needs the Spark operator, and this cluster does not know sparkoperator.k8s.io/v1beta2: install it, or set reconciliation.kind=Job" }}

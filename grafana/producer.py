@@ -184,7 +184,7 @@ def _vouching() -> list[Panel]:
     return [
         lines(
             "Since the ledger was last written",
-            "Producers write it once a second.",
+            "Producers write it once a second while they send, and else every 20 s.",
             "s",
             Query(_of_producers(scope.one(names.LEDGER_AGE)), "{{name}}"),
             span=8,

@@ -32,7 +32,8 @@ _UNBOUNDED = 160
 
 
 def _width() -> int | None:
-    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUNDED
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: it is closed
+    return None if on_terminal or "COLUMNS" in os.environ else _UNBOUNDED
 
 
 class SafeConsole(Console):

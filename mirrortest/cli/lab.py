@@ -17,6 +17,7 @@ from mirrortest.cli import console
 from mirrortest.cli.help_layout import Program
 from mirrortest.cli.lab_fault import Name, client_of, fault_app
 from mirrortest.cli.lab_up import up
+from mirrortest.cli.streams import has_reader
 from mirrortest.config.java_properties import parse_assignments
 from mirrortest.config.run import checked_topic
 from mirrortest.errors import UsageError
@@ -119,7 +120,8 @@ def logs(
                 _print_log(line, part_name, width, alone=part is not None)
         rest = dict.fromkeys(readers, "")
         while follow:
-            follow = control.is_up(path)  # before the read: the lab's last lines are printed, too
+            # Before the read: the lab's last lines are printed, too.
+            follow = control.is_up(path) and has_reader()
             for part_name, reader in readers.items():
                 *complete, rest[part_name] = (rest[part_name] + reader.read()).split("\n")
                 for line in complete:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 import structlog
 
 from mirrortest.cli.console import err
+from mirrortest.cli.streams import outlive_readers
 from mirrortest.config.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -116,4 +117,9 @@ def _is_not_interrupt(record: logging.LogRecord) -> bool:
 
 def worker_logging() -> Callable[[], None]:
     """A picklable function that sets up logging in a worker's process as in this one."""
-    return partial(configure_logging, verbose=logging.getLogger().level <= logging.DEBUG)
+    return partial(_configure_worker, verbose=logging.getLogger().level <= logging.DEBUG)
+
+
+def _configure_worker(*, verbose: bool) -> None:
+    outlive_readers()
+    configure_logging(verbose=verbose)

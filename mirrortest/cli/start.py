@@ -7,6 +7,7 @@ import os
 import signal
 
 from mirrortest.cli.interrupt import end_at_once
+from mirrortest.cli.streams import outlive_readers
 
 _INIT = 1
 """Process id of a container's first process, which gets only signals that it has a handler for."""
@@ -18,6 +19,7 @@ def run() -> None:
     signal.signal(signal.SIGINT, end_at_once)
     if os.getpid() == _INIT:
         signal.signal(signal.SIGTERM, end_at_once)
+    outlive_readers()
     # numpy's linear algebra is not used, and would start a thread for each CPU.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # jemalloc returns the memory of a log's file to the system, and leaves no holes between the C

@@ -131,6 +131,25 @@ def test_followed_logs_are_printed_to_their_end(
     assert capsys.readouterr().out.splitlines() == ["before", "shut down"]
 
 
+def test_followed_logs_end_with_their_reader(tmp_path: Path) -> None:
+    """`lab logs --follow | grep -m 1 ...` ends with grep, not with the lab."""
+    log = tmp_path / "A1.log"
+    log.write_text("before\n")
+    program = f"""
+from mirrortest.cli import lab
+from mirrortest.cli.streams import outlive_readers
+outlive_readers()
+lab.control.ask = lambda *_: {{"parts": {{"A1": {{"log": {str(log)!r}}}}}}}
+lab.control.is_up = lambda _: True
+lab.logs("A1", follow=True, lines=50)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline() == b"before\n"
+        following.stdout.close()
+        assert following.wait(60) == 0
+
+
 @pytest.mark.parametrize(("columns", "wide"), [({}, True), ({"COLUMNS": "60"}, False)])
 def test_results_that_go_into_a_pipe_are_not_folded(columns: dict[str, str], wide: bool) -> None:
     """They are folded only if COLUMNS sets a width."""

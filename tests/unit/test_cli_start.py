@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from signal import Signals
+from typing import Any
 
 import pytest
 from rich.text import Text
@@ -16,6 +21,7 @@ from docs import generated
 from mirrortest.cli import main
 from mirrortest.errors import InterruptedRunError
 
+_MIRRORTEST = [sys.executable, "-m", "mirrortest"]
 PROGRAM = """
     import asyncio, signal, sys
     sys.argv = ["mirrortest"]
@@ -128,6 +134,60 @@ def test_an_interrupt_outside_a_run_ends_without_a_traceback() -> None:
     program += "os.kill(os.getpid(), signal.SIGINT); start.run()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"")
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_run_outlives_those_who_read_its_output(stream: str, tmp_path: Path) -> None:
+    """At Ctrl-C `tee` ends first: the run drains, writes its report, and exits with its code."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    report = tmp_path / "report.json"
+    # A row is a line of progress on stderr; the result is on stdout.
+    line = "observe --interval 100ms --duration 300ms --json --output"
+    command = [*_MIRRORTEST, *line.split(), str(tmp_path), "--report", str(report)]
+    streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    done = subprocess.run(command, check=False, **(streams | {stream: writer}))
+    os.close(writer)
+    assert done.returncode == 0
+    assert json.loads(report.read_text())["intervals"]
+
+
+def test_a_full_disk_under_stdout_is_one_line() -> None:
+    """It was 120 with a traceback: Python writes what is buffered again when it ends."""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*_MIRRORTEST, "scenarios"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env={name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: a file cannot be read or written: No space left on device"
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_an_encoding_lacks_is_escaped(encoding: str) -> None:
+    """The sign of a check ended help and results in a traceback, and a run without its report."""
+    done = subprocess.run(
+        [*_MIRRORTEST, "doctor", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONIOENCODING": encoding},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "(right)" in done.stdout
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    """Results then go nowhere; the exit code remains."""
+    command = f"{shlex.join([*_MIRRORTEST, 'scenarios'])} >&-"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 _HEAVY = {"numpy", "pyarrow", "aiokafka", "pyspark", "jinja2", "prometheus_client", "structlog"}

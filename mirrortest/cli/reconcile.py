@@ -43,7 +43,7 @@ The same, with a look into the destination for messages that no consumer read:
 """
 
 _MASTER = re.compile(
-    r"local(?:\[(?:\*|[0-9]+)(?:, *[0-9]+)?\])?|local-cluster\[.+\]|yarn|(?:spark|k8s)://.+"
+    r"local(?:\[(?:\*|[1-9][0-9]*)(?:, *[0-9]+)?\])?|local-cluster\[.+\]|yarn|(?:spark|k8s)://.+"
 )
 
 

@@ -63,7 +63,11 @@ def _is_spark_error(error: Exception) -> bool:
 
 def _last_line(error: Exception) -> str:
     """The last line of a worker's traceback, or of Java's error."""
-    lines = [line.strip() for line in str(error).splitlines()]
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001  # Java has ended, as when Spark does not start
+        return "the lines of its log above have the reason"
+    lines = [line.strip() for line in text.splitlines()]
     # Java's own traces come after the message.
     found = [line for line in lines if line and not line.startswith(("at ", "...", "JVM stack"))]
     return (found or [type(error).__name__])[-1][:_LONGEST]

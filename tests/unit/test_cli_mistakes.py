@@ -101,6 +101,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("reconcile logs/run=r1/", "name the directory above it, .*logs, with --run r1"),
         ("reconcile logs --master foo", "--master 'foo'"),
         ("reconcile logs --master 'local[x]'", "--master"),
+        ("reconcile logs --master 'local[0]'", "--master"),
         ("reconcile logs --driver-memory 2q", "--driver-memory '2q'"),
         ("reconcile logs --output file", "--output .*file is not a directory"),
         ("reconcile logs --html nowhere/r.html", "--html .*there is no directory"),
@@ -302,6 +303,26 @@ def test_an_error_of_spark_is_asked_for_its_text_while_java_runs(
     message = "Spark failed: ArrowInvalid: it overflowed; to see"
     with pytest.raises(MirrortestError, match=message), spark_session():
         raise CapturedException
+
+
+def test_a_spark_that_does_not_start_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Java, which has the error's text, has ended by then: asking it ended in a traceback."""
+
+    class Py4JJavaError(Exception):
+        __module__ = "py4j.protocol"
+
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    @contextlib.contextmanager
+    def session(*_: object) -> Iterator[None]:
+        raise Py4JJavaError
+        yield
+
+    monkeypatch.setattr("mirrortest.reconcile.spark_session.spark_session", session)
+    message = "Spark failed: the lines of its log above have the reason; to see"
+    with pytest.raises(MirrortestError, match=message), spark_session():
+        pass
 
 
 def test_what_numbers_and_names_may_be() -> None:

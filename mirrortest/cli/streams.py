@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import select
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _STDOUT = 1
 _READER_ENDED = {errno.EPIPE, errno.EIO}
 """Errors of a pipe and of a terminal that nobody reads any more."""
 
 
-class _Lasting(io.FileIO):
+class _Lasting(io.TextIOWrapper):
     """A stream that drops what nobody reads.
 
     Another error of stdout is raised, once: what is buffered is written again at the end. One of
     stderr, which has only progress and logs, is dropped.
     """
 
+    # Not a raw stream: an interrupt in its write would make the buffer write the same again.
+
     _failed = False
 
-    def write(self, data: Any, /) -> int:
+    def write(self, text: str, /) -> int:
         """See io."""
+        with self._dropping():
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """See io."""
+        with self._dropping():
+            super().flush()
+
+    @contextlib.contextmanager
+    def _dropping(self) -> Iterator[None]:
         try:
-            return super().write(data)
+            yield
         except OSError as error:
             if self._failed or self.fileno() != _STDOUT or error.errno in _READER_ENDED:
-                return len(data)
+                return
             self._failed = True
             raise
 
@@ -42,8 +59,8 @@ def outlive_readers() -> None:
         stream = getattr(sys, name)
         if not isinstance(stream, io.TextIOWrapper) or stream is not getattr(sys, f"__{name}__"):
             continue
-        lasting = io.TextIOWrapper(
-            io.BufferedWriter(_Lasting(stream.fileno(), "w", closefd=False)),
+        lasting = _Lasting(
+            stream.buffer,
             encoding=stream.encoding,
             errors="backslashreplace",
             line_buffering=stream.line_buffering,

@@ -37,7 +37,7 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]], *, writes: bo
         ClusterError: the client library cancelled its own tasks.
     """
     compiled.check()  # of the modules that the application has imported
-    interrupt = signal.getsignal(signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # Imported modules are never garbage: do not search them again and again.
     gc.freeze()
 
@@ -68,7 +68,7 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]], *, writes: bo
             end_at_once(number)
 
         # The handlers stay until the loop is closed: they also end the clean-up after the run.
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in before:
             loop.add_signal_handler(number, on_signal, number)
         with contextlib.suppress(asyncio.CancelledError):
             return await task
@@ -83,4 +83,5 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]], *, writes: bo
     try:
         return uvloop.run(supervised())
     finally:
-        signal.signal(signal.SIGINT, interrupt)
+        for number, handler in before.items():
+            signal.signal(number, handler)

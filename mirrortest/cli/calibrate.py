@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.interrupt import interruptible
 from mirrortest.cli.options import check_fillable
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration
@@ -110,6 +111,7 @@ def calibrate(
         raise typer.Exit(result.exit_code)
 
 
+@interruptible()  # of a lab that is starting or ending, nothing remains
 def _run(calibration: CalibrationPlan, folder: Path) -> None:
     """Run a calibration on a new lab, and reconcile its logs."""
     from mirrortest.cli.application import run_application

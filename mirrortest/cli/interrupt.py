@@ -8,9 +8,12 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+import typer
+
 from mirrortest.model.verdict import ExitCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
 
@@ -27,3 +30,17 @@ def interrupt(number: int, _frame: FrameType | None = None) -> NoReturn:
     """Raise KeyboardInterrupt with the signal's number; a second signal ends the process."""
     signal.signal(number, end_at_once)
     raise KeyboardInterrupt(number)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT and SIGTERM end what runs in this context by an exception, so it can clean up."""
+    before = {each: signal.signal(each, interrupt) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    except KeyboardInterrupt as interrupted:
+        *_, number = (signal.SIGINT, *interrupted.args)
+        raise typer.Exit(ExitCode.killed(number)) from None
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)

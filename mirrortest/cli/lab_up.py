@@ -19,7 +19,7 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
-from mirrortest.cli.interrupt import interrupt
+from mirrortest.cli.interrupt import interruptible
 from mirrortest.cli.lab_fault import Name
 from mirrortest.cli.options import check_fillable, given
 from mirrortest.config.java_properties import parse_assignments
@@ -69,6 +69,7 @@ With an observer of this machine and the brokers:
 """
 
 
+@interruptible()  # of a lab that is still starting, all that was started ends
 def up(
     context: typer.Context,
     *,
@@ -225,9 +226,6 @@ def up(
     path = control.socket_path(name)
     if control.is_up(path):
         raise LabError(f"lab {name} is up already: see `mirrortest lab status{_name_option(name)}`")
-    # SIGTERM ends a lab that is still starting the way Ctrl-C does: all that was started ends.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, interrupt)
     if detach:
         _up_detached(path, name)
         return

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.interrupt import interruptible
 from mirrortest.cli.options import check_fillable
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.units import parse_count
@@ -62,7 +63,8 @@ def synth(
     from mirrortest.selftest.synthesis import synthesize
 
     try:
-        written = synthesize(request)
+        with interruptible():
+            written = synthesize(request)
     except OSError as error:
         raise MirrortestError(f"--log-dir {log_dir}: {error.strerror or error}") from error
     if json:

@@ -136,6 +136,43 @@ def test_an_interrupt_outside_a_run_ends_without_a_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, b"")
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("handled", [True, False])
+def test_what_a_command_began_is_ended_when_it_is_interrupted(
+    number: Signals, handled: bool
+) -> None:
+    """A calibration left its lab's directory, also between the end of its run and the lab's."""
+    program = f"""
+import os
+from mirrortest.cli import main, start
+from mirrortest.cli.application import run_application
+from mirrortest.cli.interrupt import interruptible
+
+async def nothing(stop):
+    pass
+
+program = main.Program()
+
+@program.command("began")
+@interruptible()
+def began():
+    try:
+        if {handled}:
+            run_application(nothing)
+        os.kill(os.getpid(), {number.value})
+    finally:
+        print("removed")
+
+main._register = lambda *_: None
+main.app = lambda **given: program([], **given)
+start.run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (128 + number, "removed\n", "")
+
+
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_run_outlives_those_who_read_its_output(stream: str, tmp_path: Path) -> None:
     """At Ctrl-C `tee` ends first: the run drains, writes its report, and exits with its code."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -385,6 +389,18 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
         for text in ("1.5", "-3", "many", "1e99"):
             with pytest.raises(UsageError, match=option):
                 invoke("--log-dir", str(tmp_path), "--run", "a", f"{option}={text}")
+
+
+def test_an_interrupted_run_is_removed(tmp_path: Path) -> None:
+    """Half of it remained, and the same command was refused: the run existed already."""
+    line = f"synth --run big --messages 1e9 --log-dir {tmp_path}"
+    with subprocess.Popen([sys.executable, "-m", "mirrortest", *line.split()]) as writing:
+        while not list(tmp_path.glob("run=big/role=*")):
+            assert writing.poll() is None
+            time.sleep(0.05)
+        writing.send_signal(signal.SIGINT)
+        assert writing.wait(60) == 128 + signal.SIGINT
+    assert not list(tmp_path.iterdir())
 
 
 def invoke(*arguments: str) -> str:

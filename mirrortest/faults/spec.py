@@ -71,6 +71,8 @@ _PARAMETERS = frozenset(name for taken in DEFAULTS.values() for name in taken)
 
 Positive = Annotated[int, Field(gt=0)]
 Number = Annotated[int, Field(ge=0)]
+_LONGEST = 10**9
+"""Seconds, 31 years: times that are shifted so far still fit into a record."""
 
 
 class MessageId(NamedTuple):
@@ -155,10 +157,10 @@ class Act(_Model):
     header: str | None = None
     to_header: str | None = None
     value: str | None = None
-    shift_ms: int | None = None
-    seconds: Annotated[float, Field(gt=0)] | None = None
+    shift_ms: Annotated[int, Field(ge=-_LONGEST * 1000, le=_LONGEST * 1000)] | None = None
+    seconds: Annotated[float, Field(gt=0, le=_LONGEST)] | None = None
     other_run: str | None = None
-    age: Annotated[float, Field(ge=0)] | None = None
+    age: Annotated[float, Field(ge=0, le=_LONGEST)] | None = None
 
     @field_validator("kind", mode="before")
     @classmethod

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import Output, file_to_write
+from mirrortest.cli.options import Output, check_distinct, file_to_write
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.option import Kind, option
 from mirrortest.errors import UsageError
@@ -72,9 +72,8 @@ def compare(  # noqa: D103  # its help is below, with examples
     ] = False,
     output: CompareOutput,
 ) -> None:
+    check_distinct({"--report": output.report, "--html": output.html})
     if output.html is not None:
-        if output.report is not None and output.report.resolve() == output.html.resolve():
-            raise UsageError(f"--html {output.html}: --report has this name: give another")
         from mirrortest.report.html import environment_of_templates
 
         environment_of_templates()  # if Jinja is missing, fail before the work

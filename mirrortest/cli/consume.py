@@ -24,6 +24,7 @@ from mirrortest.cli.options import (
     ResultFormat,
     Workers,
     begin_csv_file,
+    check_distinct,
     check_log_places,
     named_after_host,
 )
@@ -184,6 +185,9 @@ def consume(  # noqa: D103  # its help is below, with examples
     _refuse_own_topics(request)
     if dry_run:
         show_checks(_doctor_options(request, find_names=not names.given), output)
+    check_distinct(
+        {"--csv": request.csv, "--status-file": progress.status_file, "--report": output.report}
+    )
     begin_csv_file(request.csv)
     if output.show_detailed_stats:
         display.windows = _windows(progress.reporting_interval)

@@ -53,14 +53,34 @@ def given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def check_writable(path: Path, option: str) -> None:
-    """Refuse a file that cannot be written, before the work instead of after it."""
+def check_writable(path: Path, option: str, *, replaced: bool = True) -> None:
+    """Refuse a file that cannot be written, before the work instead of after it.
+
+    A file that is `replaced` as a whole needs a directory in which a new one can be created.
+    """
     if path.is_dir():
         raise UsageError(f"{option} {path}: that is a directory: name a file in it")
     if not path.parent.is_dir():
         raise UsageError(f"{option} {path}: there is no directory {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"{option} {path}: you may not write there")
+    in_place = path.is_symlink() or (path.exists() and not path.is_file())
+    if replaced and not in_place and not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{option} {path}: you may not create files in {path.parent}")
+
+
+def check_distinct(files: Mapping[str, Path | None]) -> None:
+    """Refuse one file for two options: one would replace what the other one wrote."""
+    option_of: dict[Path, str] = {}
+    for name, path in files.items():
+        if path is not None and (other := option_of.setdefault(path.resolve(), name)) != name:
+            raise UsageError(f"{name} {path}: {other} has this name: give another")
+
+
+def check_not_empty(text: str, option: str) -> None:
+    """Refuse an empty name of a directory, as of an unset variable: it would mean this one."""
+    if not text.strip():
+        raise UsageError(f"{option} is empty: name a directory, or leave it out")
 
 
 def check_fillable(directory: Path, option: str) -> None:
@@ -93,8 +113,7 @@ def check_directory(text: str, option: str, of: str = "logs") -> None:
 def check_log_places(log_dir: str, log_spool: str) -> None:
     """Refuse local directories that logs cannot be written to, before connecting to a broker."""
     for name, place in (("--log-dir", log_dir), ("--log-spool", log_spool)):
-        if not place.strip():
-            raise UsageError(f"{name} is empty: name a directory, or leave it out")
+        check_not_empty(place, name)
     option, directory = local_log_place(log_dir, log_spool)
     check_fillable(directory, option)
 
@@ -105,7 +124,7 @@ def begin_csv_file(path: Path | None) -> None:
         return
     from mirrortest.seqlog.interval_log import begin_csv
 
-    check_writable(path, "--csv")
+    check_writable(path, "--csv", replaced=False)
     begin_csv(path)
 
 

@@ -20,6 +20,7 @@ from mirrortest.cli.options import (
     ResultFormat,
     Workers,
     begin_csv_file,
+    check_distinct,
     check_log_places,
     given,
     named_after_host,
@@ -205,6 +206,9 @@ def produce(
     from mirrortest.workers.producers import split
 
     parts = split(request, workers.workers)
+    check_distinct(
+        {"--csv": request.csv, "--status-file": progress.status_file, "--report": output.report}
+    )
     begin_csv_file(request.csv)
     console.err.print(f"run {request.run}, producer {request.name}", markup=False)
     for notice in _notices(request, parts):

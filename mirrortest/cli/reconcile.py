@@ -17,6 +17,7 @@ from mirrortest.cli.options import (
     Portable,
     check_directory,
     check_fillable,
+    check_not_empty,
     check_writable,
 )
 from mirrortest.config.threshold import thresholds
@@ -132,6 +133,8 @@ def reconcile(  # noqa: D103  # its help is below, with examples
             )
     for text in logdir:
         check_directory(text, "LOGDIR")
+    if output is not None:
+        check_not_empty(output, "--output")
     logs = plan(logdir, checked_run(run) if run is not None else None)
     place = Location.parse(output) if output is not None else logs.default_output
     if place.local:

@@ -94,6 +94,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{CONSUME} --duration 0", "--duration must be longer than 0"),
         (f"{CONSUME} --idle-timeout 0", "--idle-timeout must be longer than 0"),
         (f"{CONSUME} --report directory", "that is a directory"),
+        (f"{CONSUME} --csv x --status-file ./x", "--status-file x: --csv has this name"),
+        (f"{PRODUCE} --csv x --report x", "--report x: --csv has this name"),
         (f"{SABOTAGE} --report nowhere/x", "there is no directory nowhere"),
         (f"{SABOTAGE} --ledger-topic ''", "--ledger-topic ''"),
         (f"{SABOTAGE} --source-alias ''", "copied onto themselves"),
@@ -104,12 +106,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("reconcile logs --master 'local[0]'", "--master"),
         ("reconcile logs --driver-memory 2q", "--driver-memory '2q'"),
         ("reconcile logs --output file", "--output .*file is not a directory"),
+        ("reconcile logs --output ''", "--output is empty: name a directory"),
         ("reconcile logs --html nowhere/r.html", "--html .*there is no directory"),
         ("reconcile logs --html directory", "--html .*that is a directory"),
         ("reconcile logs --look-up-limit 5", "--look-up-limit is for"),
         ("report logs --output directory", "--output .*that is a directory"),
         ("report logs --junit nowhere/r.xml", "--junit .*there is no directory"),
         ("salvage directory --log-dir logs --run NO", "--run 'NO'"),
+        ("salvage directory --log-dir ''", "--log-dir is empty: name the --log-dir of the killed"),
+        ("observe --name 'a b'", "--name 'a b': a name is"),
         ("calibrate --directory file/x", "--directory .*file is not a directory"),
         ("run demo --output file/x", "--output .*file is not a directory"),
         ("lab up --heap much", "--heap 'much'"),
@@ -212,6 +217,10 @@ def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.Mon
     check_writable(tmp_path / "new", "--report")
     check_fillable(tmp_path, "--output")
     check_fillable(tmp_path / "a" / "b", "--output")
+    monkeypatch.setattr("os.access", lambda path, _: path != tmp_path)
+    check_writable(tmp_path / "old", "--csv", replaced=False)
+    with pytest.raises(UsageError, match="you may not create files in"):
+        check_writable(tmp_path / "old", "--report")  # it failed at the end of the run
     monkeypatch.setattr("os.access", lambda *_: False)
     with pytest.raises(UsageError, match="you may not write"):
         check_writable(tmp_path / "new", "--report")

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from threading import RLock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -31,9 +31,12 @@ _UNBOUNDED = 160
 """Columns for a file or a pipe, which has no width of its own: no table needs more."""
 
 
+def _on_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # None: it is closed
+
+
 def _width() -> int | None:
-    on_terminal = sys.stdout is not None and sys.stdout.isatty()  # None: it is closed
-    return None if on_terminal or "COLUMNS" in os.environ else _UNBOUNDED
+    return None if _on_terminal(sys.stdout) or "COLUMNS" in os.environ else _UNBOUNDED
 
 
 class SafeConsole(Console):
@@ -62,7 +65,13 @@ class SafeConsole(Console):
 
 
 out = SafeConsole(width=_width(), soft_wrap=True, highlight=False)
-err = SafeConsole(stderr=True, soft_wrap=True, highlight=False)
+err = SafeConsole(
+    stderr=True,
+    soft_wrap=True,
+    highlight=False,
+    # Else FORCE_COLOR, which pipelines set, would draw the live screen into their logs.
+    force_interactive=None if _on_terminal(sys.stderr) else False,
+)
 
 _EXTRAS = {"lab": "jgo", "report": "jinja2", "spark": "pyspark"}
 """Extra of the package -> a module that comes with it."""

@@ -74,7 +74,7 @@ def status(
     """Show addresses and what each part is doing."""
     shown = control.ask(control.socket_path(name), "status")
     if as_json:
-        console.out.print_json(json.dumps(shown))
+        console.out.print_json(json.dumps(shown), highlight=False)
         return
     for role in ("source", "destination"):
         cluster = shown[role]

@@ -323,6 +323,20 @@ def test_a_screen_needs_a_terminal() -> None:
         _lines(ProgressMode.SCREEN)
 
 
+def test_forced_colours_are_no_terminal(tmp_path: Path) -> None:
+    """Pipelines set FORCE_COLOR: their logs had a screen, drawn twice a second."""
+    line = f"observe --interval 100ms --duration 300ms --output {tmp_path}"
+    done = subprocess.run(
+        [sys.executable, "-m", "mirrortest", *line.split()],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"FORCE_COLOR": "1", "TERM": "xterm-256color"},
+    )
+    assert re.match("1 interval, .*\n", done.stderr)
+    assert "\x1b[2K" not in done.stderr
+
+
 def test_the_status_file_is_always_whole_and_of_the_newest_status(tmp_path: Path) -> None:
     """It is written whatever `--progress` shows, and has the percentiles of Kafka's Trogdor."""
     place = tmp_path / "status.json"

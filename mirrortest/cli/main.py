@@ -69,8 +69,10 @@ ParserError: Any = typer.BadParameter.__mro__[1]
 """The base class of the command-line parser's errors; typer exports only a subclass."""
 _COMPLETING = "_MIRRORTEST_COMPLETE"
 _NO_ARGUMENTS = "NoArgsIsHelpError"
-_FORBIDDEN = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT}
-"""Errors of the machine at places that no option names, as in a cache in the home directory."""
+_OF_PLACES = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
+}
+"""Errors of places, also of those that no option names, as of a cache in the home directory."""
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
 
@@ -153,7 +155,7 @@ def run() -> None:
     except MirrortestError as error:
         _fail(str(error), error.exit_code)
     except OSError as error:
-        if error.errno not in _FORBIDDEN:
+        if error.errno not in _OF_PLACES:
             raise
         where = f"{error.filename}:" if error.filename else "a file"
         why = os.strerror(error.errno)

@@ -98,6 +98,10 @@ def test_a_command_that_writes_nothing_ends_at_the_first_signal() -> None:
     ("problem", "message"),
     [
         (OSError(errno.EROFS, "no", "/cache"), "/cache: cannot be read or written: Read-only"),
+        (
+            OSError(errno.ENAMETOOLONG, "no", "one two"),
+            "one two: cannot be read or written: File n",
+        ),
         (OSError(errno.ENOSPC, "no"), "a file cannot be read or written: No space left on device"),
     ],
 )

@@ -43,7 +43,7 @@ def salvage(
     """
     if not spool.is_dir():
         raise UsageError(f"{spool}: no such directory; use the --log-spool of the killed processes")
-    if not log_dir.strip():
+    if not log_dir:
         raise UsageError("--log-dir is empty: name the --log-dir of the killed processes")
     if run is not None:
         checked_run(run)

@@ -139,7 +139,7 @@ def test_nights_are_kept_and_what_got_worse_is_said(
     assert "one: 4 of 4 as expected; the first of its history" in printed[0]
     assert "one: 4 of 4 as expected; not worse than 20260101T020000Z" in printed[3]
     assert "two: 4 of 4 as expected; worse than 20260101T020000Z" in printed[3]
-    assert any("worse: ack_latency.p(99) +9" in line for line in printed[3])
+    assert any("worse: ack_latency.p(99) by +9" in line for line in printed[3])
     for name in slow:
         kept = [night.name for night in nights(history / name)]
         assert kept == ["20260101T020000Z", "20260101T030000Z"]

@@ -69,9 +69,9 @@ ParserError: Any = typer.BadParameter.__mro__[1]
 """The base class of the command-line parser's errors; typer exports only a subclass."""
 _COMPLETING = "_MIRRORTEST_COMPLETE"
 _NO_ARGUMENTS = "NoArgsIsHelpError"
-_OF_PLACES = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG),
-}
+_OF_PLACES = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENAMETOOLONG)
+)
 """Errors of places, also of those that no option names, as of a cache in the home directory."""
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from signal import Signals
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -19,20 +18,13 @@ from mirrortest.errors import LabError
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GUARD, GuardedProcess
 from mirrortest.lab.runtime import PartState
+from tests.lab.harness import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
 SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
-
-
-def until(condition: Callable[..., Any], seconds: float = 30.0) -> None:
-    """Wait until a condition is true; fail after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def ended(pid: int) -> bool:

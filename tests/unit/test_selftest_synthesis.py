@@ -7,7 +7,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -46,6 +45,7 @@ from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import ProducerId, StreamId
+from tests.lab.harness import until
 from tests.topics_seen import topics_seen
 
 if TYPE_CHECKING:
@@ -395,9 +395,7 @@ def test_an_interrupted_run_is_removed(tmp_path: Path) -> None:
     """Half of it remained, and the same command was refused: the run existed already."""
     line = f"synth --run big --messages 1e9 --log-dir {tmp_path}"
     with subprocess.Popen([sys.executable, "-m", "mirrortest", *line.split()]) as writing:
-        while not list(tmp_path.glob("run=big/role=*")):
-            assert writing.poll() is None
-            time.sleep(0.05)
+        until(lambda: list(tmp_path.glob("run=big/role=*")))
         writing.send_signal(signal.SIGINT)
         assert writing.wait(60) == 128 + signal.SIGINT
     assert not list(tmp_path.iterdir())

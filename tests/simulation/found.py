@@ -332,6 +332,23 @@ FOUND: dict[str, tuple[Plan, str]] = {
             "e13430d6883d6f813819cf63fce3a900abd845"
         ),
     ),
+    "a state whose claim was deleted with the previous topic passed for one that others read": (
+        Plan(
+            partitions=3, messages=50, rate=80.0, group=True, source_role=True, mirror_lag=3.0,
+            drop_every=13, skewed=True, second_group=True,
+            strikes=(
+                Strike("unclean_election_resent", 1.3, 0.25, 8, 102),
+                Strike("log_fails", 2.6, 14.0, 0, 120),
+                Strike("states_recreated", 4.6000000000000005, 1.5, 8, 197),
+                Strike("states_recreated", 5.6, 1.0, 15, 100),
+                Strike("topic_recreated_unseen", 7.6, 14.0, 12, 69),
+            ),
+        ),
+        (
+            "2984db270232cf98552b7d700ba2c4832fdc45222ee95228c54c38d5006f640c925f278078280ddc597866b4"
+            "9e072cb60000000000a1978a40badf3ea33263"
+        ),
+    ),
     "a hole explained messages of two keys": (
         Plan(
             partitions=2, compacted=True, copies_alone=True, rehash=True, folded=True,

@@ -71,7 +71,8 @@ def saved_states(stage: Stage) -> dict[tuple[str, int], list[Saved]]:
     """The states of each partition that were not deleted with their topic; in virtual ns.
 
     A state of a deleted topic, or one that an unclean election removed, counts only once its owner
-    has saved the partition again: the owner's later states contain what it had read before.
+    has saved the partition again: the owner's later states contain what it had read before. Nor can
+    a state be read whose claim was deleted with the previous topic, until its owner claims again.
     """
     saved: dict[tuple[str, int], list[Saved]] = {}
     before: dict[tuple[str, int], set[str]] = {}
@@ -84,9 +85,11 @@ def saved_states(stage: Stage) -> dict[tuple[str, int], list[Saved]]:
             owner = claimed.get(at, {}).get(generation, "")
             if kind == "claim":
                 claimed.setdefault(at, {})[generation] = by
-            elif kind == "commit" and taken:
+            elif kind != "commit" or not owner:
+                continue
+            elif taken:
                 cut.setdefault((*at, owner), []).append(Saved(at_ns, at_ns))
-            elif kind == "commit":
+            else:
                 again = cut.pop((*at, owner), [])
                 if at not in kept and owner in before.get(at, ()):
                     again += saved.get(at, [])

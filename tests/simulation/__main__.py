@@ -25,11 +25,11 @@ from .faults import KINDS
 from .found import FOUND, play_found
 from .history import simulating
 from .plan import FEATURES
-from .play import Played, play, played, shrink, tape_of
+from .play import Played, play, played, shrink, struck, tape_of
 from .scenarios import SCENARIOS, play_scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from .history import Outcome, Stage
 
@@ -49,7 +49,8 @@ def main() -> int:
     known = KINDS | FEATURES
     kinds = frozenset(known if options.only is None else filter(None, options.only.split(",")))
     kinds -= set(options.without.split(","))
-    if unknown := kinds - known:
+    having = set(filter(None, options.having.split(",")))
+    if unknown := (kinds - known) | (having - KINDS):
         _OUT.print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
         return 2
     if options.scenario is not None:
@@ -58,7 +59,9 @@ def main() -> int:
         return _each(options.found, FOUND, play_found, trace=options.trace)
     if options.replay is not None:
         return _one(bytes.fromhex(options.replay), kinds)
-    numbers = range(options.first, options.first + options.histories)
+    numbers: Sequence[int] = range(options.first, options.first + options.histories)
+    if having:
+        numbers = [n for n in numbers if having & struck(tape_of(options.seed, n), kinds)]
     _PROGRESS.print(f"{len(numbers):,} histories of seed {options.seed}")
     return (_offline if options.spark else _many)(options, numbers, kinds)
 
@@ -75,12 +78,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--found", metavar="NAME", help="a history once judged wrongly, or all")
     parser.add_argument("--only", metavar="FAULTS", help="only these kinds, with commas between")
     parser.add_argument("--without", metavar="FAULTS", default="", help="none of these kinds")
+    parser.add_argument("--having", metavar="FAULTS", default="", help="at least one of these")
     parser.add_argument("--keep-going", action="store_true", help="list all that fail")
     parser.add_argument("--trace", action="store_true", help="print what happened in it")
     return parser.parse_args()
 
 
-def _many(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) -> int:
+def _many(options: argparse.Namespace, numbers: Sequence[int], kinds: frozenset[str]) -> int:
     began, failed = time.monotonic(), 0
     faults, happened, checked = Counter[str](), Counter[str](), Counter[str]()
     work = partial(_in_worker, options.seed, kinds)
@@ -113,7 +117,7 @@ def _many(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) ->
     return 99 if failed else 0
 
 
-def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) -> int:
+def _offline(options: argparse.Namespace, numbers: Sequence[int], kinds: frozenset[str]) -> int:
     """Reconcile the logs of histories, hundreds in each job."""
     # Only this function needs Spark.
     from mirrortest.reconcile.spark_session import spark_session  # noqa: PLC0415
@@ -122,8 +126,8 @@ def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str])
 
     judged = failed = 0
     with spark_session("local[2]", "1g") as spark:
-        for start in range(numbers.start, numbers.stop, _PER_JOB):
-            some = range(start, min(start + _PER_JOB, numbers.stop))
+        for start in range(0, len(numbers), _PER_JOB):
+            some = numbers[start : start + _PER_JOB]
             tapes = {number: tape_of(options.seed, number) for number in some}
             stages = play_together(tapes, kinds)
             with tempfile.TemporaryDirectory() as folder:
@@ -133,7 +137,7 @@ def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str])
             judged, failed = judged + len(stages), failed + len(by_history)
             if by_history and not options.keep_going:
                 break
-            _PROGRESS.print(f"{some.stop - numbers.start:,} of {len(numbers):,}")
+            _PROGRESS.print(f"{start + len(some):,} of {len(numbers):,}")
     _OUT.print(f"{judged:,} histories reconciled, {failed:,} with problems")
     return 99 if failed else 0
 

@@ -36,6 +36,11 @@ def tape_of(seed: str, number: int) -> bytes:
     return random.Random(f"{seed}/{number}").randbytes(LENGTH)
 
 
+def struck(tape: bytes, kinds: Collection[str]) -> set[str]:
+    """The kinds of the faults in one history."""
+    return {strike.kind for strike in make_plan(Tape(tape), kinds).strikes}
+
+
 def staged(tape: bytes, kinds: Collection[str]) -> Stage:
     """The stage of one history, with faults of these kinds."""
     return Stage(make_plan(Tape(tape), kinds), tape.rstrip(b"\0").hex())
@@ -54,9 +59,9 @@ def played(number: int, tape: bytes, kinds: Collection[str]) -> Played:
     world = stage.run().world
     judge = Judge(stage)
     problems = judge.judge()
-    struck = ", ".join(sorted({strike.kind for strike in stage.plan.strikes}))
+    kinds_of_it = ", ".join(sorted(struck(tape, kinds)))
     return Played(
-        number, struck or "no fault", problems, world.faults, world.happened, judge.checked
+        number, kinds_of_it or "no fault", problems, world.faults, world.happened, judge.checked
     )
 
 

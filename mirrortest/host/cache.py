@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from mirrortest.host.user_files import expanded
+
 CACHE_VARIABLE = "MIRRORTEST_CACHE"
 """The environment variable that names the directory."""
 
@@ -14,4 +16,4 @@ def cache_directory() -> Path:
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen)
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mirrortest"
+    return (Path(base) if base else expanded("~/.cache")) / "mirrortest"

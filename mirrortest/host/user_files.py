@@ -11,6 +11,16 @@ from mirrortest.config.java_properties import parse_properties
 from mirrortest.errors import UsageError
 
 
+def expanded(path: Path | str) -> Path:
+    """The path with its leading `~` expanded. Raises UsageError if that has no home directory."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise UsageError(
+            f"{path}: this user has no home directory; give an absolute path, or set HOME"
+        ) from None
+
+
 def nearest_existing(directory: Path) -> Path:
     """The directory itself if it exists, else the nearest one above it that does."""
     return next(each for each in (directory, *directory.absolute().parents) if each.exists())
@@ -34,7 +44,7 @@ def local_log_place(log_dir: str, log_spool: str) -> tuple[str, Path]:
     """The option that names the first local directory of a log, and that directory."""
     local = "://" not in log_dir or log_dir.startswith("file://")
     option, place = ("--log-dir", log_dir) if local else ("--log-spool", log_spool)
-    return option, Path(place.removeprefix("file://")).expanduser()
+    return option, expanded(place.removeprefix("file://"))
 
 
 def read_text(path: Path, where: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import LabError, MirrortestError, UsageError
+from mirrortest.host.user_files import expanded
 from mirrortest.lab.part import FAULTS, inject
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def sockets() -> list[Path]:
 
 def _folder() -> Path:
     base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "mirrortest"
+    return (Path(base) if base else expanded("~/.local/state")) / "mirrortest"
 
 
 def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:

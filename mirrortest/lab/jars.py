@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from mirrortest.errors import LabError
 from mirrortest.host.cache import cache_directory
+from mirrortest.host.user_files import expanded
 from mirrortest.lab.temporary_directories import TemporaryDirectory
 
 KAFKA, MIRROR_MAKER_1, JMX = "jars.lock", "mirrormaker1.lock", "jmx.lock"
@@ -175,7 +176,7 @@ def _maven(cache: Path, local: list[Path] | None = None) -> Any:
 
 
 def _user_repository() -> Path:
-    return Path(os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository")
+    return expanded(os.environ.get("M2_REPO") or "~/.m2/repository")
 
 
 def _download(jar: Jar, directory: Path, partial: Path) -> None:

@@ -13,7 +13,7 @@ from pyarrow import fs
 from mirrortest.config.visible import uri_without_secrets
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.host.error_text import reason_of
-from mirrortest.host.user_files import replace_text
+from mirrortest.host.user_files import expanded, replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,17 +32,27 @@ class Location:
 
     @classmethod
     def parse(cls, text: str | Path | Location) -> Location:
-        """Parse a path or URI (``s3://bucket/logs``). Raises UsageError if no file system fits."""
+        """Parse a path or URI (``s3://bucket/logs``).
+
+        Raises:
+            UsageError: no file system fits, or there is no such bucket.
+            SequenceLogError: an object store that must be asked for its region is out of reach.
+        """
         if isinstance(text, Location):
             return text
         if isinstance(text, Path) or "://" not in text:
-            path = str(Path(text).expanduser().absolute())
+            path = str(expanded(text).absolute())
             return cls(fs.LocalFileSystem(), path, path)
         if text.startswith(("s3a://", "s3n://")):
             text = f"s3{text[3:]}"  # Hadoop's names for s3
         try:
             filesystem, path = fs.FileSystem.from_uri(text)
-        except (pa.ArrowException, OSError, ValueError):
+        except OSError as error:
+            shown = uri_without_secrets(text)
+            if str(error).startswith("Bucket '"):
+                raise UsageError(f"{shown}: there is no such bucket") from None
+            raise SequenceLogError(f"{shown}: cannot be reached: {reason_of(error)}") from error
+        except (pa.ArrowException, ValueError):
             # The library's text repeats the URI, and with it the credentials.
             raise UsageError(
                 f"{uri_without_secrets(text)}: no file system serves this address; give "

@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mirrortest.errors import UsageError
-from mirrortest.host.user_files import read_properties, replace_text
+from mirrortest.host.cache import CACHE_VARIABLE, cache_directory
+from mirrortest.host.user_files import expanded, local_log_place, read_properties, replace_text
+from mirrortest.lab.control import sockets
+from mirrortest.seqlog.location import Location
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     """The error names the file."""
     with pytest.raises(UsageError, match="no-such-file"):
         read_properties(tmp_path / "no-such-file")
+
+
+def test_a_user_without_a_home_directory_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `~` is expanded, or the error names the path."""
+    monkeypatch.setenv("HOME", "/home/me")
+    assert expanded("~/logs") == Path("/home/me/logs")
+    for parse in (Location.parse, lambda place: local_log_place(place, "spool")):
+        with pytest.raises(UsageError, match=r"^~nosuch/x: this user has no home directory; give"):
+            parse("~nosuch/x")
+
+
+def test_a_process_without_a_home_directory_is_a_usage_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """HOME is not set, and the user is not listed, as in a container of any user id."""
+    for variable in ("HOME", "XDG_STATE_HOME", "XDG_CACHE_HOME", CACHE_VARIABLE):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    for find in (sockets, cache_directory):
+        with pytest.raises(UsageError, match="or set HOME"):
+            find()
 
 
 def test_a_file_is_read_as_latin_1(tmp_path: Path) -> None:

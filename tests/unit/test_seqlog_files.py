@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -400,3 +401,23 @@ def test_places() -> None:
     with pytest.raises(UsageError, match=r"^nope://host/x: no file system") as caught:
         Location.parse("nope://key:secret@host/x?token=secret")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reason", "raised", "text"),
+    [
+        ("When resolving region for bucket 'b': AWS Error", SequenceLogError, "reached: When re"),
+        ("Bucket 'b' not found", UsageError, "there is no such bucket"),
+    ],
+)
+def test_an_object_store_out_of_reach_is_not_a_wrong_option(
+    monkeypatch: pytest.MonkeyPatch, reason: str, raised: type[Exception], text: str
+) -> None:
+    """An address without a region is looked up: in an outage, another attempt may succeed."""
+
+    def from_uri(_: str) -> None:
+        raise OSError(reason)
+
+    monkeypatch.setattr(fs, "FileSystem", SimpleNamespace(from_uri=from_uri))
+    with pytest.raises(raised, match=f"^s3://b/x: .*{text}"):
+        Location.parse("s3://key:secret@b/x")

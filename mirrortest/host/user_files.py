@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from pathlib import Path
@@ -56,7 +57,7 @@ def replace_text(path: Path, text: str) -> None:
     """Write a file atomically: a reader gets either the new text or the old one.
 
     If it cannot be written, for example on a full disk, this raises OSError and leaves no draft.
-    Links, and files that are not regular (/dev/stdout), are written to directly.
+    Links, mount points, and files that are not regular (/dev/stdout), are written to directly.
     """
     if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_text(text, encoding="utf-8")
@@ -65,10 +66,12 @@ def replace_text(path: Path, text: str) -> None:
     try:
         draft.write_text(text, encoding="utf-8")
         draft.replace(path)
-    except OSError:
+    except OSError as error:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise
+        if error.errno != errno.EBUSY:  # that of a file mounted by itself, as into a container
+            raise
+        path.write_text(text, encoding="utf-8")
 
 
 def read_properties(path: Path, where: str = "") -> dict[str, str]:

@@ -78,6 +78,22 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_that_is_mounted_by_itself_is_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container's report on the host: no other file can take the place of a mount point."""
+    path = tmp_path / "report.json"
+    path.write_text("a longer text of before")
+
+    def mounted(*_: Path) -> None:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", mounted)
+    replace_text(path, "new")
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_what_is_no_plain_file_is_written_to(tmp_path: Path) -> None:
     """A link, such as /dev/stdout, stays a link to the same target."""
     target, link = tmp_path / "target", tmp_path / "link"

@@ -95,11 +95,19 @@ def _inject(
 ) -> None:
     events = _events(log_dir, run)
     began = time.time_ns()
-    answer = control.ask(control.socket_path(name), verb, part=part, values=values)
-    if events is not None:
-        events.note(verb, part, detail=detail(verb, values), time_ns=began)
-        if verb in {"start", "restart"}:
-            events.note("ready", part)
+
+    def note() -> None:
+        if events is not None:
+            events.note(verb, part, detail=detail(verb, values), time_ns=began)
+
+    try:
+        answer = control.ask(control.socket_path(name), verb, part=part, values=values)
+    except control.NotReadyError:
+        note()
+        raise
+    note()
+    if events is not None and verb in {"start", "restart"}:
+        events.note("ready", part)
     console.out.print(f"{escape(part)} {answer['state']}")
 
 

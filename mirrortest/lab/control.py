@@ -20,11 +20,16 @@ from mirrortest.host.user_files import expanded
 from mirrortest.lab.part import FAULTS, inject
 
 if TYPE_CHECKING:
+    from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
 
 _RETRY_SECONDS = 0.1
 _DOWN_SECONDS = 120.0
 _MAX_PATH = 100  # a socket's path has room for 108 bytes
+
+
+class NotReadyError(LabError):
+    """A fault is in force, and its part did not become ready."""
 
 
 def socket_path(name: str) -> Path:
@@ -56,6 +61,7 @@ def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
     """Send a request to the lab that listens at `path`; returns its answer.
 
     Raises:
+        NotReadyError: the fault is in force, and its part did not become ready.
         LabError: no lab is up there, or the request failed.
         UsageError: the lab has no part of that name.
     """
@@ -72,7 +78,8 @@ def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
     if not answer:
         raise LabError("the lab closed the connection")
     if "error" in answer:
-        raise (UsageError if answer.get("usage") else LabError)(answer["error"])
+        kinds = {"usage": UsageError, "in_force": NotReadyError}
+        raise next((kinds[key] for key in kinds if answer.get(key)), LabError)(answer["error"])
     return answer
 
 
@@ -195,5 +202,16 @@ class Control:
     def _fault(self, verb: str, name: str, values: dict[str, Any]) -> dict[str, Any]:
         part = self._lab.part(name)
         with self._parts.setdefault(name, threading.Lock()):
-            inject(part, verb, **values)
+            before = _effect(part)
+            try:
+                inject(part, verb, **values)
+            except LabError as error:
+                if _effect(part) == before:
+                    raise
+                return {"error": str(error), "in_force": True}
             return {"ok": True, "state": part.state}
+
+
+def _effect(part: Part) -> tuple[object, ...]:
+    """What a fault changes, whether or not the part is ready afterwards."""
+    return part.pid, getattr(part, "condition", None)

@@ -167,3 +167,20 @@ def test_names_of_labs_are_names_of_files(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("long" * 30)))
     with pytest.raises(UsageError, match="too long"):
         control.socket_path("x")
+
+
+def test_a_fault_in_force_whose_part_does_not_become_ready_is_distinguished(
+    served: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A restart that times out has ended the program; a start that is refused has done nothing."""
+
+    def fail() -> None:
+        raise LabError("A1 did not answer within 120 s")
+
+    control.ask(served.path, "start", part="A1")
+    monkeypatch.setattr(served.lab.only, "wait_ready", fail)
+    with pytest.raises(control.NotReadyError, match="did not answer"):
+        control.ask(served.path, "restart", part="A1")
+    with pytest.raises(LabError, match="already running") as refused:
+        control.ask(served.path, "start", part="A1")
+    assert not isinstance(refused.value, control.NotReadyError)

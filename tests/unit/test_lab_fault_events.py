@@ -8,6 +8,7 @@ import pytest
 
 from mirrortest.cli import lab_fault
 from mirrortest.errors import LabError, UsageError
+from mirrortest.lab.control import NotReadyError
 from mirrortest.lab.part import FAULTS
 from mirrortest.seqlog.events import UP_AFTER, EventLog, Events
 
@@ -88,6 +89,20 @@ def test_nothing_is_noted_unasked_or_of_a_fault_that_was_none(
     with pytest.raises(LabError):
         lab_fault._command("kill")("mirror", log_dir=str(tmp_path), run="r1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fault_whose_part_does_not_become_ready_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in force; the part is not marked as ready."""
+
+    def late(*_args: Path | str, **_more: str) -> None:
+        raise NotReadyError("B1 did not answer within 120 s")
+
+    monkeypatch.setattr("mirrortest.lab.control.ask", late)
+    with pytest.raises(LabError, match="did not answer"):
+        lab_fault._command("restart")("B1", log_dir=str(tmp_path), run="r1")
+    assert noted(tmp_path) == ["B1: restart"]
 
 
 def test_where_and_whose_go_together(asked: list[Any], tmp_path: Path) -> None:

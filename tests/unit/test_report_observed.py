@@ -330,6 +330,8 @@ def test_files_are_called_by_their_names_where_these_differ() -> None:
     assert list(short_names(names).values()) == [
         "A1", "B1", "/x/server.log", "/y/server.log", "java -cp",
     ]  # fmt: skip
+    commands = ["java", "/usr/lib/jvm/bin/java"]  # of --pid and --match: one line hid the other
+    assert list(short_names(commands).values()) == commands
 
 
 def test_sections_of_tables_alone_have_no_chart(tmp_path: Path) -> None:

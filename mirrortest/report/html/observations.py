@@ -195,9 +195,12 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
 
 def short_names(texts: Iterable[str]) -> dict[str, str]:
     """Names of files and directories without path and suffix, if the short name is unique."""
-    found = {text: PurePath(text).name.partition(".")[0] or text for text in texts if "/" in text}
+    found = {
+        text: (PurePath(text).name.partition(".")[0] if "/" in text else "") or text
+        for text in texts
+    }
     short = list(found.values())
-    return {text: found[text] if short.count(found.get(text, "")) == 1 else text for text in texts}
+    return {text: name if short.count(name) == 1 else text for text, name in found.items()}
 
 
 def _run_time(result: Result) -> tuple[int, int]:

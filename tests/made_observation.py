@@ -90,16 +90,20 @@ def requests(
 
 def write_observation(
     base: Path, rows: Rows, *, name: str = "m1", run: str | None = RUN, finish: bool = True,
-    left_out: Mapping[str, str] | None = None,
+    session: str = "s", started: int = 0, left_out: Mapping[str, str] | None = None,
 ) -> Path:  # fmt: skip
     """Write an observation below a directory; unfinished, it looks killed. Returns its path."""
     observation = Observation(
-        session=f"s-{name}", name=name, run=run, started_ns=START * SECOND, interval_seconds=1.0
+        session=f"{session}-{name}",
+        name=name,
+        run=run,
+        started_ns=(START + started) * SECOND,
+        interval_seconds=1.0,
     )
     with Recording(base, observation, csv=False) as recording:
         for table, its in rows.items():
             recording.write(table, its)
         recording.flush()
         if finish:
-            recording.finish((START + 60) * SECOND, left_out=left_out or {})
+            recording.finish((START + started + 60) * SECOND, left_out=left_out or {})
         return recording.path

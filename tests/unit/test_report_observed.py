@@ -270,6 +270,25 @@ def test_an_observation_that_lasts_or_was_killed_is_read_from_its_journals(tmp_p
     assert found_in(result).tables[HOST].num_rows == 1
 
 
+def test_machines_of_one_name_are_not_mixed(tmp_path: Path) -> None:
+    """As in two data centres: lines of observations at the same time have their folders' names."""
+    for number, cpu in enumerate((0.2, 0.8)):
+        rows: Rows = {HOST: [at(0, 1, cpu_ratio=cpu)], LOG: [entries(0, 1, 1, "a.B")]}
+        write_observation(tmp_path / "observations", rows, name="kafka-0", session=f"dc{number}")
+    found = found_in(result_of(tmp_path))
+    assert found.machines == ["kafka-0-dc0-kafka-0", "kafka-0-dc1-kafka-0"]
+    assert [float(values[0]) for values in found.of(HOST, "cpu_ratio").values()] == [0.2, 0.8]
+    assert len(found.events(LOG, "count", "log")) == 2
+
+
+def test_an_observer_that_starts_again_keeps_its_name(tmp_path: Path) -> None:
+    """Also after a kill, which leaves no end."""
+    rows: Rows = {HOST: [at(0, 1, cpu_ratio=0.2)]}
+    write_observation(tmp_path / "observations", rows, finish=False)
+    result = result_of(tmp_path, {HOST: [at(61, 62, cpu_ratio=0.8)]}, session="b", started=60)
+    assert found_in(result).machines == ["m1"]
+
+
 def test_observations_elsewhere_are_named(tmp_path: Path) -> None:
     """The option names a directory of observations, or one of them; each one counts once."""
     result = result_of(tmp_path, {HOST: [at(0, 1, cpu_ratio=0.5)]}, place="elsewhere")

@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from mirrortest.report.html.timeline import Cuts, Steps
     from mirrortest.report.result import Result
     from mirrortest.seqlog.damage import Damage
+    from mirrortest.seqlog.observation import Observation
 
 MOST_ROWS = 2_000_000
 MACHINE = "observation"
-"""An additional column of all tables: the observation's name, that is, the machine's."""
+"""An additional column of all tables: the observation's name, that is, the machine's.
+
+Of several at the same time that have one name, the names of their folders.
+"""
 _EVERY: Mapping[str, str] = MappingProxyType({})
 
 
@@ -176,10 +180,11 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
         parts = []
         for each in result.observations:
             rows = _within(_with_own_times(table, each.read(table, damage)), began, ended)
+            its = each.observation
+            machine = _machine(its, [other.observation for other in result.observations])
             if rows.num_rows:
-                its = each.observation
-                left_out |= {f"{its.name}: {what}": why for what, why in its.left_out.items()}
-            name = pa.array([each.observation.name] * rows.num_rows, pa.string())
+                left_out |= {f"{machine}: {what}": why for what, why in its.left_out.items()}
+            name = pa.array([machine] * rows.num_rows, pa.string())
             parts.append(rows.append_column(MACHINE, name))
         if parts and (joined := pa.concat_tables(parts)).num_rows:
             tables[table] = _with_distinct_names(table, joined)
@@ -210,6 +215,21 @@ def _run_time(result: Result) -> tuple[int, int]:
     ends = [each.ended_ns for each in sessions]
     known = [each for each in ends if each is not None]
     return began, max(known) if known and len(known) == len(ends) else np.iinfo(np.int64).max
+
+
+def _machine(its: Observation, every: Iterable[Observation]) -> str:
+    """The observation's name; its folder's if another one of that name ran at the same time."""
+
+    def began_within(one: Observation, other: Observation) -> bool:
+        # Of one that was killed, the end is missing: the next one is of the same machine.
+        return other.started_ns <= one.started_ns < (other.ended_ns or 0)
+
+    mixed = any(
+        other.name == its.name and other is not its
+        and (began_within(its, other) or began_within(other, its))
+        for other in every
+    )  # fmt: skip
+    return its.folder if mixed else its.name
 
 
 def _with_own_times(table: Observed, rows: pa.Table) -> pa.Table:

@@ -56,9 +56,7 @@ def calibrate(
     ] = 1e-3,
     seed: Annotated[int, typer.Option(min=0, help="The same seed hits the same messages.")] = 1,
     consumers: Annotated[int, typer.Option(help="Number of consumers.")] = 3,
-    form: Annotated[
-        Forms, typer.Option(metavar="body|headers|both", help="Form of the messages.")
-    ] = Forms.BOTH,
+    form: Annotated[Forms, typer.Option(help="Form of the messages.")] = Forms.BOTH,
     throughput: Annotated[
         float, typer.Option(help="Messages/s; the faulty mirror must keep up.")
     ] = 10_000.0,

@@ -126,7 +126,6 @@ def consume(  # noqa: D103  # its help is below, with examples
             "--bootstrap-server",
             "--broker-list",
             envvar="MIRRORTEST_BOOTSTRAP_SERVER",
-            metavar="HOST:PORT",
             help="The destination's brokers; with --role source, the source's.",
         ),
     ] = None,
@@ -139,7 +138,7 @@ def consume(  # noqa: D103  # its help is below, with examples
     workers: Workers,
     threshold: Annotated[
         list[str] | None,
-        typer.Option(metavar="EXPR", help="For example 'lost==0' or 'p(99)<2s'."),
+        typer.Option(help="For example 'lost==0' or 'p(99)<2s'."),
     ] = None,
     exactly_once: Annotated[
         bool,

@@ -139,7 +139,7 @@ class Connection:
     """How to connect to a cluster, apart from its address."""
 
     command_config: Path | None = option(
-        None, "Kafka client properties, as Kafka's own tools take them.", env=True, metavar="FILE"
+        None, "Kafka client properties, as Kafka's own tools take them.", env=True
     )
     command_property: list[str] | None = option(
         None, "One client property; wins over the file.", metavar="KEY=VAL"

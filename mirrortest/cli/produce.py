@@ -112,7 +112,6 @@ def produce(
             "--bootstrap-server",
             "--broker-list",
             envvar="MIRRORTEST_BOOTSTRAP_SERVER",
-            metavar="HOST:PORT",
             help="The source cluster. Wins over bootstrap.servers in properties.",
         ),
     ] = None,
@@ -129,7 +128,6 @@ def produce(
         typer.Option(
             "--id",
             envvar="MIRRORTEST_ID",
-            metavar="NAME",
             help="A stable, unique producer name; reuse it after a restart. Default: from host "
             "and process.",
         ),

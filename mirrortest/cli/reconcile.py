@@ -64,7 +64,6 @@ def reconcile(  # noqa: D103  # its help is below, with examples
         str | None,
         typer.Option(
             "--output",
-            metavar="DIR",
             help="Directory for summary.json and the tables. [LOGDIR/run=RUN/result]",
         ),
     ] = None,

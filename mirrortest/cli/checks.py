@@ -25,5 +25,5 @@ def show_checks(request: DoctorOptions, output: Output) -> NoReturn:
     from mirrortest.doctor.examination import examine
 
     report = run_application(lambda _: examine(request), writes=False)
-    console.show(report.to_json(), report.table(), as_json=output.as_json, report=output.report)
+    console.show(report.to_json(), report.table(), output)
     raise typer.Exit(report.exit_code)

@@ -95,12 +95,7 @@ def compare(  # noqa: D103  # its help is below, with examples
     drawn = output.html is not None
     sides = [read_side(each, with_logs=drawn) for each in (base, *new)]
     found = compare_sides(sides[0], sides[1:], thresholds)
-    console.show(
-        found.model_dump(mode="json"),
-        view(found, details=details),
-        as_json=output.as_json,
-        report=output.report,
-    )
+    console.show(found.model_dump(mode="json"), view(found, details=details), output)
     if output.html is not None:
         from mirrortest.compare.page import render
 
@@ -115,12 +110,7 @@ def _show_trend(place: str, output: CompareOutput) -> None:
     from mirrortest.compare.trend import trend
 
     found = trend(read_side(place))
-    console.show(
-        found.model_dump(mode="json"),
-        trend_view(found),
-        as_json=output.as_json,
-        report=output.report,
-    )
+    console.show(found.model_dump(mode="json"), trend_view(found), output)
     if output.html is not None:
         from mirrortest.compare.page import render_trend
 

@@ -23,9 +23,10 @@ from mirrortest.host.user_files import replace_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from rich.console import ConsoleOptions, RenderableType
+
+    from mirrortest.cli.options import Output
 
 _UNBOUNDED = 160
 """Columns for a file or a pipe, which has no width of its own: no table needs more."""
@@ -109,13 +110,7 @@ def warn(lines: Iterable[str]) -> None:
         err.print(f"[yellow]warning:[/] {escape(visible(line))}")
 
 
-def show(
-    summary: Mapping[str, object],
-    view: RenderableType | None,
-    *,
-    as_json: bool,
-    report: Path | None,
-) -> None:
+def show(summary: Mapping[str, object], view: RenderableType | None, output: Output) -> None:
     """Print a result, for people or as JSON, and write its summary to the file of `--report`.
 
     Without a `view`, everything for people has been printed before.
@@ -123,12 +118,12 @@ def show(
     Raises:
         MirrortestError: the file cannot be written.
     """
-    if as_json:
+    if output.as_json:
         out.print(json.dumps(summary), markup=False)
     elif view is not None:
         out.print(view)
-    if report is not None:
+    if output.report is not None:
         try:
-            replace_text(report, json.dumps(summary, indent=2) + "\n")
+            replace_text(output.report, json.dumps(summary, indent=2) + "\n")
         except OSError as error:
-            raise MirrortestError(f"--report {report}: {error.strerror}") from error
+            raise MirrortestError(f"--report {output.report}: {error.strerror}") from error

@@ -199,7 +199,7 @@ def consume(  # noqa: D103  # its help is below, with examples
         view = result.reading.perf_test_line()
     elif output.format is ResultFormat.TEXT:
         view = result.result().view(details=details, next_commands=[reconcile_next(request)])
-    console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
+    console.show(together.to_json(), view, output)
     raise typer.Exit(result.exit_code)
 
 

@@ -144,7 +144,7 @@ def observe(
     check_fillable(request.output, "--output")
     console.warn(line for client in request.clusters for line in client.warnings)
     report = _run(request)
-    console.show(report.to_json(), report.view(), as_json=output.as_json, report=output.report)
+    console.show(report.to_json(), report.view(), output)
 
 
 def _readable(paths: list[Path] | None, option: str) -> tuple[Path, ...]:

@@ -220,7 +220,7 @@ def produce(
         view = "\n".join(result.perf_test_lines())
     else:
         view = result.result().view(next_commands=[reconcile_next(request)])
-    console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
+    console.show(together.to_json(), view, output)
     if result.error is not None:
         raise result.error
     raise typer.Exit(result.exit_code)

@@ -96,7 +96,7 @@ def sabotage(  # noqa: D103  # its help is below, with examples
         result = run_application(
             lambda stop: run_faulty_mirror(request, stop=stop, on_progress=live.show)
         )
-    console.show(result.to_json(), result.table(), as_json=output.as_json, report=output.report)
+    console.show(result.to_json(), result.table(), output)
 
 
 sabotage.__doc__ = (

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from mirrortest.cli import console
 from mirrortest.cli.consume import consume
+from mirrortest.cli.options import Output
 from mirrortest.errors import ClusterError, MirrortestError, UsageError
 
 if TYPE_CHECKING:
@@ -99,9 +100,11 @@ def test_a_report_that_cannot_be_written_is_an_error_in_one_line(
 ) -> None:
     """The result is printed first; the error then reports that the file was not written."""
     with pytest.raises(MirrortestError, match=r"--report .*nowhere"):
-        console.show({"a": 1}, None, as_json=True, report=tmp_path / "nowhere" / "report.json")
+        console.show(
+            {"a": 1}, None, Output(as_json=True, report=tmp_path / "nowhere" / "report.json")
+        )
     assert capsys.readouterr().out == '{"a": 1}\n'
-    console.show({}, None, as_json=False, report=tmp_path / "report.json")
+    console.show({}, None, Output(report=tmp_path / "report.json"))
     assert (tmp_path / "report.json").read_text() == "{}\n"
 
 

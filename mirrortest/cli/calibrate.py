@@ -17,8 +17,6 @@ from mirrortest.config.units import parse_duration
 from mirrortest.wire.form import Form
 
 if TYPE_CHECKING:
-    import asyncio
-
     from mirrortest.selftest.calibration_plan import CalibrationPlan
 
 EXAMPLES = """
@@ -119,12 +117,8 @@ def _run(calibration: CalibrationPlan, folder: Path) -> None:
     from mirrortest.selftest.calibration_run import LOGS, lab_with_faulty_mirror, run_calibration
 
     with LiveLines(console.err) as live:
-
-        async def play(stop: asyncio.Event) -> None:
-            await run_calibration(lab, calibration, folder, stop, live.show)
-
         with lab_with_faulty_mirror(calibration, folder, live.show) as lab:
-            run_application(play)
+            run_application(lambda stop: run_calibration(lab, calibration, folder, stop, live.show))
         live.show("reconciling the sequence logs of both sides")
         logs = plan([str(folder / LOGS)], calibration.run)
         with spark_session() as spark:
@@ -133,7 +127,7 @@ def _run(calibration: CalibrationPlan, folder: Path) -> None:
             reconcile(spark, logs, (), None)
 
 
-calibrate.__doc__ = f"""Measure what mirrortest finds against what a faulty mirror did.
+calibrate.__doc__ = f"""{calibrate.__doc__}
 
 Starts two Kafka clusters with a faulty mirror between them: a mirror that injects every anomaly of
 docs/reference/findings.md and records each one. Produces, consumes and reconciles. Prints for each

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,11 +16,6 @@ from mirrortest.cli.parameters import from_models
 from mirrortest.errors import UsageError
 from mirrortest.observe.options import Endpoint, ObserveOptions
 from mirrortest.wire.stream import checked_name, checked_run
-
-if TYPE_CHECKING:
-    import asyncio
-
-    from mirrortest.observe.observe_report import ObserveReport
 
 EXAMPLES = """
 Examples:
@@ -143,7 +138,13 @@ def observe(
     )
     check_fillable(request.output, "--output")
     console.warn(line for client in request.clusters for line in client.warnings)
-    report = _run(request)
+    from mirrortest.cli.application import run_application
+    from mirrortest.observe.observer import run as run_observer
+
+    with LiveLines(console.err) as live:
+        report = run_application(
+            lambda stop: run_observer(request, stop=stop, on_progress=live.show)
+        )
     console.show(report.to_json(), report.view(), output)
 
 
@@ -165,18 +166,6 @@ def _existing(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
         if not path.exists():
             raise UsageError(f"{option} {path}: there is no such file")
     return tuple(paths or ())
-
-
-def _run(request: ObserveOptions) -> ObserveReport:
-    from mirrortest.cli.application import run_application
-    from mirrortest.observe.observer import run as run_observer
-
-    with LiveLines(console.err) as live:
-
-        async def main(stop: asyncio.Event) -> ObserveReport:
-            return await run_observer(request, stop=stop, on_progress=live.show)
-
-        return run_application(main)
 
 
 observe.__doc__ = f"{observe.__doc__}\n{EXAMPLES}"

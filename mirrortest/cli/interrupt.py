@@ -32,6 +32,12 @@ def interrupt(number: int, _frame: FrameType | None = None) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
+def exit_code_of(interrupted: KeyboardInterrupt) -> int:
+    """The exit code for the signal that `interrupt` raised it with; for SIGINT if Python did."""
+    *_, number = (signal.SIGINT, *interrupted.args)
+    return ExitCode.killed(number)
+
+
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """SIGINT and SIGTERM end what runs in this context by an exception, so it can clean up."""
@@ -39,8 +45,7 @@ def interruptible() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as interrupted:
-        *_, number = (signal.SIGINT, *interrupted.args)
-        raise typer.Exit(ExitCode.killed(number)) from None
+        raise typer.Exit(exit_code_of(interrupted)) from None
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)

@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
-from mirrortest.cli.interrupt import interrupt
+from mirrortest.cli.interrupt import exit_code_of, interrupt
 from mirrortest.cli.live import BoardDisplay
 from mirrortest.cli.options import Details, check_fillable
 from mirrortest.config.visible import visible
@@ -159,14 +159,13 @@ def run(
         if unjudged is not None:
             unjudged.clear()
     except KeyboardInterrupt as interrupted:
-        *_, number = (signal.SIGINT, *interrupted.args)
         words = ["--output", str(output)] if history is None else ["--history", str(history)]
         words += [] if keep is None else ["--keep", str(keep)]
         words += [word for each in change or () for word in ("--set", each)]
         words += ["--json"] * as_json + ["--details"] * details
         again = shlex.join(["mirrortest", "run", *scenario, *words])
         console.err.print(f"[yellow]interrupted[/]: to go on at the same point: {escape(again)}")
-        raise typer.Exit(ExitCode.killed(number)) from None
+        raise typer.Exit(exit_code_of(interrupted)) from None
     raise typer.Exit(worst(codes))
 
 

@@ -14,11 +14,6 @@ from mirrortest.errors import UsageError
 from mirrortest.report import REPORT_FILE
 from mirrortest.wire.stream import checked_run
 
-ABOUT = (
-    "The report shows what failed first and when, loss, duplicates and latency over time with the "
-    "faults marked, and partitions and ids. The exit code is 0 if the report was written, however "
-    "the run ended."
-)
 EXAMPLES = """
 Examples:
 
@@ -129,7 +124,8 @@ def report(
         webbrowser.open(Path(target.path).as_uri())
 
 
-report.__doc__ = f"""Turn a reconciliation into one HTML file that opens without a network.
+report.__doc__ = f"""{report.__doc__}
 
-{ABOUT}
+The report shows what failed first and when, loss, duplicates and latency over time with the faults
+marked, and partitions and ids. The exit code is 0 if the report was written, however the run ended.
 {EXAMPLES}"""

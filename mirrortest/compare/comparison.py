@@ -86,6 +86,14 @@ class Side:
         """The values of those repeats that have the figure."""
         return [each.figures[name] for each in self.repeats if name in each.figures]
 
+    def count(self, name: str) -> list[int]:
+        """The counts of those repeats that have it."""
+        return [each.counts[name] for each in self.repeats if name in each.counts]
+
+    def verdict(self, command: str) -> list[Verdict]:
+        """The verdicts of those repeats that have one of this command."""
+        return [each.verdicts[command] for each in self.repeats if command in each.verdicts]
+
 
 @dataclass
 class _Measured:
@@ -204,8 +212,11 @@ def _measured(base: Side, side: Side) -> _PairMeasured:
     commands = dict.fromkeys(name for each in repeats for name in each.verdicts)
     return _PairMeasured(
         [each for each in figures if each.base or each.new],
-        [_count_of(name, base, side) for name in sorted(counted & _FINDINGS, key=rank)],
-        [_verdict_of(name, base, side) for name in commands],
+        [
+            _as_figure(name, base.count(name), side.count(name))
+            for name in sorted(counted & _FINDINGS, key=rank)
+        ],
+        [_as_figure(name, _failures(base, name), _failures(side, name)) for name in commands],
     )
 
 
@@ -246,25 +257,15 @@ def _sum_up(figures: Sequence[Change], exact: Sequence[Change]) -> Change:
     return Change.UNKNOWN if undecided else Change.NONE
 
 
-def _count_of(name: str, base: Side, side: Side) -> _Measured:
-    before, after = (
-        [each.counts[name] for each in of.repeats if name in each.counts] for of in (base, side)
-    )
-    return _Measured(Figure(name, Unit.MESSAGES, Worse.HIGHER, ""), before, after)
+def _as_figure(name: str, base: Sequence[float], new: Sequence[float]) -> _Measured:
+    """Measure a finding, or a command's verdict, as a figure."""
+    return _Measured(Figure(name, Unit.MESSAGES, Worse.HIGHER, ""), base, new)
 
 
-def _verdict_of(command: str, base: Side, side: Side) -> _Measured:
-    """A verdict as a figure: 1 if it failed, 0 if it passed; inconclusive ones are left out."""
-    before, after = (
-        [
-            float(verdict is Verdict.FAILED)
-            for each in of.repeats
-            if (verdict := each.verdicts.get(command, Verdict.INCONCLUSIVE))
-            is not Verdict.INCONCLUSIVE
-        ]
-        for of in (base, side)
-    )
-    return _Measured(Figure(command, Unit.MESSAGES, Worse.HIGHER, ""), before, after)
+def _failures(of: Side, command: str) -> list[float]:
+    """A verdict in numbers: 1 if it failed, 0 if it passed; inconclusive ones are left out."""
+    decided = [each for each in of.verdict(command) if each is not Verdict.INCONCLUSIVE]
+    return [float(each is Verdict.FAILED) for each in decided]
 
 
 def _count(of: _Measured) -> CountChange:
@@ -283,10 +284,7 @@ def _count(of: _Measured) -> CountChange:
 def _verdict(of: _Measured, base: Side, side: Side) -> VerdictChange:
     """The change of a verdict; if it failed only in NEW, chance alone does not make it equal."""
     command, change = of.figure.name, of.change
-    before, after = (
-        [each.verdicts[command] for each in of.repeats if command in each.verdicts]
-        for of in (base, side)
-    )
+    before, after = base.verdict(command), side.verdict(command)
     if change in {Change.NONE, Change.UNKNOWN}:
         failed = Verdict.FAILED in after and Verdict.FAILED not in before
         equal = len({*before, *after}) == 1 or (change is Change.NONE and not failed)
@@ -307,20 +305,21 @@ def _evaluate(
         why = _left_out(base, threshold.metric) or _left_out(side, threshold.metric) or why
         return ThresholdChange(expression=threshold.text, passed=None, measured="", why=why)
     passed = threshold.of_interval(found.difference)
-    why = "a part of the interval meets it: more repeats narrow it" if passed is None else ""
-    if passed is not None:
+    if passed is None:
+        why = "a part of the interval meets it: more repeats narrow it"
+    else:
         why = _doubt(base, threshold.metric) or (_doubt(side, threshold.metric) if passed else "")
-        passed = None if why else passed
-    shown = show_difference(found.difference)
-    return ThresholdChange(expression=threshold.text, passed=passed, measured=shown, why=why)
+    return ThresholdChange(
+        expression=threshold.text,
+        passed=None if why else passed,
+        measured=_show_difference(found.difference),
+        why=why,
+    )
 
 
 def _evaluate_count(threshold: DifferenceThreshold, base: Side, side: Side) -> ThresholdChange:
     """Evaluate a threshold on a count by the highest count of each side."""
-    before, after = (
-        [each.counts[threshold.metric] for each in of.repeats if threshold.metric in each.counts]
-        for of in (base, side)
-    )
+    before, after = base.count(threshold.metric), side.count(threshold.metric)
     if not before or not after:
         return ThresholdChange(
             expression=threshold.text, passed=None, measured="", why="not counted on both sides"
@@ -405,8 +404,8 @@ def _reasons(pair: Pair, side: Side, by_thresholds: bool) -> list[str]:
         if any(each.new)
         and (each.name in _DOUBTS or (each.change is Change.UNKNOWN and not _enough(each)))
     ]
-    whys = {each.why: None for each in pair.figures if each.change is Change.UNKNOWN}
     if all(each.change is Change.UNKNOWN for each in pair.figures):
+        whys = dict.fromkeys(each.why for each in pair.figures)
         reasons += [f"{at}no figure can be compared: {why}" for why in whys]
     return reasons
 
@@ -433,7 +432,7 @@ def _unknown_verdicts(pair: Pair, side: Side) -> Iterator[str]:
             yield f"{subject} {'is inconclusive in the base' if in_base else chance}"
 
 
-def show_difference(found: Difference) -> str:
+def _show_difference(found: Difference) -> str:
     """``+12.3 % (+8.1 to +16.0)``."""
     low, estimate, high = map(percent, found[:3])
     return f"{estimate} % ({low} to {high})"

@@ -32,9 +32,8 @@ _CHANGES = {
     Change.NONE: "plain",
     Change.UNKNOWN: "doubt",
 }
-_SLOTS = {"start": 0, "step": 1, "count": 1}
-"""A placeholder: charts of a report have time slots, those of a comparison do not."""
-
+_CHARTS = {"slots": {"start": 0, "step": 1, "count": 1}, "marks": [], "limits": []}
+"""Placeholders: charts of a report have time slots, events and limits, these have none."""
 
 _OVER_TIME = {
     ("messages/s", "acknowledged"): "Messages acknowledged per second",
@@ -77,14 +76,12 @@ def render(comparison: Comparison, sides: Sequence[Side] = ()) -> str:
                     "pair": pair,
                     "exact": exact_changes(pair),
                     "rows": [_row(each) for each in pair.figures],
-                    "drawn": bool(drawn["figures"]),
                     "text": _text(pair),
-                    "curves": drawn["curves"],
-                    "times": drawn["times"],
+                    "drawn": drawn,
                 }
                 for pair, drawn in zip(comparison.pairs, charts, strict=True)
             ],
-            "charts": {"slots": _SLOTS, "marks": [], "limits": [], "pairs": charts},
+            "charts": _CHARTS | {"pairs": charts},
         },
     )
 
@@ -114,7 +111,7 @@ def render_trend(trend: Trend) -> str:
         each.run + (f", {moment(each.started_ns)}" if each.started_ns else "")
         for each in trend.runs
     ]
-    charts = {"slots": _SLOTS, "marks": [], "limits": [], "runs": names, "figures": figures}
+    charts = _CHARTS | {"runs": names, "figures": figures}
     return render_page("trend.html.j2", ("trend.js",), {"trend": trend, "charts": charts})
 
 

@@ -267,7 +267,11 @@ def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[st
     for session, rows in logs:
         if not rows.num_rows:
             continue
-        column = {name: _numbers(rows, name) for name in rows.column_names if name != "topic"}
+        column = {
+            name: rows[name].to_numpy(zero_copy_only=False).astype(float)
+            for name in rows.column_names
+            if name != "topic" and not name.startswith("latency_")
+        }
         # CPU and memory are the process's: the rows of all topics repeat them.
         _, first = np.unique(column["started_ns"], return_index=True)
         cpu += float(np.nansum(column["cpu_seconds"][first]))
@@ -290,12 +294,6 @@ def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[st
         yield f"{prefix}_cpu", cpu / messages
     if batches:
         yield "batch_messages", in_batches / batches
-
-
-def _numbers(rows: pa.Table, name: str) -> Any:
-    if name.startswith("latency_"):
-        return None
-    return rows[name].to_numpy(zero_copy_only=False).astype(float)
 
 
 def _counts(

@@ -93,8 +93,8 @@ def settings_of(
     found = _Collector()
     options: list[tuple[Role, Mapping[str, str]]] = [(of.role, of.settings) for of in sessions]
     for role, settings in options or [(Role.PRODUCER, each) for each in produced]:
-        named = {f"{role.value}: {name}": value for name, value in settings.items()}
-        found.include(OPTIONS, named, {f"{role.value}: {name}" for name in _PER_PROCESS})
+        own = {name: value for name, value in settings.items() if name not in _PER_PROCESS}
+        found.include(OPTIONS, {f"{role.value}: {name}": value for name, value in own.items()})
     sides: dict[str, str] = {}
     for session in sessions:
         sides |= {cluster: side for side, cluster in session.clusters.items()}

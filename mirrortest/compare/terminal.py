@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirrortest.compare.document import FigureChange
     from mirrortest.compare.trend import Trend
 
-COLOURS = {
+_COLOURS = {
     Change.WORSE: "red",
     Change.BETTER: "green",
     Change.DIFFERS: "cyan",
@@ -103,7 +103,7 @@ def trend_view(trend: Trend) -> RenderableType:
                 escape(since),
                 *(escape(unit.show(mean)) for mean in (change.before, change.after)),
                 percent(change.difference),
-                style=COLOURS[change.change],
+                style=_COLOURS[change.change],
             )
         parts.append(table)
     steady = [each.title for each in trend.figures if not each.changes]
@@ -119,7 +119,7 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
     yield Text.assemble(
         visible(f"{comparison.base} ({number(len(pair.base_runs), 'run')}) and {pair.place} "),
         visible(f"({number(len(pair.runs), 'run')}){at}: "),
-        (pair.change.value, f"bold {COLOURS[pair.change] or ''}"),
+        (pair.change.value, f"bold {_COLOURS[pair.change] or ''}"),
     )
     if pair.thresholds:
         yield _thresholds(pair)
@@ -134,7 +134,7 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
     if shown := both if details else changed:
         yield _figures(shown)
     if not details:
-        yield from _names(pair, Change.NONE)
+        yield from _unchanged(pair.figures)
     yield from _unknown(pair.figures)
     for each in exact_changes(pair):
         if each.change is not Change.NONE or details:
@@ -176,7 +176,7 @@ def exact_changes(pair: Pair) -> list[ExactChange]:
 
 
 def _line(change: Change, text: str) -> Text:
-    return Text.assemble((f"{change.value}: ", COLOURS[change] or ""), visible(text))
+    return Text.assemble((f"{change.value}: ", _COLOURS[change] or ""), visible(text))
 
 
 def _range(counts: Sequence[int]) -> str:
@@ -210,16 +210,15 @@ def _figures(figures: Sequence[FigureChange]) -> RenderableType:
             *(escape(unit.show(float(np.mean(side)))) for side in (each.base, each.new)),
             percent(each.difference),
             interval(each),
-            style=COLOURS[each.change],
+            style=_COLOURS[each.change],
         )
     return table
 
 
-def _names(pair: Pair, change: Change) -> Iterator[Text]:
-    names = [each.name for each in pair.figures if each.change is change]
+def _unchanged(figures: Sequence[FigureChange]) -> Iterator[Text]:
+    names = [each.name for each in figures if each.change is Change.NONE]
     if names:
-        text = f"{number(len(names), 'figure')}: {', '.join(names)}"
-        yield _line(change, text)
+        yield _line(Change.NONE, f"{number(len(names), 'figure')}: {', '.join(names)}")
 
 
 def _unknown(figures: Sequence[FigureChange]) -> Iterator[Text]:

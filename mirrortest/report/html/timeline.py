@@ -88,11 +88,6 @@ class Slots:
         """The start of a slot, or of each slot, ns since the epoch."""
         return self.start_ns + slot * self.step_ns
 
-    @property
-    def end_ns(self) -> int:
-        """The end of the last slot."""
-        return self.begin(self.count)
-
     def last(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.int64]:
         """The last slot of each interval; one that ends at a slot's border has no part after it."""
         return self.of(np.maximum(end - 1, begin))

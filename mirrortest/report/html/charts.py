@@ -7,7 +7,7 @@ bins and `MOST_TOPICS` topics.
 from __future__ import annotations
 
 from math import log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mirrortest.config.threshold import Series
 from mirrortest.config.threshold import Threshold as Condition
@@ -31,12 +31,16 @@ MOST_TOPICS = 10
 MOST_MARKS = 60
 EVERY = "all topics"
 
+Groups: TypeAlias = "Sequence[list[int]]"
+"""Numbers of topics that are drawn together: all of them, then each that is also drawn alone."""
+
 
 def chart_data(
     summary: Summary, timeline: Timeline, events: Sequence[Event], tones: Tones
 ) -> dict[str, Any]:
     """All data for the page's script."""
-    chosen = drawn_topics(timeline)
+    shown = shown_topics(timeline)
+    groups = [numbers for _, numbers in shown]
     latencies = timeline.latencies
     measured = latencies is not None and bool(latencies.bucket.size)
     return {
@@ -45,24 +49,23 @@ def chart_data(
             "step": _ms(timeline.slots.step_ns),
             "count": timeline.slots.count,
         },
-        "topics": [EVERY, *(timeline.topics[each] for each in chosen)]
-        if several_topics(timeline)
-        else [],
-        "strips": _strips(timeline, chosen, tones),
+        "topics": [name for name, _ in shown] if len(shown) > 1 else [],
+        "strips": _strips(timeline, groups, tones),
         "marks": marks(events),
-        "limits": _limits(summary, timeline, chosen),
-        "latency": _latency(latencies, chosen) if measured and latencies else None,
+        "limits": _limits(summary, timeline, groups),
+        "latency": _latency(latencies, groups) if measured and latencies else None,
     }
 
 
-def several_topics(timeline: Timeline) -> bool:
-    """Whether there are topics to choose from."""
-    return len(timeline.topics) > 1
+def shown_topics(timeline: Timeline) -> list[tuple[str, list[int]]]:
+    """All topics together, then each that is also drawn alone: a name, and the topics' numbers."""
+    every = list(range(len(timeline.topics)))
+    return [(EVERY, every), *((timeline.topics[at], [at]) for at in _drawn_topics(timeline))]
 
 
-def drawn_topics(timeline: Timeline) -> list[int]:
-    """The topics that are also drawn alone: those with most findings, then most messages."""
-    if not several_topics(timeline):
+def _drawn_topics(timeline: Timeline) -> list[int]:
+    """Of several topics, those with most findings, then most messages."""
+    if len(timeline.topics) < 2:
         return []
 
     def weight(topic: int) -> tuple[int, int, str]:
@@ -86,16 +89,13 @@ def strip_names(timeline: Timeline) -> list[str]:
     return [*(["acked"] if "acked" in timeline.counts else []), *found]
 
 
-def _strips(timeline: Timeline, chosen: Sequence[int], tones: Tones) -> list[dict[str, Any]]:
+def _strips(timeline: Timeline, groups: Groups, tones: Tones) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
             "label": readable_name(name),
             "weight": tones.of(name),
-            "counts": [
-                timeline.total(name).tolist(),
-                *(timeline.counts[name][topic].tolist() for topic in chosen),
-            ],
+            "counts": [timeline.counts[name][topics].sum(axis=0).tolist() for topics in groups],
         }
         for name in strip_names(timeline)
     ]
@@ -126,14 +126,13 @@ def marks(events: Sequence[Event]) -> list[dict[str, Any]]:
     ]
 
 
-def _limits(summary: Summary, timeline: Timeline, chosen: Sequence[int]) -> list[dict[str, Any]]:
+def _limits(summary: Summary, timeline: Timeline, groups: Groups) -> list[dict[str, Any]]:
     """The bounds of thresholds on the latency, to be drawn as lines.
 
-    `failing` has the stretches of slots [from, to) in which a failed threshold was broken: those of
-    all topics together, then of each topic in `chosen`.
+    `failing` has, for each group of topics, the stretches of slots [from, to) in which a failed
+    threshold was broken.
     """
     limits = []
-    every = range(len(timeline.topics))
     for threshold in summary.thresholds:
         try:
             condition = Condition.parse(threshold.expression)
@@ -142,8 +141,10 @@ def _limits(summary: Summary, timeline: Timeline, chosen: Sequence[int]) -> list
         if condition.series is Series.LATENCY:
             failing = []
             if not threshold.passed and timeline.latencies is not None:
-                shown = [timeline.latencies.of_topics(each) for each in (every, *zip(chosen))]
-                failing = [_stretches(broken_slots(condition, each)) for each in shown]
+                failing = [
+                    _stretches(broken_slots(condition, timeline.latencies.of_topics(topics)))
+                    for topics in groups
+                ]
             limits.append(
                 {
                     "text": threshold.expression,
@@ -160,10 +161,9 @@ def _stretches(slots: Sequence[bool]) -> list[tuple[int, int]]:
     return [*IntervalSet((at, at + 1) for at, broken in enumerate(slots) if broken).intervals()]
 
 
-def _latency(latencies: Latencies, chosen: Sequence[int]) -> dict[str, Any]:
-    every = latencies.together
-    bins = every.bins()
-    shown = [every, *(latencies.of_topics([topic]) for topic in chosen)]
+def _latency(latencies: Latencies, groups: Groups) -> dict[str, Any]:
+    shown = [latencies.of_topics(topics) for topics in groups]
+    bins = shown[0].bins()
     return {
         "percentiles": list(PERCENTILES),
         "bins": [edge / 1e9 for edge in bins.edges_ns],

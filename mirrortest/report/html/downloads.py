@@ -7,7 +7,7 @@ import csv
 import io
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.report.html.charts import EVERY, drawn_topics, strip_names
+from mirrortest.report.html.charts import shown_topics, strip_names
 from mirrortest.report.html.key_figures import count_rows, time_step
 from mirrortest.report.html.load_panels import load_table
 from mirrortest.report.html.panels import columns, csv_rows
@@ -58,10 +58,8 @@ def panels_download(
 
 
 def _over_time(timeline: Timeline) -> Iterable[list[object]]:
-    every = range(len(timeline.topics))
-    chosen = [(EVERY, list(every)), *((timeline.topics[at], [at]) for at in drawn_topics(timeline))]
     slots = timeline.slots
-    for name, topics in chosen:
+    for name, topics in shown_topics(timeline):
         columns = [timeline.counts[each][topics].sum(axis=0) for each in strip_names(timeline)]
         lines: list[list[int | None]] = []
         if timeline.latencies is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mirrortest.config.units import SECOND_NS, format_duration, format_seconds
 from mirrortest.model.findings import Weight
-from mirrortest.report.html.charts import EVERY, drawn_topics, strip_names
+from mirrortest.report.html.charts import EVERY, shown_topics, strip_names
 from mirrortest.results.summary import ALL_TOPICS, PERCENTILES
 from mirrortest.results.words import (
     FINDINGS,
@@ -88,10 +88,8 @@ def latency_rows(summary: Summary, timeline: Timeline | None) -> list[Row]:
             for topic, latency in summary.latency_seconds.items()
             if latency.count
         ]
-    shown = [(EVERY, list(range(len(timeline.topics))))]
-    shown += [(timeline.topics[topic], [topic]) for topic in drawn_topics(timeline)]
     rows = []
-    for name, topics in shown:
+    for name, topics in shown_topics(timeline):
         merged = timeline.latencies.of_topics(topics).distribution()
         if merged.count:
             cells = [duration(merged.quantile(each)) for each in PERCENTILES.values()]

@@ -275,4 +275,4 @@ def test_an_empty_table_of_streams_is_no_table(tmp_path: Path) -> None:
     place = Made(minutes=1).write(tmp_path)
     empty = pa.Table.from_pylist([], SCHEMAS["by_stream"])
     pq.write_table(empty, place / "by_stream.parquet")
-    assert page(read_result(Location.parse(place)))["producers"] == []
+    assert page(read_result(Location.parse(place)))["producers"].rows == []

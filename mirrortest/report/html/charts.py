@@ -41,8 +41,7 @@ def chart_data(
     """All data for the page's script."""
     shown = shown_topics(timeline)
     groups = [numbers for _, numbers in shown]
-    latencies = timeline.latencies
-    measured = latencies is not None and bool(latencies.bucket.size)
+    latencies = timeline.drawn_latencies
     return {
         "slots": {
             "start": _ms(timeline.slots.start_ns),
@@ -53,7 +52,7 @@ def chart_data(
         "strips": _strips(timeline, groups, tones),
         "marks": marks(events),
         "limits": _limits(summary, timeline, groups),
-        "latency": _latency(latencies, groups) if measured and latencies else None,
+        "latency": None if latencies is None else _latency(latencies, groups),
     }
 
 

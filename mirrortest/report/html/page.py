@@ -51,7 +51,7 @@ from mirrortest.seqlog.events import LINK_FAULTS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.report.html.latencies import Distribution
+    from mirrortest.report.html.latencies import Latencies
     from mirrortest.report.html.load import Load
     from mirrortest.report.html.observed import Section
     from mirrortest.report.html.setting import Setting
@@ -81,12 +81,10 @@ def page(result: Result) -> dict[str, Any]:
     set_up = setting(result)
     began, lasted = _when(timeline, set_up)
     ids = first_ids(result)
-    producers = by_producer(result)
     disturbing = sorted([*result.events, *changes(result)], key=_time)
     events = sorted([*disturbing, *run_events(result)], key=_time)
     tones = Tones(summary)
     charts = None if timeline is None else chart_data(summary, timeline, events, tones)
-    latency = charts is not None and charts["latency"] is not None
     load, load_absent = read_load(result) if charts is not None else (None, [])
     found, observed_absent = read_observations(result) if charts is not None else (None, [])
     observed = [] if found is None else observed_sections(found, summary)
@@ -124,9 +122,7 @@ def page(result: Result) -> dict[str, Any]:
         "marks_left_out": max(len(events) - MOST_MARKS, 0),
         "unplaced": "" if timeline is None else _unplaced(timeline),
         "strips_text": "" if timeline is None else _strips_text(timeline),
-        "percentiles_text": _slowest(timeline) if latency and timeline else "",
-        "heat_text": _span_text(timeline) if latency and timeline else "",
-        "curve_text": _curve_text(timeline) if latency and timeline else "",
+        **_latency_texts(timeline),
         "without_latency": shorten(without_latency(summary), _MOST_LINES),
         "latency_columns": [*PERCENTILES, "mean", "messages", "below zero"],
         "latency_rows": latency_rows(summary, timeline),
@@ -142,11 +138,8 @@ def page(result: Result) -> dict[str, Any]:
         "no_ids": "There are no findings, and every acknowledged message in the logs was delivered."
         if not ({"undelivered", "findings"} & _absent(result))
         else "The result has no table of ids: reconcile again to create it.",
-        "attribution": summary.attribution,
         "counts": count_rows(summary),
-        "producers": producers.rows,
-        "producer_columns": producers.columns,
-        "producers_left_out": producers.left_out,
+        "producers": by_producer(result),
         "online": _online(summary),
         "rests_on": rests_on(summary),
         "disagreements": shorten(
@@ -303,32 +296,29 @@ def _strips_text(timeline: Timeline) -> str:
     return "; ".join(texts) + "."
 
 
-def _every(timeline: Timeline) -> Distribution:
-    assert timeline.latencies is not None  # noqa: S101  # called only if there are some
-    return timeline.latencies.distribution()
+def _latency_texts(timeline: Timeline | None) -> dict[str, str]:
+    """What the charts of latencies show, in words; empty if there are no such charts."""
+    latencies = None if timeline is None else timeline.drawn_latencies
+    if timeline is None or latencies is None:
+        return {}
+    every = latencies.distribution()
+    low, high = (duration(every.quantile(share)) for share in (1 / every.count, 1))
+    curve = [f"{name} {duration(every.quantile(each))}" for name, each in PERCENTILES.items()]
+    return {
+        "percentiles_text": _slowest(timeline, latencies),
+        "heat_text": f"From {low} to {high}.",
+        "curve_text": f"{', '.join(curve)}.",
+    }
 
 
-def _slowest(timeline: Timeline) -> str:
-    assert timeline.latencies is not None  # noqa: S101  # see `_every`
-    (line,) = timeline.latencies.together.quantiles([PERCENTILES["p99"]])
+def _slowest(timeline: Timeline, latencies: Latencies) -> str:
+    (line,) = latencies.together.quantiles([PERCENTILES["p99"]])
     worst = max(range(len(line)), key=lambda slot: line[slot] or 0)
     value = line[worst]
     if value is None:
         return "All latencies are below zero."
     when = moment(timeline.slots.begin(worst), time_step(timeline))
     return f"p99 was highest at {when}: {format_duration(value)}."
-
-
-def _span_text(timeline: Timeline) -> str:
-    every = _every(timeline)
-    low, high = (duration(every.quantile(share)) for share in (1 / every.count, 1))
-    return f"From {low} to {high}."
-
-
-def _curve_text(timeline: Timeline) -> str:
-    every = _every(timeline)
-    texts = [f"{name} {duration(every.quantile(each))}" for name, each in PERCENTILES.items()]
-    return f"{', '.join(texts)}."
 
 
 def _online(summary: Summary) -> str:

@@ -123,6 +123,11 @@ class Timeline:
     from_logs: bool = False
     cause_before: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
+    @property
+    def drawn_latencies(self) -> Latencies | None:
+        """The latencies if there are some to draw; a logarithmic scale has none below zero."""
+        return self.latencies if self.latencies and self.latencies.bucket.size else None
+
     def total(self, name: str) -> NDArray[np.int64]:
         """A count by slot, over all topics."""
         counts = self.counts.get(name)

@@ -1,7 +1,7 @@
 """A reconciliation's result, with the logs of its run if they are next to it.
 
-`absent` lists what is missing, for example tables that an older version did not write. A summary
-of another version is an error.
+Tables may be missing: an older version did not write all of them. A summary of another version is
+an error.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class Result:
     """Producers' own summaries, by session."""
     events: tuple[Event, ...] = ()
     observations: tuple[ObservationFiles, ...] = ()
+    tables_absent: frozenset[str] = frozenset()
     absent: tuple[str, ...] = ()
+    """What else is missing, in words."""
 
     @property
     def sessions_missing(self) -> dict[Role, int]:
@@ -127,11 +129,8 @@ def read_result(
         SequenceLogError: an existing file cannot be read.
     """
     summary = _summary(place)
-    absent = [
-        f"the table {name} does not exist: this report does not show {what}"
-        for name, what in LACKING.items()
-        if not _exists(place.child(f"{name}.parquet"))
-    ]
+    tables_absent = {name for name in LACKING if not _exists(place.child(f"{name}.parquet"))}
+    absent: list[str] = []
     in_logs = place.path.rstrip("/").endswith(f"/run={summary.run}/{RESULT_FOLDER}")
     roots = list(logs) or ([place.parent.parent] if in_logs else [])
     sessions: list[SessionFiles] = []
@@ -169,6 +168,7 @@ def read_result(
         reports=_reports(sessions),
         events=tuple(sorted(set(events), key=lambda event: (event.time_ns, event.part))),
         observations=tuple(found[folder] for folder in sorted(found)),
+        tables_absent=frozenset(tables_absent),
         absent=tuple(absent),
     )
     missing = result.sessions_missing if sessions else {}

@@ -56,7 +56,7 @@ def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -
 
     result = read_result(place)
     assert result.summary == summary
-    assert result.absent == ()
+    assert (result.tables_absent, result.absent) == (frozenset(), ())
     shown = page(result)
     assert shown["first"].text.startswith("10 messages were lost in topic t, among those meant to")
     assert "the last event before: “mirror: kill” at 2023-03-28 10:40:49 UTC" in shown["first"].text

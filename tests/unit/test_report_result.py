@@ -32,7 +32,7 @@ def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
     made = Made(minutes=30, wrong={"lost": [(number, 0, 1) for number in range(20)]})
     place = made.write(tmp_path)
     unsplit = read_result(Location.parse(place))
-    before = first_ids(unsplit), unsplit.row_count("findings"), unsplit.absent
+    before = first_ids(unsplit), unsplit.row_count("findings"), unsplit.tables_absent
     for name in ("findings", "undelivered"):
         file = place / f"{name}.parquet"
         rows = pq.read_table(file)
@@ -41,7 +41,7 @@ def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
         for at in range(2):
             pq.write_table(rows.slice(at * 10, 10), file / f"part-{at:05d}.parquet")
     parts = read_result(Location.parse(place))
-    assert (first_ids(parts), parts.row_count("findings"), parts.absent) == before
+    assert (first_ids(parts), parts.row_count("findings"), parts.tables_absent) == before
     table = parts.table("findings")
     assert table is not None
     assert table.num_rows == 20

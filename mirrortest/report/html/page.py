@@ -35,6 +35,7 @@ from mirrortest.report.html.panels import columns, panels_text, rows
 from mirrortest.report.html.positions import MOST, positions
 from mirrortest.report.html.setting import changes, run_events, setting
 from mirrortest.report.html.tones import VERDICT_TONES, Tones
+from mirrortest.report.result import LACKING
 from mirrortest.report.story import failures, first_finding
 from mirrortest.results.conditions import condition_result, details, headline
 from mirrortest.results.summary import PERCENTILES, shorten
@@ -115,7 +116,7 @@ def page(result: Result) -> dict[str, Any]:
         "resolution": "" if timeline is None else _resolution(timeline),
         "no_timeline": _no_timeline(result),
         "no_latency": "No latency was measured."
-        if "latency" not in _absent(result)
+        if "latency" not in result.tables_absent
         else "The result has no table of latencies: reconcile again to create it.",
         "marks": marks,
         "disturbed": bool(disturbing),
@@ -136,7 +137,7 @@ def page(result: Result) -> dict[str, Any]:
         "places": _places(result, ids, set_up),
         "repeat": repeat_commands(result),
         "no_ids": "There are no findings, and every acknowledged message in the logs was delivered."
-        if not ({"undelivered", "findings"} & _absent(result))
+        if not {"undelivered", "findings"} & result.tables_absent
         else "The result has no table of ids: reconcile again to create it.",
         "counts": count_rows(summary),
         "producers": by_producer(result),
@@ -252,17 +253,17 @@ def _resolution(timeline: Timeline) -> str:
 def _not_shown(result: Result, timeline: Timeline | None) -> list[str]:
     """What is absent, except tables that the logs of a short run replace."""
     by_second = timeline is not None and timeline.from_logs
-    replaced = ("the table by_minute ", "the table latency ") if by_second else ()
-    return [each for each in result.absent if not each.startswith(replaced)]
-
-
-def _absent(result: Result) -> set[str]:
-    names = ("by_minute", "latency", "undelivered", "findings")
-    return {name for name in names if any(f"table {name} " in each for each in result.absent)}
+    replaced = ("by_minute", "latency") if by_second else ()
+    tables = [
+        f"the table {name} does not exist: this report does not show {what}"
+        for name, what in LACKING.items()
+        if name in result.tables_absent.difference(replaced)
+    ]
+    return [*tables, *result.absent]
 
 
 def _no_timeline(result: Result) -> str:
-    if "by_minute" in _absent(result):
+    if "by_minute" in result.tables_absent:
         return "The result has no table by minute: reconcile again to create it."
     return "No message has a known intended time, so there is nothing to draw."
 

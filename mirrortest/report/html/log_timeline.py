@@ -9,7 +9,7 @@ that arrived at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -62,6 +62,10 @@ class _Rows(NamedTuple):
     first: NDArray[np.int64]
     last: NDArray[np.int64]
 
+    def chosen(self, by: NDArray[Any]) -> _Rows:
+        """Some of the rows, chosen by a mask, or by their indices in order."""
+        return _Rows(*(each[by] for each in self))
+
 
 def best_timeline(result: Result) -> Timeline | None:
     """The timeline by the second if possible, else by the minute; None if no message has a time."""
@@ -99,7 +103,7 @@ def from_logs(result: Result, span_ns: int) -> Timeline | None:
     rows, outcome = _rows(sent, streams, stream_keys, topics)
     counts = {"sent": _spread(rows, slots, shape)}
     for name, value in _OUTCOMES.items():
-        counts[name] = _spread(_Rows(*(each[outcome == value] for each in rows)), slots, shape)
+        counts[name] = _spread(rows.chosen(outcome == value), slots, shape)
     findings = result.table("findings")
     arrivals = _arrivals(measured, stream_keys, topics)
     unplaced: dict[str, int] = {}
@@ -128,16 +132,9 @@ def _earliest(topic: NDArray[np.int64], at: NDArray[np.int64]) -> list[tuple[int
 
 def _arrivals(seen: pa.Table, stream_keys: pa.Array, topics: Sequence[str]) -> _Rows:
     """The rows of `seen`, in its order; their times are those of their arrival."""
-    streams = pc.index_in(_streams(seen), stream_keys)
-    seen = seen.filter(pc.is_valid(streams))
-    stream = _ints(streams.drop_null()) << _SEQ_BITS
-    return _Rows(
-        topic_numbers(seen["topic"], topics),
-        stream + _ints(seen["seq_lo"]),
-        stream + _ints(seen["seq_hi"]),
-        _ints(seen["arrived_first"]),
-        _ints(seen["arrived_last"]),
-    )
+    seen, at, until = _numbered(seen, stream_keys)
+    times = _ints(seen["arrived_first"]), _ints(seen["arrived_last"])
+    return _Rows(topic_numbers(seen["topic"], topics), at, until, *times)
 
 
 def _passed(pieces: _Rows, arrivals: _Rows) -> Iterator[tuple[int, int]]:
@@ -147,11 +144,11 @@ def _passed(pieces: _Rows, arrivals: _Rows) -> Iterator[tuple[int, int]]:
     is the intended time.
     """
     for topic in np.unique(pieces.topic):
-        its = _Rows(*(each[pieces.topic == topic] for each in pieces))
+        its = pieces.chosen(pieces.topic == topic)
         earliest = its.first.argmin()
         message, intended = its.at[earliest], its.first[earliest]
         same_stream = arrivals.at >> _SEQ_BITS == message >> _SEQ_BITS
-        rows = _Rows(*(each[same_stream & (arrivals.until > message)] for each in arrivals))
+        rows = arrivals.chosen(same_stream & (arrivals.until > message))
         share = np.maximum(message - rows.at, 0) / np.maximum(rows.until - rows.at - 1, 1)
         arrived = rows.first + ((rows.last - rows.first) * share).astype(np.int64)
         passed = int(arrived.min()) if arrived.size else 0
@@ -229,25 +226,30 @@ def _streams(table: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in STREAM), "\0")
 
 
+def _numbered(
+    table: pa.Table, stream_keys: pa.Array
+) -> tuple[pa.Table, NDArray[np.int64], NDArray[np.int64]]:
+    """The rows of known streams, with their `at` and `until` as in `_Rows`."""
+    streams = pc.index_in(_streams(table), stream_keys)
+    known = table.filter(pc.is_valid(streams))
+    stream = _ints(streams.drop_null()) << _SEQ_BITS
+    return known, stream + _ints(known["seq_lo"]), stream + _ints(known["seq_hi"])
+
+
 def _rows(
     sent: pa.Table, streams: pa.ChunkedArray, stream_keys: pa.Array, topics: Sequence[str]
 ) -> tuple[_Rows, NDArray[np.int64]]:
     stream = _ints(pc.index_in(streams, stream_keys)) << _SEQ_BITS
     at, until = stream + _ints(sent["seq_lo"]), stream + _ints(sent["seq_hi"])
+    times = _ints(sent["intended_first"]), _ints(sent["intended_last"])
     order = np.argsort(at, kind="stable")
-    columns = (
-        topic_numbers(sent["topic"], topics), at, until,
-        _ints(sent["intended_first"]), _ints(sent["intended_last"]),
-    )  # fmt: skip
-    return _Rows(*(each[order] for each in columns)), _ints(sent["outcome"])[order]
+    rows = _Rows(topic_numbers(sent["topic"], topics), at, until, *times)
+    return rows.chosen(order), _ints(sent["outcome"])[order]
 
 
 def _pieces(rows: _Rows, ranges: pa.Table, stream_keys: pa.Array) -> tuple[_Rows, int]:
     """Cut ranges of seqs along the rows that have their times; also how many are in no row."""
-    streams = pc.index_in(_streams(ranges), stream_keys)
-    here = ranges.filter(pc.is_valid(streams))
-    stream = _ints(streams.drop_null()) << _SEQ_BITS
-    lo, hi = stream + _ints(here["seq_lo"]), stream + _ints(here["seq_hi"])
+    _, lo, hi = _numbered(ranges, stream_keys)
     first = np.searchsorted(rows.until, lo, "right")
     number = np.maximum(np.searchsorted(rows.at, hi, "left") - first, 0)
     of, nth = positions(number)

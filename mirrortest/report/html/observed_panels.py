@@ -23,6 +23,7 @@ from mirrortest.model.observed import (
 )
 from mirrortest.report.html.observations import MACHINE, short_names
 from mirrortest.report.html.panels import Line, Panel, with_values
+from mirrortest.report.html.timeline import times_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -136,14 +137,12 @@ def jvm_panels(found: Observations) -> Drawn:
         for at, value in zip(slot.tolist(), after.tolist(), strict=True):
             heaps[name][at:] = value
     order = _leading(shares) or _leading(heaps)
-    return _drawn(
-        [
-            _panel("time in pauses, %", "%", _short(shares, order), 100),
-            _panel("longest pause", "s", _short(longest, order)),
-            _panel("heap after a collection, MiB", "", _short(heaps, order), 1 / MIB),
-        ],
-        [],
-    )
+    panels = [
+        _panel("time in pauses, %", "%", _short(shares, order), 100),
+        _panel("longest pause", "s", _short(longest, order)),
+        _panel("heap after a collection, MiB", "", _short(heaps, order), 1 / MIB),
+    ]
+    return _drawn(panels)
 
 
 _COLLECTIONS = frozenset({GcKind.YOUNG, GcKind.FULL, GcKind.COLLECTION, GcKind.CONCURRENT})
@@ -240,7 +239,7 @@ def log_panels(found: Observations) -> Drawn:
     rows = found.tables.get(LOG)
     if rows is None:
         return Drawn([], [])
-    cuts = found.slots.cuts(rows["started_ns"].to_numpy(), rows["ended_ns"].to_numpy())
+    cuts = found.slots.cuts(*times_of(rows))
     kinds, counts = np.array(rows["kind"].to_pylist()), rows["count"].to_numpy()
     amounts = counts[cuts.row] * cuts.share
     entries: dict[str, Steps] = {
@@ -248,7 +247,7 @@ def log_panels(found: Observations) -> Drawn:
         for kind in np.unique(kinds).tolist()
         for its in [kinds[cuts.row] == kind]
     }
-    return _drawn([_panel("entries", "", entries)], [])
+    return _drawn([_panel("entries", "", entries)])
 
 
 def _panel(title: str, unit: str, lines: Mapping[str, Steps], factor: float = 1) -> Panel:
@@ -262,7 +261,7 @@ def _panel(title: str, unit: str, lines: Mapping[str, Steps], factor: float = 1)
     )
 
 
-def _drawn(always: Iterable[Panel], trouble: Iterable[Panel]) -> Drawn:
+def _drawn(always: Iterable[Panel], trouble: Iterable[Panel] = ()) -> Drawn:
     """All panels with a value; those of `trouble` only if a value is above 0."""
     panels, silent = with_values(always), []
     for panel in with_values(trouble):

@@ -124,12 +124,19 @@ def run(
         raise UsageError("use either --output or --history")
     if keep is not None and history is None:
         raise UsageError("--keep is for --history DIR: add it, or leave out --keep")
-    if history is None and output is None:
-        name = names[0] if len(names) == 1 else ""
-        now = datetime.now()  # noqa: DTZ005  # local time, for people
-        output = Path("-".join(filter(None, ("mirrortest", name, f"{now:%Y%m%d-%H%M%S}"))))
     unjudged = None if history is None else Unjudged(history.absolute(), names)
-    all_series = [_series(each, output, history, unjudged, len(names)) for each in documents]
+    if unjudged is not None:
+        all_series = [_night(each, unjudged) for each in documents]
+    else:
+        several = len(documents) > 1
+        if output is None:
+            name = "" if several else names[0]
+            now = datetime.now()  # noqa: DTZ005  # local time, for people
+            output = Path("-".join(filter(None, ("mirrortest", name, f"{now:%Y%m%d-%H%M%S}"))))
+        check_fillable(output, "--output")
+        all_series = [
+            _series(each, output / each.name if several else output) for each in documents
+        ]
     # SIGTERM ends the run the way Ctrl-C does: everything that was started is ended.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, interrupt)
@@ -169,31 +176,27 @@ def run(
     raise typer.Exit(worst(codes))
 
 
-def _series(
-    document: Document,
-    output: Path | None,
-    history: Path | None,
-    unjudged: Unjudged | None,
-    scenario_count: int,
-) -> Series:
-    """The scenario in its directory of results; in a history, the last one if it is unfinished."""
+def _series(document: Document, output: Path) -> Series:
+    """The scenario in its directory of results."""
     from mirrortest.cli.client_tables import arguments
-    from mirrortest.compare.history import TIME, nights
     from mirrortest.scenario.series import Series
 
-    if output is not None:
-        check_fillable(output, "--output")
-        place = output / document.name if scenario_count > 1 else output
-        return Series(document, place.absolute(), arguments)
-    place = (history or Path()).absolute() / document.name
+    return Series(document, output.absolute(), arguments)
+
+
+def _night(document: Document, unjudged: Unjudged) -> Series:
+    """The scenario in its last night if that is unfinished, else in a new one."""
+    from mirrortest.compare.history import TIME, nights
+
+    place = unjudged.history / document.name
     check_fillable(place, "--history")
-    begun = [] if unjudged is None else unjudged.of(place)
+    begun = unjudged.of(place)
     for last in begun or nights(place)[-1:]:
         with contextlib.suppress(UsageError):  # results of another version of the scenario
-            series = Series(document, last, arguments)
+            series = _series(document, last)
             if begun or len(series.ended) < len(series.points):
                 return series
-    return Series(document, place / f"{datetime.now(UTC):{TIME}}", arguments)
+    return _series(document, place / f"{datetime.now(UTC):{TIME}}")
 
 
 def _play(series: Series, kept: str) -> SeriesOutcome:

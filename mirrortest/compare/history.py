@@ -60,6 +60,7 @@ class Unjudged:
 
     def __init__(self, history: Path, names: Sequence[str]) -> None:
         digest = hashlib.blake2b(visible("\n".join(names)).encode(), digest_size=8)
+        self.history = history
         self._file = history / f"unjudged-{digest.hexdigest()}"
 
     def of(self, history: Path) -> list[Path]:

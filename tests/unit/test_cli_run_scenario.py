@@ -46,6 +46,15 @@ def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mirrortest.cli.run.signal.signal", lambda *_: None)
 
 
+@pytest.fixture
+def scenarios(tmp_path: Path) -> list[str]:
+    """The files of two scenarios, `one` and `two`."""
+    files = [tmp_path / "one.toml", tmp_path / "two.toml"]
+    for file in files:
+        file.write_text(PRODUCER)
+    return [str(file) for file in files]
+
+
 def _code(*scenarios: str, **options: object) -> int:
     with pytest.raises(typer.Exit) as ended:
         run(scenario=list(scenarios), **options)  # type: ignore[arg-type]
@@ -68,6 +77,10 @@ def _outcome(point: Point, document: dict[str, Any], directory: Path) -> PointOu
         began="",
         seconds=1.0,
     )
+
+
+def _passed(point: Point, directory: Path, *_: object) -> PointOutcome:
+    return _outcome(point, produced(f"r{point.number}"), directory)
 
 
 @pytest.mark.parametrize(
@@ -105,11 +118,12 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
 
 
 def test_nights_are_kept_and_what_got_worse_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scenarios: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each scenario prints a line; the worst exit code counts; old nights are removed."""
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.toml").write_text(PRODUCER)
     history, slow, hour = tmp_path / "nights", {"one": 1.0, "two": 1.0}, 0
 
     class Clock:
@@ -129,7 +143,6 @@ def test_nights_are_kept_and_what_got_worse_is_said(
 
     monkeypatch.setattr("mirrortest.cli.run.datetime", Clock)
     monkeypatch.setattr("mirrortest.scenario.series.play", play)
-    scenarios = [str(tmp_path / f"{name}.toml") for name in slow]
     printed, codes = [], []
     for hour in range(4):
         slow["two"] = 2.0 if hour == 3 else 1.0
@@ -146,16 +159,18 @@ def test_nights_are_kept_and_what_got_worse_is_said(
 
 
 def test_a_night_that_cannot_be_read_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scenarios: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """It is one even if its points passed: whether it got worse is unknown."""
-    (tmp_path / "one.toml").write_text(PRODUCER)
 
     def play(point: Point, directory: Path, *_: object) -> PointOutcome:
         return _outcome(point, produced(f"r{point.number}") | {"whole": None}, directory)
 
     monkeypatch.setattr("mirrortest.scenario.series.play", play)
-    assert _code(str(tmp_path / "one.toml"), history=tmp_path / "nights", keep=2) == 1
+    assert _code(scenarios[0], history=tmp_path / "nights", keep=2) == 1
     assert "one: 4 of 4 as expected; not compared: " in capsys.readouterr().out
 
 
@@ -167,11 +182,7 @@ def test_nights_as_documented(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The documented command runs a built-in scenario and a file; their points are faked."""
-
-    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
-        return _outcome(point, produced(f"r{point.number}"), directory)
-
-    monkeypatch.setattr("mirrortest.scenario.series.play", play)
+    monkeypatch.setattr("mirrortest.scenario.series.play", _passed)
     monkeypatch.chdir(tmp_path)
     (file,) = (word for word in shown.words if word.endswith(".toml"))
     (tmp_path / file).write_text(PRODUCER)
@@ -186,10 +197,9 @@ def test_nights_as_documented(
 
 
 def test_a_night_that_was_interrupted_is_gone_on_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scenarios: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same command goes on at the point that was interrupted, in the same night."""
-    (tmp_path / "one.toml").write_text(PRODUCER)
     begun: list[Path] = []
 
     def play(point: Point, directory: Path, *_: object) -> PointOutcome:
@@ -200,8 +210,7 @@ def test_a_night_that_was_interrupted_is_gone_on_with(
 
     monkeypatch.setattr("mirrortest.scenario.series.play", play)
     history = tmp_path / "nights"
-    one = str(tmp_path / "one.toml")
-    assert [_code(one, history=history) for _ in range(2)] == [130, 0]
+    assert [_code(scenarios[0], history=history) for _ in range(2)] == [130, 0]
     (night,) = nights(history / "one")
     numbers = [each.name for each in begun]
     assert numbers == ["point-001", "point-002", "point-002", "point-003", "point-004"]
@@ -224,14 +233,12 @@ class _Nights:
 
 @pytest.mark.parametrize("within", ["another scenario", "the comparison", "the removal"])
 def test_what_failed_before_an_interrupt_still_decides_the_exit_code(
-    within: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    within: str, scenarios: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same command ran the failed scenario anew, and passed.
 
     It continues each night until the last one has been compared; only then new ones begin.
     """
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.toml").write_text(PRODUCER)
     played: list[tuple[str, int]] = []
     interrupted = threading.Event()
 
@@ -263,7 +270,6 @@ def test_what_failed_before_an_interrupt_still_decides_the_exit_code(
 
         monkeypatch.setattr(history_module, name, interrupted_once)
     history = tmp_path / "nights"
-    scenarios = [str(tmp_path / f"{name}.toml") for name in ("one", "two")]
     codes = [_code(*scenarios, history=history, keep=9) for _ in range(2)]
     assert codes == [130, 99]
     assert played == [(name, number) for name in ("one", "two") for number in range(1, 5)]
@@ -274,17 +280,13 @@ def test_what_failed_before_an_interrupt_still_decides_the_exit_code(
 
 
 def test_the_results_of_several_scenarios_are_json_by_the_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    scenarios: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """No parser reads two documents of many lines."""
-
-    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
-        return _outcome(point, produced(f"r{point.number}"), directory)
-
-    monkeypatch.setattr("mirrortest.scenario.series.play", play)
-    for name in ("one", "two"):
-        (tmp_path / f"{name}.toml").write_text(PRODUCER)
-    scenarios = [str(tmp_path / f"{name}.toml") for name in ("one", "two")]
+    monkeypatch.setattr("mirrortest.scenario.series.play", _passed)
     assert _code(*scenarios, output=tmp_path / "out", as_json=True) == 0
     lines = map(json.loads, capsys.readouterr().out.splitlines())
     assert [each["name"] for each in lines] == ["one", "two"]

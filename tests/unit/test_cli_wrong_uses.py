@@ -16,7 +16,10 @@ from mirrortest.wire.form import Form
 from mirrortest.wire.message import value_size
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    Use = Callable[[str], tuple[object, str]]
 
 PRODUCE = "produce --bootstrap-server localhost:1 --topics t"
 OBSERVE = "observe --once --gc-log typo --output o"
@@ -108,27 +111,33 @@ USES = [
 ]
 
 
+@pytest.fixture
+def use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Use:
+    """Run a command line in the test's directory: its exit code, and what it prints on stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def used(line: str) -> tuple[object, str]:
+        monkeypatch.setattr(sys, "argv", ["mirrortest", *shlex.split(line)])
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        return ended.value.code, capfd.readouterr().err
+
+    return used
+
+
 @pytest.mark.timeout(20)  # however busy the machine is: no use waits for anything
 @pytest.mark.parametrize(("line", "code", "printed"), USES, ids=[use[0][:60] for use in USES])
 def test_a_wrong_use_gets_one_line_and_an_exit_code(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    line: str,
-    code: int,
-    printed: str,
+    tmp_path: Path, use: Use, line: str, code: int, printed: str
 ) -> None:
     """The line is the last one; there is no traceback, no box and no library's wording."""
     (tmp_path / "afile").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["mirrortest", *shlex.split(line)])
-    with pytest.raises(SystemExit) as ended:
-        main.run()
-    shown = capfd.readouterr().err.splitlines()
-    assert ended.value.code == code, shown
-    assert shown[-1].startswith("error: "), shown
-    assert printed.lower() in shown[-1].lower()
-    assert not any(each in "\n".join(shown) for each in ("Traceback", "Errno", "╭", "Usage:"))
+    ended, shown = use(line)
+    assert ended == code, shown
+    last = shown.splitlines()[-1]
+    assert last.startswith("error: "), shown
+    assert printed.lower() in last.lower()
+    assert not any(each in shown for each in ("Traceback", "Errno", "╭", "Usage:"))
 
 
 @pytest.mark.parametrize(
@@ -142,17 +151,10 @@ def test_a_wrong_use_gets_one_line_and_an_exit_code(
     ],
 )
 def test_a_misspelt_client_property_is_reported_once_whichever_cluster_it_is_for(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-    line: str,
+    tmp_path: Path, use: Use, line: str
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "typo").write_text("bootstrap.servers=localhost:1\nrequest.timeout.mss=1000")
-    monkeypatch.setattr(sys, "argv", ["mirrortest", *line.split()])
-    with pytest.raises(SystemExit):
-        main.run()
-    shown = capfd.readouterr().err
+    _, shown = use(line)
     warning = "warning: client property request.timeout.mss is unknown; did you mean"
     assert shown.count(warning) == 1, shown
 
@@ -174,19 +176,13 @@ def test_java_home_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch)
     ],
 )
 def test_messages_too_small_for_their_proof_are_reported_before_the_first(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    use: Use,
     options: str,
     noticed: bool,  # a column of the table
 ) -> None:
     """The warning names the least size with room for it, and messages of that size have it."""
-    monkeypatch.chdir(tmp_path)
-    line = f"mirrortest {PRODUCE} --id p --run r {options}"
-    monkeypatch.setattr(sys, "argv", shlex.split(line))
-    with pytest.raises(SystemExit):
-        main.run()
-    found = re.search(r"less than (\d+) bytes .* --form headers", capfd.readouterr().err)
+    _, shown = use(f"{PRODUCE} --id p --run r {options}")
+    found = re.search(r"less than (\d+) bytes .* --form headers", shown)
     assert (found is not None) == noticed
     if found is not None:
         least = int(found[1])

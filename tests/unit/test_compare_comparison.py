@@ -245,8 +245,7 @@ def test_a_brokers_quota_is_never_by_chance(
     base: list[float], new: list[float], expected: Change
 ) -> None:
     """Without a quota nothing is throttled, so a single repeat proves one."""
-    sides = [side(*of("produce_throttle", *values)) for values in (base, new)]
-    assert compare(sides[0], sides[1:]).pairs[0].figures[0].change is expected
+    assert change("produce_throttle", base, new) is expected
 
 
 def test_a_figure_that_was_0_is_shown_where_it_got_worse() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mirrortest.report.result import Result
+    from mirrortest.seqlog.files import SessionFiles
+
+
+def changed(found: SessionFiles, **update: Any) -> SessionFiles:
+    """A log whose session has other values."""
+    return replace(found, session=found.session.model_copy(update=update))
+
+
+def of_role(result: Result, role: Role) -> SessionFiles:
+    return next(each for each in result.sessions if each.session.role is role)
 
 
 def of(lo: int, hi: int, *, lane: int = 0, kind: str = "duplicated") -> Range:
@@ -142,11 +153,8 @@ def test_a_log_without_its_topics_gives_a_command_that_names_some(
     """The topics that it read, or a placeholder; it had the pattern '', which matches nothing."""
     consume, _, _ = repeat_commands(result)
     assert "--topics orders" in consume
-    sessions = []
-    for found in result.sessions:
-        session = found.session.model_copy(update={"topics": {}})
-        sessions.append(type(found)(session, found.location, found.files, found.damage))
-    commands = repeat_commands(type(result)(result.summary, result.place, tuple(sessions)))
+    sessions = tuple(changed(found, topics={}) for found in result.sessions)
+    commands = repeat_commands(replace(result, sessions=sessions))
     for each in commands[:2]:
         assert "--topics TOPICS" in each
         check(program, shlex.split(each.replace("NEW-RUN", RUN))[1:])
@@ -187,10 +195,8 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
             name: topic.model_copy(update={"destination": f"A.{name}"})
             for name, topic in found.session.topics.items()
         }
-        session = found.session.model_copy(update=update | {"topics": topics})
-        sessions.append(type(found)(session, found.location, found.files, found.damage))
-    changed = type(result)(result.summary, result.place, tuple(sessions))
-    consume, produce, _ = repeat_commands(changed)
+        sessions.append(changed(found, **update, topics=topics))
+    consume, produce, _ = repeat_commands(replace(result, sessions=tuple(sessions)))
     assert "--topics A.orders --source-alias A --deadline 90s" in consume
     assert "--expect-producers ann,bob" in consume
     assert "--shard 1/2 --state-topic states" in consume
@@ -275,13 +281,12 @@ def test_workers_of_a_consumer_are_repeated_as_they_were_asked_for(
     """By one command, also if the first worker's log is missing."""
     ends = {"duration": 60.0, "idle_timeout": 5.0, "num_records": 12_000}
     options = consume_options(topics=("orders",), until_complete=False, **ends, **asked)
-    found = next(each for each in result.sessions if each.session.role is Role.CONSUMER)
-    sessions = []
-    for worker in split(options, 4)[1:]:
-        update = {"name": worker.name, "settings": worker.settings}
-        session = found.session.model_copy(update=update)
-        sessions.append(type(found)(session, found.location, found.files, found.damage))
-    consume, _ = repeat_commands(type(result)(result.summary, result.place, tuple(sessions)))
+    found = of_role(result, Role.CONSUMER)
+    sessions = tuple(
+        changed(found, name=worker.name, settings=worker.settings)
+        for worker in split(options, 4)[1:]
+    )
+    consume, _ = repeat_commands(replace(result, sessions=sessions))
     values = _parsed(program, consume)
     assert (values["name"], values["workers"]) == (options.name, 4)
     assert not values["until_complete"]
@@ -293,19 +298,16 @@ def test_workers_of_a_consumer_are_repeated_as_they_were_asked_for(
 def _repeated(result: Result, program: Any, **changes: Any) -> dict[str, Any]:  # noqa: F811
     """The values that the program reads in the command that repeats a consumer."""
     options = consume_options(**{"topics": ("orders",)} | changes)
-    found = next(each for each in result.sessions if each.session.role is Role.CONSUMER)
     sources = options.mapping.sources_of(options.topics)
-    session = found.session.model_copy(
-        update={
-            "role": options.role,
-            "settings": options.settings,
-            "topics": {name: Topic(destination=copy) for copy, name in sources.items()},
-            "expect_partition": options.expect_partition.value,
-            "deadline_ns": round(options.deadline * 1e9),
-        }
+    repeated = changed(
+        of_role(result, Role.CONSUMER),
+        role=options.role,
+        settings=options.settings,
+        topics={name: Topic(destination=copy) for copy, name in sources.items()},
+        expect_partition=options.expect_partition.value,
+        deadline_ns=round(options.deadline * 1e9),
     )
-    sessions = (type(found)(session, found.location, found.files, found.damage),)
-    consume, _ = repeat_commands(type(result)(result.summary, result.place, sessions))
+    consume, _ = repeat_commands(replace(result, sessions=(repeated,)))
     return _parsed(program, consume)
 
 
@@ -317,18 +319,16 @@ def _parsed(program: Any, command: str) -> dict[str, Any]:  # noqa: F811  # the 
 
 def test_workers_are_repeated_by_one_command(result: Result, program: Any) -> None:  # noqa: F811
     """It has the name that they share, the shape and its seed; other workers add no command."""
-    producer = next(each for each in result.sessions if each.session.role is Role.PRODUCER)
-    workers = []
-    for number in (1, 2):
-        update = {
-            "settings": {"worker": f"{number} of 2"},
-            "workload": {"throughput": "gaussian(500, 50)", "seed": 7},
-            "name": f"ann.{number}",
-        }
-        session = producer.session.model_copy(update=update)
-        workers.append(type(producer)(session, producer.location, (), ()))
-    with_workers = type(result)(result.summary, result.place, tuple(workers))
-    produce, _ = repeat_commands(with_workers)
+    workers = tuple(
+        changed(
+            of_role(result, Role.PRODUCER),
+            settings={"worker": f"{number} of 2"},
+            workload={"throughput": "gaussian(500, 50)", "seed": 7},
+            name=f"ann.{number}",
+        )
+        for number in (1, 2)
+    )
+    produce, _ = repeat_commands(replace(result, sessions=workers))
     assert "--id ann --workers 2" in produce
     assert "--throughput 'gaussian(500, 50)' --seed 7" in produce
     check(program, shlex.split(produce.replace("NEW-RUN", RUN))[1:])

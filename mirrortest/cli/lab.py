@@ -15,7 +15,7 @@ from rich.table import Table
 
 from mirrortest.cli import console
 from mirrortest.cli.help_layout import Program
-from mirrortest.cli.lab_fault import Name, client_of, fault_app
+from mirrortest.cli.lab_fault import InDestination, Name, client_of, fault_app
 from mirrortest.cli.lab_up import up
 from mirrortest.cli.streams import has_reader
 from mirrortest.config.java_properties import parse_assignments
@@ -138,9 +138,7 @@ def create_topic(
     config: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VAL", help="The topic's configuration.")
     ] = None,
-    destination: Annotated[
-        bool, typer.Option("--destination", help="In the destination, not in the source.")
-    ] = False,
+    destination: InDestination = False,
     name: Name = "default",
 ) -> None:
     """Create a topic on the source, where the mirror detects it, or on the destination."""

@@ -50,6 +50,9 @@ LogDir = Annotated[
 Run = Annotated[
     str | None, typer.Option("--run", help="The run that events.jsonl in --log-dir belongs to.")
 ]
+InDestination = Annotated[
+    bool, typer.Option("--destination", help="In the destination, not in the source.")
+]
 PartName = Annotated[str, typer.Argument(help="A1, B1, ..., mirror or a link: see `lab status`.")]
 LinkName = Annotated[str, typer.Argument(help="link-source or link-destination.")]
 
@@ -172,9 +175,7 @@ def delete_records(
     partition: Annotated[
         int | None, typer.Option(min=0, help="Of this partition.", show_default="all")
     ] = None,
-    destination: Annotated[
-        bool, typer.Option("--destination", help="In the destination, not in the source.")
-    ] = False,
+    destination: InDestination = False,
     name: Name = "default",
 ) -> None:
     """Delete a topic's records below an offset, as retention would."""

@@ -22,7 +22,7 @@ from mirrortest.results.observed_totals import GcSummary, Occurrences
 from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from mirrortest.report.html.observations import Observations
     from mirrortest.report.html.observed_panels import Drawn
@@ -176,18 +176,15 @@ def _line_tables(found: Observations) -> list[Table]:
     short = short_names({log for log, _, _ in totals})
     often = sorted(totals.items(), key=lambda each: (-each[1].count, each[0]))
     shown = often[:_MOST_ENTRIES]
-    more = f"; {number(len(often) - len(shown), 'rarer one')} are not shown"
-
-    def rows() -> Iterator[list[str]]:
-        for (log, kind, name), each in shown:
-            count = f"{each.count:,}"
-            yield [
-                short[log], kind, name, count, moment(each.first_ns), moment(each.last_ns),
-                each.example,
-            ]  # fmt: skip
-
+    rows = [
+        [
+            short[log], kind, name, f"{each.count:,}", moment(each.first_ns), moment(each.last_ns),
+            each.example,
+        ]
+        for (log, kind, name), each in shown
+    ]  # fmt: skip
     caption = "By class, or by logger where no exception is named"
+    if more := len(often) - len(shown):
+        caption += f"; {number(more, 'rarer one')} are not shown"
     heads = ("log", "kind", "type", "entries", "first, UTC", "last, UTC", "the first of them")
-    return [
-        Table(caption + (more if len(often) > len(shown) else ""), heads, list(rows()), 3, True)
-    ]
+    return [Table(caption, heads, rows, 3, True)]

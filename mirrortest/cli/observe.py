@@ -11,7 +11,7 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
-from mirrortest.cli.options import Connection, Output, check_fillable, machine_name
+from mirrortest.cli.options import Connection, Output, check_file_name, check_fillable, machine_name
 from mirrortest.cli.parameters import from_models
 from mirrortest.errors import UsageError
 from mirrortest.observe.options import Endpoint, ObserveOptions
@@ -151,10 +151,7 @@ def observe(
 def _readable(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
     """Refuse paths that cannot be read as files; a file that does not exist yet is accepted."""
     for path in paths or ():
-        if path.is_dir():
-            raise UsageError(f"{option} {path}: that is a directory: name a file in it")
-        if not path.parent.is_dir():
-            raise UsageError(f"{option} {path}: there is no directory {path.parent}")
+        check_file_name(path, option)
         if path.exists() and not os.access(path, os.R_OK):
             raise UsageError(f"{option} {path}: you may not read it")
     return tuple(paths or ())

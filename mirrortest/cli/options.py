@@ -53,15 +53,20 @@ def given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def check_file_name(path: Path, option: str) -> None:
+    """Refuse a directory, and a file in a directory that does not exist."""
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: that is a directory: name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no directory {path.parent}")
+
+
 def check_writable(path: Path, option: str, *, replaced: bool = True) -> None:
     """Refuse a file that cannot be written, before the work instead of after it.
 
     A file that is `replaced` as a whole needs a directory in which a new one can be created.
     """
-    if path.is_dir():
-        raise UsageError(f"{option} {path}: that is a directory: name a file in it")
-    if not path.parent.is_dir():
-        raise UsageError(f"{option} {path}: there is no directory {path.parent}")
+    check_file_name(path, option)
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise UsageError(f"{option} {path}: you may not write there")
     in_place = path.is_symlink() or (path.exists() and not path.is_file())

@@ -19,6 +19,13 @@ from tests.compared import HIGH, LOW, consumed, judged_side, of, produced, recon
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mirrortest.compare.document import Comparison
+
+
+def compared(sides: Sequence[Side], *thresholds: str) -> Comparison:
+    """Compare the first side with the others."""
+    return compare(sides[0], sides[1:], [DifferenceThreshold.parse(each) for each in thresholds])
+
 
 @pytest.mark.parametrize(
     ("new", "threshold", "verdict", "reason"),
@@ -45,7 +52,7 @@ def test_a_threshold_is_met_only_by_repeats_that_are_all_known(
 ) -> None:
     """What a crashed or inconclusive consumer did not count might break it."""
     sides = judged_side("ppp", delivered=10), judged_side(new, delivered=9)
-    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    found = compared(sides, threshold)
     assert found.verdict is verdict
     assert found.inconclusive == ([f"threshold {threshold}: {reason}"] if reason else [])
 
@@ -54,7 +61,7 @@ def test_what_a_failed_run_left_open_may_break_a_threshold() -> None:
     """Its verdict alone was asked for: 4,000 of its messages might have been lost."""
     sides = judged_side("fff"), judged_side("fff")
     unsure = Side("side", [replace(each, doubts={"consume"}) for each in sides[1].repeats])
-    found = compare(sides[0], [unsure], [DifferenceThreshold.parse("lost<=+0")])
+    found = compared([sides[0], unsure], "lost<=+0")
     assert found.verdict is Verdict.INCONCLUSIVE
 
 
@@ -76,7 +83,7 @@ def test_what_the_base_may_have_counted_yet_decides_nothing(
 ) -> None:
     """A run of the base that was stopped or crashed may have missed losses; NEW has 3."""
     new = judged_side("pppp", lost=3)
-    found = compare(judged_side(base), [new], [DifferenceThreshold.parse(threshold)])
+    found = compared([judged_side(base), new], threshold)
     assert found.verdict is verdict
 
 
@@ -104,7 +111,7 @@ def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
     right = _arrived([latency] * 4, online=online)
     spoilt = _arrived([latency] * (4 - times) + [latency | wrong] * times, online=online)
     for base, new in ((right, spoilt), (spoilt, right)):
-        found = compare(base, [new], [DifferenceThreshold.parse("p(99)<+10%")])
+        found = compared([base, new], "p(99)<+10%")
         (reason,) = found.inconclusive
         assert "wall clocks were set in run" in reason
 
@@ -112,7 +119,7 @@ def test_latencies_of_clocks_that_were_set_or_disagree_are_not_compared(
 def test_a_threshold_on_throttling_has_a_reason_without_repeats() -> None:
     """The reason was empty, as one repeat is enough to call it worse."""
     sides = [side(*of("produce_throttle", value)) for value in (0.0, 0.5)]
-    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse("produce_throttle<+10%")])
+    found = compared(sides, "produce_throttle<+10%")
     assert found.pairs[0].figures[0].why == ""
     (reason,) = found.inconclusive
     assert reason.endswith("1 run against 1: at least 3 on each side are needed")
@@ -127,7 +134,7 @@ def test_one_topics_clocks_leave_out_the_latencies_of_all() -> None:
         for topics in ({"a": right, "b": right}, {"a": right, "b": slow})
     ]
     for metric in ("p(99)", "sent_latency.p(99)"):
-        found = compare(sides[0], [sides[1]], [DifferenceThreshold.parse(f"{metric}<+10%")])
+        found = compared(sides, f"{metric}<+10%")
         (reason,) = found.inconclusive
         assert "wall clocks were set in run" in reason
 
@@ -141,7 +148,7 @@ def test_a_threshold_on_a_figure_that_a_restart_leaves_out_says_so(restarted: in
         for at, each in enumerate(runs)
     ]
     sides = Side("base", runs), Side("new", others)
-    found = compare(sides[0], [sides[1]], [DifferenceThreshold.parse("produce_rate>-10%")])
+    found = compared(sides, "produce_rate>-10%")
     (reason,) = found.inconclusive
     assert "a process was restarted or killed in run" in reason
 
@@ -152,8 +159,7 @@ def test_a_threshold_on_a_figure_that_a_restart_leaves_out_says_so(restarted: in
 )
 def test_thresholds_that_pass_what_got_worse_say_so(base: str, new: str, *, alone: bool) -> None:
     """The last line then says that only thresholds decide."""
-    met = [DifferenceThreshold.parse("produce_rate>-5%")]
-    found = compare(judged_side(base), [judged_side(new)], met)
+    found = compared([judged_side(base), judged_side(new)], "produce_rate>-5%")
     assert found.verdict is Verdict.PASSED
     assert ("Only thresholds decide" in why(found)) is alone
 
@@ -165,7 +171,7 @@ def test_a_finding_that_a_threshold_bounds_is_no_remark(threshold: str, *, alone
         side(counts=[{"lost": lost, "duplicated": 0}] * 4, verdicts=[Verdict.PASSED] * 4)
         for lost in (0, 3)
     ]
-    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    found = compared(sides, threshold)
     assert found.verdict is Verdict.PASSED
     assert ("Only thresholds decide" in why(found)) is alone
 
@@ -187,7 +193,7 @@ def test_a_threshold_needs_the_whole_interval(threshold: str, verdict: Verdict) 
     """It is undecided if only a part of the interval meets it, or nothing was measured."""
     counts = [{"lost": 1}] * 4
     sides = [side(*of("p(99)", *each), counts=counts) for each in (LOW, HIGH)]
-    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    found = compared(sides, threshold)
     assert found.verdict is verdict
 
 
@@ -197,11 +203,9 @@ def test_thresholds_alone_decide_where_there_are_some() -> None:
         side(*of("p(99)", *LOW), counts=[{"lost": lost}] * 4, verdicts=[Verdict.PASSED] * 4)
         for lost in (0, 3)
     ]
-    assert compare(sides[0], sides[1:]).verdict is Verdict.FAILED
-    only = [DifferenceThreshold.parse("p(99)<+10%")]
-    assert compare(sides[0], sides[1:], only).verdict is Verdict.PASSED
-    both = [*only, DifferenceThreshold.parse("lost<=+0")]
-    assert compare(sides[0], sides[1:], both).verdict is Verdict.FAILED
+    assert compared(sides).verdict is Verdict.FAILED
+    assert compared(sides, "p(99)<+10%").verdict is Verdict.PASSED
+    assert compared(sides, "p(99)<+10%", "lost<=+0").verdict is Verdict.FAILED
 
 
 @pytest.mark.parametrize(

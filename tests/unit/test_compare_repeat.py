@@ -104,7 +104,7 @@ def test_an_observer_of_the_source_says_nothing_of_the_mirror() -> None:
 
 
 def _log(
-    role: Role, *rows: dict[str, object], name: str = "", session: str = "s", **settings: str
+    role: Role, *rows: dict[str, Any], name: str = "", session: str = "s", **settings: str
 ) -> ProcessLog:
     name = name or {Role.PRODUCER: "pa", Role.CONSUMER: "ca"}[role]
     topics = {name: Topic()} if role is Role.CONSUMER else {}
@@ -112,14 +112,11 @@ def _log(
         run="run7", role=role, name=name, session=session, started_ns=17, settings=settings,
         topics=topics,
     )  # fmt: skip
-    began = [
-        {"started_ns": at, "ended_ns": at + 1, "topic": "t"} | row for at, row in rows_of(rows)
+    began: list[dict[str, Any]] = [
+        {"started_ns": at, "topic": "t"} | row for at, row in enumerate(rows)
     ]
-    return ProcessLog(started, pa.Table.from_pylist(began, SCHEMA))
-
-
-def rows_of(rows: tuple[dict[str, object], ...]) -> list[tuple[int, dict[str, object]]]:
-    return [(int(str(row.get("started_ns", at))), row) for at, row in enumerate(rows)]
+    ended = [row | {"ended_ns": row["started_ns"] + 1} for row in began]
+    return ProcessLog(started, pa.Table.from_pylist(ended, SCHEMA))
 
 
 def test_intervals_give_cpu_memory_batches_and_lag() -> None:
@@ -135,30 +132,11 @@ def test_intervals_give_cpu_memory_batches_and_lag() -> None:
     )
     seen = _log(
         Role.CONSUMER,
-        {
-            "started_ns": 1,
-            "topic": "a",
-            "cpu_seconds": 1,
-            "memory_bytes": 7,
-            "arrived": 50,
-            "lag": 4,
-        },
-        {
-            "started_ns": 1,
-            "topic": "b",
-            "cpu_seconds": 1,
-            "memory_bytes": 7,
-            "arrived": 50,
-            "lag": 5,
-        },
-        {
-            "started_ns": 2,
-            "topic": "a",
-            "cpu_seconds": 1,
-            "memory_bytes": 7,
-            "arrived": 0,
-            "lag": 8,
-        },
+        *(
+            {"started_ns": at, "topic": topic, "cpu_seconds": 1, "memory_bytes": 7}
+            | {"arrived": arrived, "lag": lag}
+            for at, topic, arrived, lag in ((1, "a", 50, 4), (1, "b", 50, 5), (2, "a", 0, 8))
+        ),
     )
     found = repeat("run7", [], [sent, seen])
     assert found.figures == {

@@ -23,6 +23,8 @@ from tests.made_result import RUN, START, Made
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirrortest.report.result import Result
+
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Path:
@@ -31,8 +33,15 @@ def logs(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def result_of(logs: Path, *places: Path) -> Result:
+    """The result, with the logs in these places, or else those next to it."""
+    return read_result(
+        Location.parse(logs / f"run={RUN}" / "result"), [Location.parse(each) for each in places]
+    )
+
+
 def setting_of(logs: Path) -> Setting:
-    return setting(read_result(Location.parse(logs / f"run={RUN}" / "result")))
+    return setting(result_of(logs))
 
 
 def add(logs: Path, **changes: Any | None) -> Path:
@@ -109,7 +118,7 @@ def test_a_broken_session_is_told_and_stops_nothing(logs: Path) -> None:
     """The report lists what it could not read, and goes on."""
     folder = add(logs)
     (folder / "session.json").write_text("{")
-    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    result = result_of(logs)
     assert any("not a session of this version" in each for each in result.absent)
 
 
@@ -119,14 +128,12 @@ def test_a_session_copied_to_two_places_is_told_once(
     """Logs of both sides that were brought together may have the same session twice."""
     other = tmp_path_factory.mktemp("other")
     add(other, name="carl", session="s-consumer")
-    places = [Location.parse(logs), Location.parse(other)]
-    result = read_result(Location.parse(logs / f"run={RUN}" / "result"), places)
-    assert len(result.sessions) == 2
+    assert len(result_of(logs, logs, other).sessions) == 2
 
 
 def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
     """Processes that start later or end earlier than their role's others are shown as changes."""
-    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    result = result_of(logs)
     expected = ["producers: began", "consumers: began", "producers: ended", "consumers: ended"]
     assert [str(event) for event in run_events(result)] == expected
     assert changes(result) == []
@@ -134,7 +141,7 @@ def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
     second = 10**9
     add(logs, session="a", name="dora", started_ns=begin + second, ended_ns=begin + 60 * second)
     add(logs, session="b", name="dora", started_ns=begin + 70 * second, ended_ns=None)
-    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    result = result_of(logs)
     assert [(str(event), (event.time_ns - begin) // second) for event in changes(result)] == [
         ("consumer dora: ended", 60),
         ("consumer dora: began", 70),
@@ -145,12 +152,12 @@ def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
 def test_a_role_has_ended_once_all_of_it_have(logs: Path, role: str) -> None:
     """The page said that the producers ended, though one of two had been killed for good."""
     add(logs, role=role, session="killed", name="eve", started_ns=START * 10**9, ended_ns=None)
-    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    result = result_of(logs)
     shown = [str(event) for event in run_events(result)]
     assert f"{role}s: began" in shown
     assert f"{role}s: ended" not in shown
     assert len(shown) == 3
     again = {"started_ns": START * 10**9 + 1, "ended_ns": START * 10**9 + 2}
     add(logs, role=role, session="again", name="eve", **again)
-    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    result = result_of(logs)
     assert f"{role}s: ended" in [str(event) for event in run_events(result)]

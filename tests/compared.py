@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.compare.comparison import Side
-from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.repeat import Repeat, Side
 from mirrortest.compare.settings import OPTIONS
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import Verdict

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirrortest.compare.changepoints import changepoints
-from mirrortest.compare.comparison import Side, compare
-from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.comparison import compare
+from mirrortest.compare.repeat import Repeat, Side
 from mirrortest.config.units import number
 from mirrortest.model.verdict import Verdict
 

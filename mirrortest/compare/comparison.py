@@ -9,7 +9,7 @@ the base has none of it. Repeats without a result prevent a pass: they may be th
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.compare.document import (
@@ -42,7 +42,7 @@ from mirrortest.results.words import rank
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirrortest.compare.repeat import Repeat
+    from mirrortest.compare.repeat import Side
     from mirrortest.compare.thresholds import DifferenceThreshold
 
 _FINDINGS = frozenset(finding.label for finding in WRONG)
@@ -58,41 +58,6 @@ _MOST_RUNS = 3
 """The most runs that a reason names."""
 _FEW = f"at least {FEWEST} repeats on each side are needed"
 _MAY_BE_CHANCE = "may be chance, among so many figures"
-
-
-@dataclass(frozen=True)
-class Side:
-    """All repeats that an argument names; `damage` is what could not be read of their logs."""
-
-    shown: str
-    repeats: Sequence[Repeat]
-    damage: Sequence[str] = ()
-
-    @property
-    def runs(self) -> list[str]:
-        """The run ids of its repeats."""
-        return [each.run for each in self.repeats]
-
-    @property
-    def points(self) -> list[str]:
-        """The points of a scenario that its repeats belong to, each once."""
-        return [*dict.fromkeys(each.point for each in self.repeats)]
-
-    def at(self, point: str) -> Side:
-        """The repeats of one point."""
-        return replace(self, repeats=[each for each in self.repeats if each.point == point])
-
-    def figure(self, name: str) -> list[float]:
-        """The values of those repeats that have the figure."""
-        return [each.figures[name] for each in self.repeats if name in each.figures]
-
-    def count(self, name: str) -> list[int]:
-        """The counts of those repeats that have it."""
-        return [each.counts[name] for each in self.repeats if name in each.counts]
-
-    def verdict(self, command: str) -> list[Verdict]:
-        """The verdicts of those repeats that have one of this command."""
-        return [each.verdicts[command] for each in self.repeats if command in each.verdicts]
 
 
 @dataclass
@@ -382,10 +347,6 @@ def _failed(pair: Pair) -> bool:
     return any(each.change is Change.WORSE for each in (*pair.counts, *pair.verdicts))
 
 
-def _enough(of: CountChange) -> bool:
-    return min(len(of.base), len(of.new)) >= FEWEST
-
-
 def _reasons(pair: Pair, side: Side, by_thresholds: bool) -> list[str]:
     """Why a pair is inconclusive."""
     at = f"{pair.point}: " if pair.point else ""
@@ -402,7 +363,10 @@ def _reasons(pair: Pair, side: Side, by_thresholds: bool) -> list[str]:
         f"{at}{each.name}: {'messages could not be judged' if each.name in _DOUBTS else _FEW}"
         for each in pair.counts
         if any(each.new)
-        and (each.name in _DOUBTS or (each.change is Change.UNKNOWN and not _enough(each)))
+        and (
+            each.name in _DOUBTS
+            or (each.change is Change.UNKNOWN and min(len(each.base), len(each.new)) < FEWEST)
+        )
     ]
     if all(each.change is Change.UNKNOWN for each in pair.figures):
         whys = dict.fromkeys(each.why for each in pair.figures)

@@ -12,10 +12,11 @@ import re
 import shutil
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.comparison import compare
 from mirrortest.compare.document import Change, by
 from mirrortest.compare.page import render, render_trend
 from mirrortest.compare.reading import read_side
+from mirrortest.compare.repeat import Side
 from mirrortest.compare.statistics import FEWEST
 from mirrortest.compare.terminal import exact_changes
 from mirrortest.compare.trend import trend

@@ -21,8 +21,8 @@ from mirrortest.results.words import moment
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.compare.comparison import Side
     from mirrortest.compare.document import Comparison, FigureChange, Pair
+    from mirrortest.compare.repeat import Side
     from mirrortest.compare.trend import Trend
 
 _CHANGES = {

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyarrow import fs
 
-from mirrortest.compare.comparison import Side
 from mirrortest.compare.observed import RunObservation, read_observations
-from mirrortest.compare.repeat import ProcessLog, Repeat, repeat
+from mirrortest.compare.repeat import ProcessLog, Repeat, Side, repeat
 from mirrortest.errors import UsageError
 from mirrortest.host.error_text import reason_of
 from mirrortest.seqlog.files import SessionFiles, read_session

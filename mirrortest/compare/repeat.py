@@ -1,9 +1,9 @@
-"""One repeat of a run: its figures, counts, verdicts and settings, as its processes wrote them."""
+"""Repeats of a run: their figures, counts, verdicts and settings, as the processes wrote them."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,6 +75,41 @@ class Repeat:
     def undecided(self, command: str) -> bool:
         """Whether a command could not decide everything."""
         return command in self.doubts or self.verdicts.get(command) is Verdict.INCONCLUSIVE
+
+
+@dataclass(frozen=True)
+class Side:
+    """All repeats that an argument names; `damage` is what could not be read of their logs."""
+
+    shown: str
+    repeats: Sequence[Repeat]
+    damage: Sequence[str] = ()
+
+    @property
+    def runs(self) -> list[str]:
+        """The run ids of its repeats."""
+        return [each.run for each in self.repeats]
+
+    @property
+    def points(self) -> list[str]:
+        """The points of a scenario that its repeats belong to, each once."""
+        return [*dict.fromkeys(each.point for each in self.repeats)]
+
+    def at(self, point: str) -> Side:
+        """The repeats of one point."""
+        return replace(self, repeats=[each for each in self.repeats if each.point == point])
+
+    def figure(self, name: str) -> list[float]:
+        """The values of those repeats that have the figure."""
+        return [each.figures[name] for each in self.repeats if name in each.figures]
+
+    def count(self, name: str) -> list[int]:
+        """The counts of those repeats that have it."""
+        return [each.counts[name] for each in self.repeats if name in each.counts]
+
+    def verdict(self, command: str) -> list[Verdict]:
+        """The verdicts of those repeats that have one of this command."""
+        return [each.verdicts[command] for each in self.repeats if command in each.verdicts]
 
 
 def repeat(

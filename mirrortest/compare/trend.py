@@ -16,8 +16,7 @@ from mirrortest.config.document import Document, DocumentPart
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirrortest.compare.comparison import Side
-    from mirrortest.compare.repeat import Repeat
+    from mirrortest.compare.repeat import Repeat, Side
 
 MOST_RUNS = 2_000
 """Only the newest runs are shown: the search takes time in the square of their number."""

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.comparison import compare
 from mirrortest.compare.page import render as render_comparison
 from mirrortest.compare.page import render_trend
 from mirrortest.compare.reading import read_side
+from mirrortest.compare.repeat import Side
 from mirrortest.compare.trend import trend
 from tests.made_result import Made
 

@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 from mirrortest.cli import main
-from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.comparison import compare
 from mirrortest.compare.document import Change, Comparison, interval
 from mirrortest.compare.figures import Unit
-from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.repeat import Repeat, Side
 from mirrortest.compare.terminal import view
 from mirrortest.model.verdict import Verdict
 from tests.compared import HIGH, LOW, drawn, judged_side, of, produced, recorded, side, write

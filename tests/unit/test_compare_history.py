@@ -16,7 +16,7 @@ from mirrortest.errors import MirrortestError
 from tests.compared import produced, reconciled, scenario_result, write
 
 if TYPE_CHECKING:
-    from mirrortest.compare.comparison import Side
+    from mirrortest.compare.repeat import Side
 
 
 def _night(

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.comparison import compare
 from mirrortest.compare.page import render, render_trend
-from mirrortest.compare.repeat import ProcessLog, Repeat
+from mirrortest.compare.repeat import ProcessLog, Repeat, Side
 from mirrortest.compare.trend import trend
 from mirrortest.config.units import SECOND_NS
 from mirrortest.model.verdict import Verdict

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from mirrortest.compare import statistics
-from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.comparison import compare
 from mirrortest.compare.document import Change
+from mirrortest.compare.repeat import Side
 from mirrortest.compare.statistics import (
     adjusted,
     difference,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.compare.comparison import Side, compare
-from mirrortest.compare.repeat import repeat
+from mirrortest.compare.comparison import compare
+from mirrortest.compare.repeat import Side, repeat
 from mirrortest.compare.terminal import why
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.errors import UsageError

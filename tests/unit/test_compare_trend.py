@@ -13,10 +13,9 @@ from rich.console import Console
 from mirrortest.cli.main import run as main
 from mirrortest.compare import trend as trend_module
 from mirrortest.compare.changepoints import changepoints
-from mirrortest.compare.comparison import Side
 from mirrortest.compare.document import Change, percent
 from mirrortest.compare.page import render_trend
-from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.repeat import Repeat, Side
 from mirrortest.compare.terminal import trend_view
 from mirrortest.compare.trend import Trend, trend
 from mirrortest.config.units import format_seconds

@@ -138,7 +138,7 @@ def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
     topics = tuple(sorted({t for rows in tables.values() for t in rows["topic"].to_pylist()}))
     times = {role: times_of(rows) for role, rows in tables.items()}
     lengths = np.concatenate([end - begin for begin, end in times.values()])
-    slots = Slots.over_intervals([*times.values()], float(np.median(lengths)))
+    slots = Slots.over_intervals(times.values(), float(np.median(lengths)))
     seconds: dict[Role, Steps] = {}
     sums: dict[tuple[Role, str], Steps] = {}
     processes: dict[tuple[Role, str], Steps] = {}

@@ -194,7 +194,7 @@ def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
         return None, absent
     times = {table: times_of(rows) for table, rows in tables.items()}
     begin, end = times.get(HOST, (np.zeros(1), np.full(1, SECOND_NS)))
-    slots = Slots.over_intervals([*times.values()], float(np.median(end - begin)))
+    slots = Slots.over_intervals(times.values(), float(np.median(end - begin)))
     return Observations(slots, tables), absent
 
 

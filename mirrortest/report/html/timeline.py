@@ -19,7 +19,7 @@ from mirrortest.seqlog.batches import filled, positions
 from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -60,7 +60,7 @@ class Slots:
 
     @classmethod
     def over_intervals(
-        cls, times: Sequence[tuple[NDArray[np.int64], NDArray[np.int64]]], length_ns: float
+        cls, times: Collection[tuple[NDArray[np.int64], NDArray[np.int64]]], length_ns: float
     ) -> Slots:
         """Slots over all intervals, whose length (`length_ns`) is a little more than asked for."""
         first = min(int(begin.min()) for begin, _ in times)

@@ -48,7 +48,6 @@ def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iter
     if setup is None:
         yield here(point, home)
         return
-    files = _files(scenario, setup, home)
     output = hashlib.blake2b(f"{socket.gethostname()}:{point.parent}".encode(), digest_size=8)
     settings = PodSettings(
         labels={
@@ -61,12 +60,10 @@ def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iter
         seconds=round(scenario.timeout or 0) + _SPARE_SECONDS,
         image=setup.image or IMAGE,
         pull_policy=setup.image_pull_policy,
-        secret=f"mirrortest-{run}-files" if files else None,
-        files=list(files),
+        files=_files(scenario, setup, home),
         overlay=setup.pod,
     )
-    kubectl = Kubectl(setup.context, setup.namespace)
-    with Pods(kubectl, settings, list(files.values())) as pods:
+    with Pods(Kubectl(setup.context, setup.namespace), settings) as pods:
 
         def program(name: str) -> PodProgram:
             status = status_file(name)

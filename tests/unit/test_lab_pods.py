@@ -38,8 +38,7 @@ SETTINGS = PodSettings(
     labels={RUN: "r1", OWNER: "o1"},
     directories=("logs", "clients"),
     seconds=60,
-    secret="r1-files",
-    files=("source.properties", "tls/ca.pem"),
+    files={"source.properties": b"sasl.jaas.config=... password=hunter2", "tls/ca.pem": b"PEM"},
     overlay={
         "nodeSelector": {"disk": "fast"},
         "securityContext": {"runAsUser": 20000},
@@ -90,8 +89,7 @@ def test_fields_of_the_users_are_put_over_those_of_the_pod() -> None:
 
 def test_files_are_in_a_secret_that_the_client_alone_sees() -> None:
     """They are mounted under their own names; the pod does not contain their content."""
-    content = b"sasl.jaas.config=... password=hunter2"
-    secret = files_secret("r1-files", SETTINGS.labels, [content, b"PEM"])
+    secret = files_secret(SETTINGS)
     assert set(secret["data"]) == {"file-0", "file-1"}
     pod = manifest()
     client, keeper = pod["spec"]["containers"]
@@ -100,6 +98,7 @@ def test_files_are_in_a_secret_that_the_client_alone_sees() -> None:
     assert "/scenario" not in [mount["mountPath"] for mount in keeper["volumeMounts"]]
     (volume,) = (each["secret"] for each in pod["spec"]["volumes"] if "secret" in each)
     assert [item["path"] for item in volume["items"]] == list(SETTINGS.files)
+    assert volume["secretName"] == secret["metadata"]["name"]
     assert "hunter2" not in json.dumps(pod)
 
 
@@ -365,7 +364,7 @@ def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("mirrortest.lab.kubernetes.pods.PAUSE", 0.01)
     kubectl, seen = FakeKubectl(), Seen()
     kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
-    with Pods(kubectl, SETTINGS, [b"x"]) as pods:  # type: ignore[arg-type]
+    with Pods(kubectl, SETTINGS) as pods:  # type: ignore[arg-type]
         assert kubectl.deleted == [("pods,secrets", "--selector=mirrortest.output=o1")]
         pods.create("p1", ["c"], {}, ["k"], seen.update)
         kubectl.printed = (
@@ -398,7 +397,7 @@ def test_an_answer_of_an_unexpected_form_ends_no_watch(monkeypatch: pytest.Monke
     monkeypatch.setattr(seen, "update", failing_once)
     with (
         structlog.testing.capture_logs() as logged,
-        Pods(kubectl, SETTINGS, []) as pods,  # type: ignore[arg-type]
+        Pods(kubectl, SETTINGS) as pods,  # type: ignore[arg-type]
     ):
         pods.create("p1", ["c"], {}, ["k"], seen.update)
         until(lambda: seen.statuses)

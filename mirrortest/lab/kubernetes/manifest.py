@@ -51,8 +51,7 @@ class PodSettings:
         seconds: the time after which Kubernetes itself ends a pod.
         image: the image of both containers.
         pull_policy: when the image is pulled; None: Kubernetes' default.
-        secret: the name of the Secret with the scenario's files; None: there are no files.
-        files: the paths of these files, in the order of the Secret's numbered keys.
+        files: the scenario's files, by their paths below HOME; they are put into a Secret.
         overlay: fields of a pod's spec that override those set here.
     """
 
@@ -61,9 +60,13 @@ class PodSettings:
     seconds: int
     image: str = IMAGE
     pull_policy: str | None = None
-    secret: str | None = None
-    files: Sequence[str] = ()
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
     overlay: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def secret(self) -> str:
+        """The name of the Secret with the files."""
+        return f"mirrortest-{self.labels[RUN]}-files"
 
 
 def client_pod(
@@ -85,7 +88,7 @@ def client_pod(
     ]
     mounts.append({"name": "tmp", "mountPath": _TMP})
     of_client, home = list(mounts), _TMP
-    if settings.secret is not None:
+    if settings.files:
         home = HOME
         items = [{"key": f"file-{n}", "path": path} for n, path in enumerate(settings.files)]
         secret = {"secretName": settings.secret, "items": items}
@@ -143,10 +146,11 @@ def client_pod(
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": overlaid}
 
 
-def files_secret(name: str, labels: Mapping[str, str], files: Sequence[bytes]) -> dict[str, Any]:
+def files_secret(settings: PodSettings) -> dict[str, Any]:
     """The Secret with the scenario's files, numbered in their order."""
-    data = {f"file-{n}": base64.b64encode(each).decode() for n, each in enumerate(files)}
-    metadata = {"name": name, "labels": {**labels}}
+    contents = enumerate(settings.files.values())
+    data = {f"file-{n}": base64.b64encode(each).decode() for n, each in contents}
+    metadata = {"name": settings.secret, "labels": {**settings.labels}}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 
 

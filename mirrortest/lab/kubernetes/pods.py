@@ -57,12 +57,11 @@ class Pods:
         trouble: why the pods cannot be watched at present; empty while they can.
     """
 
-    def __init__(self, kubectl: Kubectl, settings: PodSettings, files: Sequence[bytes]) -> None:
+    def __init__(self, kubectl: Kubectl, settings: PodSettings) -> None:
         self.trouble = ""
         self._kubectl = kubectl
         self._settings = settings
-        self._files = files
-        self._kinds = "pods,secrets" if files else "pods"
+        self._kinds = "pods,secrets" if settings.files else "pods"
         self._watched: dict[str, Update] = {}
         self._seen: dict[str, set[LogLine]] = {}
         self._ending = threading.Event()
@@ -70,9 +69,8 @@ class Pods:
 
     def __enter__(self) -> Self:
         self._remove(OWNER)
-        if self._settings.secret is not None:
-            labels = self._settings.labels
-            self._kubectl.create(files_secret(self._settings.secret, labels, self._files))
+        if self._settings.files:
+            self._kubectl.create(files_secret(self._settings))
         self._watch.start()
         return self
 

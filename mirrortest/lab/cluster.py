@@ -15,6 +15,7 @@ from mirrortest.lab.free_ports import ADDRESS, free_ports, reserve_ports
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
+from mirrortest.lab.runtime import broker_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -195,7 +196,7 @@ class Cluster(ClusterClient):
         self.link_ports = tuple(link_ports)
         reserve_ports([*self.ports, *self.link_ports])
         self.runtime = runtime
-        names = [f"{alias}{number}" for number in range(1, brokers + 1)]
+        names = broker_names(alias, brokers)
         copies = str(min(brokers, 3))
         self.brokers = [
             Broker(

@@ -28,6 +28,11 @@ SOURCE, DESTINATION = "{source}", "{destination}"
 """The placeholders for the addresses of the clusters in a mirror's command."""
 
 
+def worker_names(workers: int) -> list[str]:
+    """The names of MirrorMaker 2's processes: mirror, mirror2 and so on."""
+    return [NAME, *(f"{NAME}{number}" for number in range(2, workers + 1))]
+
+
 class Mirror(Part):
     """A mirror from one cluster to another.
 
@@ -98,7 +103,7 @@ class MirrorSettings:
         exactly_once: write in transactions. The destination's offsets then have gaps for the
             transaction markers, which are not losses.
         tasks: the maximum number of tasks.
-        workers: the number of processes that share the tasks: `mirror`, `mirror2` and so on.
+        workers: the number of processes that share the tasks; `worker_names` are theirs.
         properties: further properties; they override the others.
     """
 

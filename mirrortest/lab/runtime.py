@@ -16,6 +16,11 @@ DEFAULT_HEAP = "512m"
 """The largest heap of each Java process of a lab, as -Xmx takes it."""
 
 
+def broker_names(alias: str, brokers: int) -> list[str]:
+    """The names of a cluster's brokers: A1, A2 and so on."""
+    return [f"{alias}{number}" for number in range(1, brokers + 1)]
+
+
 class PartState(StrEnum):
     """The state of a part of the lab."""
 

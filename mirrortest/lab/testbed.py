@@ -19,7 +19,6 @@ from mirrortest.lab.docker.runtime import ContainerRuntime
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.link.condition import LINKS, NO_LINKS
 from mirrortest.lab.link.link import Link
-from mirrortest.lab.mirrors import NAME as MIRROR
 from mirrortest.lab.mirrors import (
     CommandMirror,
     CommandSettings,
@@ -28,9 +27,10 @@ from mirrortest.lab.mirrors import (
     Mirror,
     MirrorMaker2,
     MirrorSettings,
+    worker_names,
 )
 from mirrortest.lab.process.runtime import Jvm, gc_log, lab_java
-from mirrortest.lab.runtime import DEFAULT_HEAP, PartState
+from mirrortest.lab.runtime import DEFAULT_HEAP, PartState, broker_names
 from mirrortest.lab.temporary_directories import TemporaryDirectory
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
@@ -270,7 +270,7 @@ class Lab:
     def _java_parts(self) -> list[str]:
         """The names of brokers, and of MirrorMaker 2's workers."""
         aliases = self._aliases[:1] if self._source_alone else self._aliases
-        brokers = [f"{alias}{n + 1}" for alias in aliases for n in range(self._brokers)]
+        brokers = [name for alias in aliases for name in broker_names(alias, self._brokers)]
         return brokers if self._source_alone else [*brokers, *self._worker_names]
 
     @property
@@ -278,7 +278,7 @@ class Lab:
         """The names of MirrorMaker 2's workers; empty for another mirror."""
         if not isinstance(self._mirror_settings, MirrorSettings):
             return []
-        return [MIRROR, *(f"{MIRROR}{n}" for n in range(2, self._mirror_settings.workers + 1))]
+        return worker_names(self._mirror_settings.workers)
 
     def _create_directory(self, endings: Endings) -> Path:
         if self._chosen is None:

@@ -19,10 +19,9 @@ from mirrortest.config.threshold import Threshold
 from mirrortest.config.units import parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab.link.condition import LINKS, NO_LINKS
-from mirrortest.lab.mirrors import NAME as MIRROR
-from mirrortest.lab.mirrors import CommandSettings
+from mirrortest.lab.mirrors import CommandSettings, worker_names
 from mirrortest.lab.part import CONTAINER_FAULTS, REMOVE
-from mirrortest.lab.runtime import DEFAULT_HEAP
+from mirrortest.lab.runtime import DEFAULT_HEAP, broker_names
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.scenario.fault import DROP_PAGE_CACHE, Fault, Plan, started_later, suits
@@ -101,14 +100,12 @@ class LabSetup(Section):
     def broker_names(self) -> list[str]:
         """The names of its brokers; the first letter is the cluster's alias."""
         aliases = "A" if self.mirror is MirrorKind.NONE else "AB"
-        return [f"{alias}{n}" for alias in aliases for n in range(1, self.brokers + 1)]
+        return [name for alias in aliases for name in broker_names(alias, self.brokers)]
 
     @property
     def mirrors(self) -> list[str]:
         """The names of the mirror's processes."""
-        if self.mirror is MirrorKind.NONE:
-            return []
-        return [MIRROR, *(f"{MIRROR}{number}" for number in range(2, self.mirror_workers + 1))]
+        return [] if self.mirror is MirrorKind.NONE else worker_names(self.mirror_workers)
 
     @property
     def containers(self) -> list[str]:

@@ -24,10 +24,6 @@ class Board:
             self.lines[name] = str(line)
             self.on_change(self)
 
-    def of(self, name: str) -> Callable[[object], None]:
-        """A function that replaces one participant's line."""
-        return lambda line: self.put(name, line)
-
 
 def progress(status: Mapping[str, Any]) -> str:
     """A client's current figures in one line, from its status file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,7 +64,7 @@ def running_clusters(
         heap=setup.heap,
         metrics=observed,
         gc_logs=observed,
-        on_step=board.of("lab"),
+        on_step=partial(board.put, "lab"),
     )
     with lab:
         try:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from mirrortest.results.summary import Summary
-    from mirrortest.scenario.matrix import Point
     from mirrortest.scenario.specification import Expectation
 
 _WORST_FIRST = (ExitCode.FAILED, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INCONCLUSIVE)
@@ -199,8 +198,3 @@ def failed_metrics(thresholds: Iterable[Mapping[str, Any]]) -> list[str]:
             except UsageError:  # written by a version with more metrics
                 names.append(each["expression"])
     return names
-
-
-def reconciled(point: Point) -> bool:
-    """Whether a point has the logs of both sides, and so is reconciled."""
-    return bool(point.scenario.produce and point.scenario.consume)

@@ -35,7 +35,6 @@ from mirrortest.scenario.outcome import (
     figures,
     findings,
     judged,
-    reconciled,
 )
 from mirrortest.scenario.pods import running_place
 from mirrortest.seqlog.events import EventLog
@@ -78,7 +77,7 @@ def play(
     reasons: list[str] = []
     try:
         playing.play()
-        if reconciled(point):
+        if point.scenario.is_reconciled:
             board.put("reconcile", "judging the sequence logs of both sides")
             summary = playing.reconcile()
     except UsageError:
@@ -95,13 +94,13 @@ def play(
             for each in playing.clients
             if each.name not in playing.killed
         ]
-        partial = playing.with_partial_figures
-        verbs = {each.verb for each in partial}
+        cut_short = playing.with_partial_figures
+        verbs = {each.verb for each in cut_short}
         reports = [each.report for each in playing.clients if each.verb not in verbs]
         measured = figures(reports, summary)
         playing.notes += [
             f"no figures of `{each.verb}`: a fault ended {each.name}, with what it had counted"
-            for each in partial
+            for each in cut_short
         ]
     except (KeyError, TypeError, AttributeError) as error:
         reasons.append(

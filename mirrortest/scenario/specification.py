@@ -249,7 +249,7 @@ class Scenario(Section):
         for table in self.produce:
             if not {"duration", "num-records", "workload"} & set(table):
                 raise ValueError("a producer has no end: add duration or num-records")
-        if self.expect.findings and not (self.produce and self.consume):
+        if self.expect.findings and not self.is_reconciled:
             raise ValueError(
                 "expect.findings needs [[produce]] and [[consume]]: without both, nothing is "
                 "reconciled; leave findings out"
@@ -352,6 +352,11 @@ class Scenario(Section):
                 raise ValueError(f"{name} needs topics: the table of {without[0]} has none")
             if not self.produce:
                 raise ValueError(f"{name} needs topics: there is no producer")
+
+    @property
+    def is_reconciled(self) -> bool:
+        """Whether there are the logs of both sides, and so they are reconciled."""
+        return bool(self.produce and self.consume)
 
     @property
     def topics(self) -> list[str]:

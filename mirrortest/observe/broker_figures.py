@@ -33,7 +33,7 @@ class Source(NamedTuple):
 
     how: How
     keys: tuple[str, ...]
-    only: Mapping[str, str] = {}
+    only: Mapping[str, str]
     """Labels that a series must have."""
 
 

@@ -49,10 +49,10 @@ class GcEvent(NamedTuple):
     cause: str
     number: int
     seconds: float | None
-    before: int | None = None
-    after: int | None = None
-    capacity: int | None = None
-    freed: int | None = None
+    before: int | None
+    after: int | None
+    capacity: int | None
+    freed: int | None
 
 
 class GcLog:
@@ -90,29 +90,26 @@ class GcLog:
         seconds = None
         if tags == "gc,heap":
             # ZGC's table of the heap: its last columns are Relocate End, High and Low.
-            if capacity := _CAPACITY.match(text):
-                self._capacity[number] = _size(capacity[1], capacity[2])
+            if found := _CAPACITY.match(text):
+                self._capacity[number] = _size(found[1], found[2])
             return
         if measured := _MEASURED.fullmatch(text):
             text, seconds = measured[1], float(measured[2]) * _SECONDS[measured[3]]
-        sizes: tuple[int | None, int | None, int | None] = (None, None, None)
+        before = after = capacity = freed = None
         if heap := _HEAP.fullmatch(text):
             text = heap[1]
-            capacity_bytes = (
-                _size(heap[6], heap[7]) if heap[6] else self._capacity.pop(number, None)
-            )
-            sizes = _size(heap[2], heap[3]), _size(heap[4], heap[5]), capacity_bytes
+            before, after = _size(heap[2], heap[3]), _size(heap[4], heap[5])
+            capacity = _size(heap[6], heap[7]) if heap[6] else self._capacity.pop(number, None)
+            freed = max(before - after, 0)
         kind = self._kind(tags, text)
-        if kind is None or (seconds is None and sizes[0] is None):
+        if kind is None or (seconds is None and before is None):
             return
         name, cause = text.strip(), ""
         if found := _CAUSE.fullmatch(name):
             name, cause = found[1], found[2]
-        before, after, capacity_of = sizes
-        freed = None if before is None or after is None else max(before - after, 0)
         yield GcEvent(
             self.at, self.collector, kind, name, cause, number,
-            seconds, before, after, capacity_of, freed,
+            seconds, before, after, capacity, freed,
         )  # fmt: skip
 
     def _kind(self, tags: str, text: str) -> GcKind | None:
@@ -120,14 +117,9 @@ class GcLog:
         if text.startswith("Pause "):
             if not top:
                 return None  # G1 and others log its start, too
-            young = text.startswith("Pause Young")
-            return (
-                GcKind.YOUNG
-                if young
-                else GcKind.FULL
-                if text.startswith("Pause Full")
-                else GcKind.PAUSE
-            )
+            if text.startswith("Pause Young"):
+                return GcKind.YOUNG
+            return GcKind.FULL if text.startswith("Pause Full") else GcKind.PAUSE
         if text.startswith("Concurrent "):
             return GcKind.CONCURRENT if top else GcKind.PHASE
         if top and re.match(r"(Garbage|Minor|Major) Collection\b", text):

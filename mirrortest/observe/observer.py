@@ -65,11 +65,10 @@ class Observer:
 
     def profile(self) -> Profile:
         """The machine's profile, with the processes of the last reading and the clusters."""
-        machine = read_profile(self._files, self.processes.chosen)
-        # A copy, to compare with later answers.
-        return (
-            machine | {"clusters": dict(self.clusters.latest)} if self.clusters.latest else machine
-        )
+        profile = read_profile(self._files, self.processes.chosen)
+        if self.clusters.latest:
+            profile["clusters"] = dict(self.clusters.latest)  # a copy: later answers change it
+        return profile
 
     def rows(self) -> Tables:
         """Rows by table; rows without times are of the interval since the last call."""

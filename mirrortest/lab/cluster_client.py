@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirrortest.config.client_config import ClientConfig
@@ -123,21 +124,17 @@ class ClusterClient:
             async with asyncio.timeout(self._timeout + 5), Admin(config) as admin:
                 return await ask(admin)
 
-        # In its own thread: that of the caller may run an event loop.
-        answers: list[T] = []
-        failures: list[BaseException] = []
+        answer: Future[T] = Future()
 
         def body() -> None:
             try:
-                answers.append(asyncio.run(main()))
+                answer.set_result(asyncio.run(main()))
             except TimeoutError:
-                failures.append(UnreachableError(f"{self.bootstrap_servers} does not answer"))
+                error = UnreachableError(f"{self.bootstrap_servers} does not answer")
+                answer.set_exception(error)
             except BaseException as error:  # noqa: BLE001  # raised again by the caller
-                failures.append(error)
+                answer.set_exception(error)
 
-        thread = threading.Thread(target=body, name="lab-client", daemon=True)
-        thread.start()
-        thread.join()
-        if failures:
-            raise failures[0]
-        return answers[0]
+        # In its own thread: that of the caller may run an event loop.
+        threading.Thread(target=body, name="lab-client", daemon=True).start()
+        return answer.result()

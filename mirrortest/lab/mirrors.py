@@ -243,9 +243,9 @@ class FaultyMirror(Mirror):
         *,
         source: Cluster,
         destination: Cluster,
-        settings: FaultyMirrorSettings | None = None,
+        settings: FaultyMirrorSettings,
     ) -> None:
-        self.settings = settings or FaultyMirrorSettings()
+        self.settings = settings
         self._directory = directory
         super().__init__((), directory, source=source, destination=destination)
 

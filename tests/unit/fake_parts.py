@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 from mirrortest.scenario.deadline import Deadline
 from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.injection import Injection
-from mirrortest.seqlog.events import EventLog, Events
+from mirrortest.seqlog.events import Events
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
+    from mirrortest.seqlog.events import EventLog
+
+
+def noted(events: EventLog) -> list[str]:
+    """The events that were logged so far, as text."""
+    return [str(event) for event in Events.read(events.place).events]
 
 
 class FakePart:
@@ -27,8 +33,7 @@ class FakePart:
         self._events = events
 
     def _do(self, what: str) -> None:
-        seen = [str(event) for event in Events.read(self._events.place).events]
-        self.done.append((what, seen))
+        self.done.append((what, noted(self._events)))
 
     def kill(self) -> None:
         self._do("kill")

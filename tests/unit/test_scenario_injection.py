@@ -14,7 +14,7 @@ from mirrortest.errors import LabError
 from mirrortest.lab.part import Part
 from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
-from tests.unit.fake_parts import FakePart, fault, injection
+from tests.unit.fake_parts import FakePart, fault, injection, noted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,9 +23,13 @@ if TYPE_CHECKING:
     from mirrortest.scenario.injection import Injection
 
 
-def test_each_action_is_noted_before_it_is_done_and_ready_after_it(tmp_path: Path) -> None:
+@pytest.fixture
+def events(tmp_path: Path) -> EventLog:
+    return EventLog(tmp_path, "r1")
+
+
+def test_each_action_is_noted_before_it_is_done_and_ready_after_it(events: EventLog) -> None:
     """The report's marks must never be later than what they mark."""
-    events = EventLog(tmp_path, "r1")
     mirror = FakePart("mirror", events)
     kill = fault(do="kill", part="mirror", at="0s", **{"for": "1ms"})
     with injection(events, [kill], mirror):
@@ -35,12 +39,11 @@ def test_each_action_is_noted_before_it_is_done_and_ready_after_it(tmp_path: Pat
         ("start", ["mirror: kill", "mirror: start"]),
         ("wait_ready", ["mirror: kill", "mirror: start"]),
     ]
-    assert str(Events.read(events.place).events[-1]) == "mirror: ready"
+    assert noted(events)[-1] == "mirror: ready"
 
 
-def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None:
+def test_what_is_not_due_when_the_point_ends_is_not_done(events: EventLog) -> None:
     """Neither a fault, nor the start that ends one."""
-    events = EventLog(tmp_path, "r1")
     early, late = FakePart("A1", events), FakePart("B1", events)
     faults = [
         fault(do="kill", part="A1", at="0s", **{"for": "1h"}),
@@ -55,9 +58,8 @@ def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None
     assert running.undone == ["kill of B1 was not done: the clients had ended before it was due"]
 
 
-def test_a_planned_fault_or_a_repetition_may_be_left_out(tmp_path: Path) -> None:
+def test_a_planned_fault_or_a_repetition_may_be_left_out(events: EventLog) -> None:
     """Their times are drawn, or many: that one of them was not due is a note."""
-    events = EventLog(tmp_path, "r1")
     part, late = FakePart("A1", events), FakePart("B1", events)
     repeated = fault(do="kill", part="A1", at="0s", every="10ms", until="35ms")
     planned = [
@@ -73,9 +75,8 @@ def test_a_planned_fault_or_a_repetition_may_be_left_out(tmp_path: Path) -> None
     ]
 
 
-def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
+def test_faults_follow_the_producers_and_each_other(events: EventLog) -> None:
     """`produced` waits for the producers' end, `after` for the end of the fault before."""
-    events = EventLog(tmp_path, "r1")
     first, second = FakePart("A1", events), FakePart("B1", events)
     faults = [fault(do="kill", part="A1", at="produced"), fault(do="kill", part="B1", after="0s")]
     with injection(events, faults, first, second) as running:
@@ -144,22 +145,22 @@ def _begun(part: _SlowPart) -> list[float]:
     ],
 )
 def test_a_fault_is_repeated_until_its_end(
-    ready: float, end: str, begun: list[float], notes: list[str], tmp_path: Path, clock: _Clock
+    ready: float, end: str, begun: list[float], notes: list[str], events: EventLog, clock: _Clock
 ) -> None:
     """At `at`, then at intervals of `every`, before `until`; a turn that was missed is left out.
 
     Missed turns were made up for after `until`, one after the other.
     """
-    events = EventLog(tmp_path, "r1")
     part = _SlowPart("A1", events, clock, ready)
     kill = fault(do="kill", part="A1", at="1s", every="2s", until=end, **{"for": "1s"})
     running = _injected(clock, injection(events, [kill], part))
     assert (_begun(part), running.notes) == (begun, notes)
 
 
-def test_a_planned_fault_waits_until_the_one_before_is_over(tmp_path: Path, clock: _Clock) -> None:
+def test_a_planned_fault_waits_until_the_one_before_is_over(
+    events: EventLog, clock: _Clock
+) -> None:
     """Else two brokers of a cluster were down at once; none begins after the plan's end."""
-    events = EventLog(tmp_path, "r1")
     first, second = (_SlowPart(name, events, clock, 5.0) for name in ("A1", "A2"))
     keys = {"for": "1s"}
     planned = [
@@ -173,9 +174,8 @@ def test_a_planned_fault_waits_until_the_one_before_is_over(tmp_path: Path, cloc
     assert running.undone == []
 
 
-def test_a_plan_of_which_nothing_was_done_is_not_as_expected(tmp_path: Path) -> None:
+def test_a_plan_of_which_nothing_was_done_is_not_as_expected(events: EventLog) -> None:
     """The point passed with notes alone, as if it had been tested under faults."""
-    events = EventLog(tmp_path, "r1")
     part = FakePart("A1", events)
     planned = [fault(do="kill", part="A1", at=at) for at in ("1h", "2h")]
     with injection(events, [], part, planned=planned) as running:
@@ -185,10 +185,9 @@ def test_a_plan_of_which_nothing_was_done_is_not_as_expected(tmp_path: Path) -> 
 
 
 def test_a_repeated_fault_that_is_later_than_all_producers_is_not_done(
-    tmp_path: Path, clock: _Clock
+    events: EventLog, clock: _Clock
 ) -> None:
     """Without `until` their end is its end; the reason named the clients, which still ran."""
-    events = EventLog(tmp_path, "r1")
     part = _SlowPart("A1", events, clock, 0.0)
     running = injection(events, [fault(do="kill", part="A1", at="2s", every="2s")], part)
     running.produced.set()
@@ -212,9 +211,10 @@ def mirror(tmp_path: Path) -> Iterator[_Mirror]:
     part.kill()
 
 
-def test_a_part_that_another_fault_ends_is_not_waited_for(tmp_path: Path, mirror: _Mirror) -> None:
+def test_a_part_that_another_fault_ends_is_not_waited_for(
+    events: EventLog, mirror: _Mirror
+) -> None:
     """It was waited for until the timeout, which then failed the point."""
-    events = EventLog(tmp_path, "r1")
     faults = [
         fault(do="restart", part="mirror", at="0s"),
         fault(do="kill", part="mirror", at="2s"),
@@ -222,28 +222,26 @@ def test_a_part_that_another_fault_ends_is_not_waited_for(tmp_path: Path, mirror
     with injection(events, faults, cast("FakePart", mirror)) as running:
         until(lambda: all(ended.is_set() for ended in running._ended), seconds=30)
     assert (running.errors, running.undone) == ([], [])
-    assert [str(event) for event in Events.read(events.place).events] == [
+    assert noted(events) == [
         "mirror: restart",
         "mirror: kill",
     ]
 
 
-def test_nothing_is_waited_for_once_a_point_has_failed(tmp_path: Path, mirror: _Mirror) -> None:
+def test_nothing_is_waited_for_once_a_point_has_failed(events: EventLog, mirror: _Mirror) -> None:
     """After Ctrl-C or `timeout` the point's end took up to 180 s."""
-    events = EventLog(tmp_path, "r1")
     restart = fault(do="restart", part="mirror", at="0s")
     running = injection(events, [restart], cast("FakePart", mirror))
     began = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt), running:
-        until(lambda: Events.read(events.place).events)
+        until(lambda: noted(events))
         raise KeyboardInterrupt
     assert time.monotonic() - began < 30
     assert running.errors == []
 
 
-def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
+def test_it_is_known_which_part_is_going_to_be_started(events: EventLog) -> None:
     """A point waits for a client that does not run only if a fault will start it."""
-    events = EventLog(tmp_path, "r1")
     part = FakePart("c1", events)
     part.alive = False
     with injection(events, [fault(do="start", part="c1", at="produced")], part) as running:
@@ -254,21 +252,19 @@ def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
     assert part.alive
 
 
-def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
+def test_a_part_that_has_ended_is_not_killed(events: EventLog) -> None:
     """A client ended before its fault: no event is logged."""
-    events = EventLog(tmp_path, "r1")
     part = FakePart("c1", events)
     part.alive = False
     with injection(events, [fault(do="kill", part="c1", at="0s")], part) as running:
         until(running._ended[0].is_set)
     assert part.done == []
-    assert Events.read(events.place).events == []
+    assert noted(events) == []
     assert running.undone == ["kill of c1 was not done: it did not run"]
 
 
-def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
+def test_a_link_is_healed_of_one_fault_alone(events: EventLog) -> None:
     """The link and the event get the fault's parameters; the link's other faults go on."""
-    events = EventLog(tmp_path, "r1")
     link = _Link("link-source", events)
     faults = [
         fault(do="delay", part="link-source", delay="200ms", at="0s", **{"for": "1ms"}),
@@ -277,8 +273,11 @@ def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
     with injection(events, faults, link):
         until(lambda: len(link.done) == 3)
     assert [what for what, _ in link.done] == ["delay {'delay': 0.2}", "heal delay", "cut"]
-    noted = [str(event) for event in Events.read(events.place).events]
-    assert noted == ["link-source: delay 200 ms", "link-source: heal delay", "link-source: cut"]
+    assert noted(events) == [
+        "link-source: delay 200 ms",
+        "link-source: heal delay",
+        "link-source: cut",
+    ]
 
 
 class _Link(FakePart):
@@ -294,9 +293,8 @@ class _Link(FakePart):
         self._do(f"heal {fault}")
 
 
-def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
+def test_what_fails_is_kept_for_the_point(events: EventLog) -> None:
     """A part that cannot be started or killed, a command whose exit code is not 0."""
-    events = EventLog(tmp_path, "r1")
     part = FakePart("A1", events)
 
     def fail(error: Exception) -> None:
@@ -326,24 +324,23 @@ def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
         "exit 3 # don't password=geheim",
     ],
 )
-def test_a_commands_secrets_are_in_no_result(command: str, tmp_path: Path) -> None:
+def test_a_commands_secrets_are_in_no_result(command: str, events: EventLog) -> None:
     """They were in the events, in the point's reasons, and so in the report."""
-    event, error = _of_command(command, tmp_path)
+    event, error = _of_command(command, events)
     assert "geheim" not in event + error
     assert error.startswith(f"{event}: exit code 3")
 
 
-def test_a_command_without_secrets_is_shown_as_it_is(tmp_path: Path) -> None:
+def test_a_command_without_secrets_is_shown_as_it_is(events: EventLog) -> None:
     """With its own spaces and quotes."""
     command = "echo 'a  b' >&2; exit 3"
-    event, error = _of_command(command, tmp_path)
+    event, error = _of_command(command, events)
     assert event == command
     assert error == f"{command}: exit code 3: a  b"
 
 
-def _of_command(command: str, folder: Path) -> tuple[str, str]:
+def _of_command(command: str, events: EventLog) -> tuple[str, str]:
     """A failing command as the event log and the point's error show it."""
-    events = EventLog(folder, "r1")
     with injection(events, [fault(do="command", command=command, at="0s")]) as running:
         until(running._ended[0].is_set)
     (event,) = Events.read(events.place).events

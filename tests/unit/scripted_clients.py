@@ -63,9 +63,8 @@ if "forever" in words:
 ordered = {"pass": "passed", "fail": "failed"}[ordered]
 end()
 """
-PRODUCER = (
-    '[clusters]\nsource-bootstrap-server = "a:1"\n[[produce]]\ntopics = "t"\nduration = "1s"\n'
-)
+CLUSTERS = '[clusters]\nsource-bootstrap-server = "a:1"\n'
+PRODUCER = CLUSTERS + '[[produce]]\ntopics = "t"\nduration = "1s"\n'
 
 
 @pytest.fixture(autouse=True)

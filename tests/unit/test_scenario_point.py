@@ -29,6 +29,7 @@ from mirrortest.scenario.overview import PAGE
 from mirrortest.scenario.series import POINT_FILE
 from tests.lab.harness import until
 from tests.unit.scripted_clients import (
+    CLUSTERS,
     PRODUCER,
     play,
     scripted_clients,  # noqa: F401  # a fixture
@@ -96,8 +97,7 @@ def test_a_client_without_an_end_is_asked_to_end_after_all_others(tmp_path: Path
     outcome = play(f'{PRODUCER}do = "fail"\n[[produce]]\nduration = "1s"\n', tmp_path / "a")
     assert outcome.verdict is Verdict.FAILED
     observer = "[[consume]]\ntopics = 't'\nuntil = 'forever'\ndo = 'inconclusive'\n"
-    text = PRODUCER.partition("[[produce]]")[0] + observer
-    outcome = play(text, tmp_path / "b")
+    outcome = play(CLUSTERS + observer, tmp_path / "b")
     assert (outcome.verdict, outcome.exit_code) == (Verdict.INCONCLUSIVE, 3)
 
 
@@ -127,7 +127,7 @@ def test_a_point_without_its_fault_has_not_passed(tmp_path: Path) -> None:
 def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: Path) -> None:
     """The other clients decide the verdict."""
     text = (
-        PRODUCER.partition("[[produce]]")[0]
+        CLUSTERS
         + "[[consume]]\ntopics = 't'\nuntil = 'forever'\nduration = '1s'\n"
         + "[[consume]]\ntopics = 't'\ndo = 'pass'\n[[fault]]\ndo = 'kill'\npart = 'c1'\nat = '0s'\n"
     )
@@ -145,7 +145,7 @@ def test_figures_are_never_those_of_a_clients_last_start_alone(
     report = {"kind": "consume", "verdict": "passed", "reading": reading}
     monkeypatch.setattr(client_processes.Client, "report", report)
     text = (
-        PRODUCER.partition("[[produce]]")[0]
+        CLUSTERS
         + "[[consume]]\ntopics = 't'\nuntil = 'forever'\nduration = '1s'\n"
         + "[[consume]]\ntopics = 't'\n"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +22,10 @@ from tests import scenarios
 from tests.documented import ROOT
 from tests.unit.scenario_documents import CUT, IN_CONTAINERS, SMALL, document
 
+if TYPE_CHECKING:
+    from mirrortest.scenario.clients import Client
+    from mirrortest.scenario.specification import Scenario
+
 PLAN = "[plan]\ndo=[{}]\nparts=[{}]\nevery='1s'\nfor='1s'\n"
 LATER = "until must be later than at"
 OWN = {
@@ -34,6 +39,11 @@ SECRETS = {
     *("ssl.keystore.password", "ssl.truststore.password"),
 }
 SIDES = Sides({"bootstrap-server": "a:1"}, {"bootstrap-server": "b:1"}, "A")
+
+
+def clients_of(scenario: Scenario, place: Path) -> list[Client]:
+    """The clients of a scenario's point, whose files would go into `place`."""
+    return clients(scenario, SIDES, "r1", place, here(place, place), arguments)
 
 
 @pytest.mark.parametrize(
@@ -293,8 +303,7 @@ def test_lists_flags_and_repeated_options_are_written_as_a_user_types_them() -> 
 
 def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
     """They read the copies of all topics, and expect every worker of every producer."""
-    scenario = document(SMALL).scenario()
-    _, consumer = clients(scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
+    _, consumer = clients_of(document(SMALL).scenario(), tmp_path)
     for option in (
         "--bootstrap-server=b:1",
         "--topics=A.orders,A.clicks",
@@ -311,23 +320,20 @@ def test_the_number_of_workers_is_read_as_the_command_reads_it(
 ) -> None:
     """A list with one number, for example, ended in a traceback."""
     scenario = document(SMALL.replace("workers = 2", f"workers = {workers}")).scenario()
-    place = here(tmp_path, tmp_path)
-    _, consumer = clients(scenario, SIDES, "r1", tmp_path, place, arguments)
+    _, consumer = clients_of(scenario, tmp_path)
     assert "--expect-producers=ann.1,ann.2" in consumer._command
 
 
 def test_consumers_read_the_topic_that_a_producer_has_by_the_other_name(tmp_path: Path) -> None:
     """`topic` is an alias of `topics`: both give the same test."""
     scenario = document(SMALL.replace('topics = ["orders", "clicks"]', 'topic = "orders"'))
-    place = here(tmp_path, tmp_path)
-    _, consumer = clients(scenario.scenario(), SIDES, "r1", tmp_path, place, arguments)
+    _, consumer = clients_of(scenario.scenario(), tmp_path)
     assert "--topics=A.orders" in consumer._command
 
 
 def test_an_observer_reads_the_source(tmp_path: Path) -> None:
     """With `role = "source"` it reads the topics under their own names."""
-    scenario = document(SMALL + 'role = "source"').scenario()
-    _, observer = clients(scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
+    _, observer = clients_of(document(SMALL + 'role = "source"').scenario(), tmp_path)
     assert "--bootstrap-server=a:1" in observer._command
     assert "--topics=orders,clicks" in observer._command
 
@@ -355,7 +361,7 @@ def test_what_comes_with_it_can_be_run(shipped: Document, tmp_path: Path) -> Non
     assert shipped.content["description"].endswith(".")
     assert shipped.scenario().timeout, "a night must end even if a broker never answers"
     for point in points(shipped):
-        assert clients(point.scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
+        assert clients_of(point.scenario, tmp_path)
 
 
 @pytest.mark.parametrize("shipped", list(catalogue.shipped()), ids=lambda each: each.name)
@@ -378,8 +384,7 @@ SHOWN = [
 def test_what_the_documents_show_can_be_run(page: str, text: str, tmp_path: Path) -> None:
     """Each file with clients is accepted, also by the clients' commands."""
     for point in points(document(text)):
-        kept = here(tmp_path, tmp_path)
-        assert clients(point.scenario, SIDES, "r1", tmp_path, kept, arguments), page
+        assert clients_of(point.scenario, tmp_path), page
 
 
 def test_the_documents_show_a_whole_test_of_another_mirror() -> None:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import tarfile
-import time
 import uuid
 import zlib
 from pathlib import Path
@@ -17,9 +16,10 @@ import pytest
 
 import mirrortest
 from tests.docker.images import ROOT, Container, bases, docker, inspect
+from tests.lab.harness import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from mirrortest.lab import Lab
     from tests.docker.images import Images
@@ -30,14 +30,6 @@ MOST_MEGABYTES = 120
 PROGRAMS = {"pip", "pip3", "uv", "gcc", "cc", "g++", "c++", "ld", "make", "javac", "git"}
 PACKAGES = {"pip", "ensurepip", "setuptools", "hatchling", "editables", "Cython"}
 NAMES = ("mirrortest", "reconcile")
-
-
-def until(condition: Callable[[], bool], *, seconds: float, what: str) -> None:
-    """Wait until a condition is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.2)
 
 
 @pytest.fixture

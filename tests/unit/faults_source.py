@@ -84,26 +84,23 @@ def written(writes: list[Write]) -> list[Written]:
     return found
 
 
-def injector(
-    spec_text: str, *, topic: str = TOPIC, partition: int = 1, faithful: bool = False
-) -> PartitionInjector:
+def injector(spec_text: str) -> PartitionInjector:
     spec = Spec.parse(spec_text)
-    chosen = Selection(spec, topic, partition, faithful=faithful)
-    return PartitionInjector(spec, chosen, Target(topic, partition), PARTITIONS)
+    return PartitionInjector(spec, Selection(spec, TOPIC, 1), Target(TOPIC, 1), PARTITIONS)
 
 
 def through(
-    spec_text: str, records: list[Record], *, cuts: Sequence[int] = (), **where: Any
+    spec_text: str, records: list[Record], *, cuts: Sequence[int] = ()
 ) -> tuple[list[Written], list[TruthRow]]:
     """What an injector writes for these records, and the truth rows of unwritten messages.
 
     The records are split into batches at `cuts`.
     """
-    way = injector(spec_text, **where)
+    way = injector(spec_text)
     writes, faults = [], []
     bounds = [0, *cuts, len(records)]
     for lo, hi in pairwise(bounds):
-        step = way.feed(batch_of(records[lo:hi], first=lo, **where), 0)
+        step = way.feed(batch_of(records[lo:hi], first=lo), 0)
         writes += step.writes
         faults += step.faults
     step = way.finish(7_000_000_000)

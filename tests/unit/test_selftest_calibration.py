@@ -21,7 +21,6 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Partition, Summary
 from mirrortest.selftest import calibration_run as running
 from mirrortest.selftest.calibration import judge
-from mirrortest.selftest.calibration_plan import CalibrationPlan
 from mirrortest.selftest.calibration_run import CalibrationRun, Progress, _Runner
 from mirrortest.selftest.expected import read_injected
 from mirrortest.selftest.sent import Numbers, Sent
@@ -32,6 +31,7 @@ from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.form import Form
 from mirrortest.wire.stream import StreamId
+from tests.unit.test_selftest_calibration_plan import plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -246,56 +246,36 @@ def test_nothing_there_is_told(tmp_path: Path) -> None:
         judge(tmp_path)
 
 
-class Mirror:
-    """A mirror that is alive until `dead` is set."""
-
-    dead = False
-
-    def check(self) -> None:
-        if self.dead:
-            raise LabError("mirror died")
+def played(tmp_path: Path, **lab: Any) -> _Runner:
+    return running._Runner(cast("Lab", SimpleNamespace(**lab)), plan(), tmp_path, lambda _: None)
 
 
-def played(tmp_path: Path) -> _Runner:
-    plan = CalibrationPlan(
-        run=RUN,
-        messages=10_000,
-        rate=0.01,
-        seed=1,
-        forms=tuple(Form),
-        consumers=3,
-        throughput=1e4,
-        deadline=20,
-    )
-    lab = SimpleNamespace(mirror=Mirror(), source=SimpleNamespace(alias="A"))
-    return running._Runner(cast("Lab", lab), plan, tmp_path, lambda _: None)
-
-
-async def test_a_dead_faulty_mirror_ends_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (
+            LabError("mirror died"),
+            "the faulty mirror died, so its truth is incomplete: mirror died",
+        ),
+        (OSError("no descriptor"), "the faulty mirror could not be watched: no descriptor"),
+    ],
+    ids=["dead", "not watched"],
+)
+async def test_a_faulty_mirror_that_is_lost_ends_all(
+    error: Exception, reason: str, tmp_path: Path
 ) -> None:
-    """All applications are asked to end, and the reason is kept."""
-    monkeypatch.setattr(running, "_POLL_SECONDS", 0)
-    play = played(tmp_path)
-    cast("Mirror", play._lab.mirror).dead = True
+    """All applications are asked to end, and the reason is kept.
+
+    Whatever the error is: nothing awaits the task that watches.
+    """
+
+    def check() -> None:
+        raise error
+
+    play = played(tmp_path, mirror=SimpleNamespace(check=check))
     await play._watch(asyncio.Event())
     assert play._ending.is_set()
-    assert play._reasons == ["the faulty mirror died, so its truth is incomplete: mirror died"]
-
-
-async def test_a_faulty_mirror_that_cannot_be_watched_ends_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever the error is: nothing awaits the task that watches."""
-
-    def fail() -> None:
-        raise OSError("no descriptor")
-
-    play = played(tmp_path)
-    monkeypatch.setattr(play._lab.mirror, "check", fail)
-    await play._watch(asyncio.Event())
-    assert play._ending.is_set()
-    assert play._reasons == ["the faulty mirror could not be watched: no descriptor"]
+    assert play._reasons == [reason]
 
 
 async def test_a_consumer_that_dies_ends_all(

@@ -244,6 +244,3 @@ def test_what_is_no_scrape_of_kafka_is_refused(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # it has no text: the scraper names the endpoint
         parser.parse(text)
     assert parser.parse("kafka_x 1\n")
-
-
-# -- over HTTP ------------------------------------------------------------------------------------

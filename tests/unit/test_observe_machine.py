@@ -207,21 +207,21 @@ def test_what_cannot_be_read_is_left_out_and_noted_once(files: ReadableFiles, cl
 # -- processes ------------------------------------------------------------------------------------
 
 
-def process(pid: int, line: str, stat: str, **others: str) -> dict[str, str]:
+IO = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\n"
+
+
+def process(pid: int, line: str, stat: str, io: str = IO.format(0, 0, 0, 0)) -> dict[str, str]:
     """A process's files; `stat` is the text after its name."""
     return {
         f"proc/{pid}/cmdline": line.replace(" ", "\0"),
         f"proc/{pid}/stat": f"{pid} (a (java) b) {stat}",
         f"proc/{pid}/fd/0": "",
-        **{f"proc/{pid}/{name}": text for name, text in others.items()},
+        f"proc/{pid}/io": io,
     }
 
 
 def stat(user: int, system: int, started: int, faults: int = 0) -> str:
     return f"S 1 1 1 0 -1 0 0 0 {faults} 0 {user} {system} 0 0 20 0 42 0 {started} 5000 10 9 0 0"
-
-
-IO = "rchar: {}\nwchar: {}\nsyscr: 1\nsyscw: 1\nread_bytes: {}\nwrite_bytes: {}\n"
 
 
 @pytest.fixture
@@ -238,7 +238,7 @@ def processes(files: ReadableFiles, clock: Clock) -> Processes:
 
 def test_a_processs_figures(files: ReadableFiles, clock: Clock, processes: Processes) -> None:
     """Its reads returned 4000 bytes, of which 1000 came from a disk."""
-    place(files, process(7, "java kafka.Kafka a", stat(100, 50, 9), io=IO.format(0, 0, 0, 0)))
+    place(files, process(7, "java kafka.Kafka a", stat(100, 50, 9)))
     place(files, process(8, "cat notes", stat(100, 50, 9)))
     assert processes.rows() == []
     place(
@@ -281,9 +281,9 @@ def test_another_process_of_the_same_pid_begins_anew(
     files: ReadableFiles, clock: Clock, processes: Processes
 ) -> None:
     """Its start time differs; the former process's usage does not count."""
-    place(files, process(7, "java kafka.Kafka a", stat(500, 50, 9), io=IO.format(0, 0, 0, 0)))
+    place(files, process(7, "java kafka.Kafka a", stat(500, 50, 9)))
     processes.rows()
-    place(files, process(7, "java kafka.Kafka a", stat(900, 50, 10), io=IO.format(0, 0, 0, 0)))
+    place(files, process(7, "java kafka.Kafka a", stat(900, 50, 10)))
     clock.now += 2
     assert processes.rows() == []
 
@@ -292,11 +292,11 @@ def test_a_program_that_replaces_its_start_script_late_is_found(
     files: ReadableFiles, clock: Clock, processes: Processes
 ) -> None:
     """As in containers whose start script waits before its exec: the pid stays the same."""
-    place(files, process(7, "bash /etc/run", stat(0, 0, 9), io=IO.format(0, 0, 0, 0)))
+    place(files, process(7, "bash /etc/run", stat(0, 0, 9)))
     for _ in range(10):
         clock.now += 1
         assert processes.rows() == []
-    place(files, process(7, "java kafka.Kafka a", stat(0, 0, 9), io=IO.format(0, 0, 0, 0)))
+    place(files, process(7, "java kafka.Kafka a", stat(0, 0, 9)))
     found = []
     for _ in range(16):
         clock.now += 1
@@ -354,7 +354,7 @@ def test_a_refusal_is_noted_once_and_the_rest_is_observed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Another user's process shows its CPU, but neither its I/O nor its descriptors."""
-    place(files, process(7, "java kafka.Kafka a", stat(100, 50, 9), io=IO.format(0, 0, 0, 0)))
+    place(files, process(7, "java kafka.Kafka a", stat(100, 50, 9)))
     allowed = files.of_process
 
     def refused(pid: int, file: str, of: str, read: Any) -> Any:

@@ -29,6 +29,9 @@ from mirrortest.lab.properties_file import write_properties
 from mirrortest.lab.temporary_directories import TemporaryDirectory, is_running, sweep
 from mirrortest.lab.testbed import Lab
 
+JAVA = Java(Path("/java"), 17, "PATH")
+JVM = Jvm(JAVA, "a.jar")
+
 
 def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
     """No port is in the system's range for outgoing connections."""
@@ -52,9 +55,8 @@ def test_ports_belong_to_one_process_until_it_ends() -> None:
 def test_a_lab_that_starts_again_has_its_ports_for_itself(tmp_path: Path) -> None:
     """It reserves them before its brokers listen: once, another lab took them and one failed."""
     ports = [*_given_to_one_that_ended(), *_given_to_one_that_ended()]
-    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
     for _ in range(2):  # twice in one process
-        Cluster("A", jvm, tmp_path, ports=ports[:2], link_ports=ports[2:])
+        Cluster("A", JVM, tmp_path, ports=ports[:2], link_ports=ports[2:])
     assert not _can_have(ports[:2])
     assert not _can_have(ports[2:])
     again = f"from mirrortest.lab.free_ports import reserve_ports; reserve_ports({ports})"
@@ -115,9 +117,8 @@ def test_a_tool_runs_in_the_users_environment(
 
 @pytest.fixture
 def two(tmp_path: Path) -> SimpleNamespace:
-    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
-    made = [Cluster(alias, jvm, tmp_path, brokers=2) for alias in ("A", "B")]
-    return SimpleNamespace(jvm=jvm, directory=tmp_path, source=made[0], destination=made[1])
+    made = [Cluster(alias, JVM, tmp_path, brokers=2) for alias in ("A", "B")]
+    return SimpleNamespace(directory=tmp_path, source=made[0], destination=made[1])
 
 
 def test_a_cluster_listens_on_the_loopback_interface_alone(two: SimpleNamespace) -> None:
@@ -137,7 +138,7 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
 
     def properties(**settings: Any) -> dict[str, str]:
         mirror = MirrorMaker2(
-            two.jvm,
+            JVM,
             two.directory,
             source=two.source,
             destination=two.destination,
@@ -178,7 +179,7 @@ def test_a_broker_stays_where_the_rest_is_no_majority(
 ) -> None:
     """Of all that ever joined: after one of three is removed, a second one cannot be."""
     monkeypatch.setattr("mirrortest.lab.cluster.ClusterClient.broker_ids", lambda _: there)
-    cluster = Cluster("A", two.jvm, two.directory, brokers=3)
+    cluster = Cluster("A", JVM, two.directory, brokers=3)
     left = len(there - {2})
     with pytest.raises(LabError, match=rf"^cannot remove A2: .* \({left} of 3 would be"):
         cluster.brokers[1].remove()
@@ -187,9 +188,9 @@ def test_a_broker_stays_where_the_rest_is_no_majority(
 def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
     """It bootstraps at the links, where brokers advertise links; clients connect directly."""
     ports = free_ports.free_ports(4)
-    linked = Cluster("A", two.jvm, two.directory, brokers=2, link_ports=ports)
+    linked = Cluster("A", JVM, two.directory, brokers=2, link_ports=ports)
     mirror = MirrorMaker2(
-        two.jvm, two.directory, source=linked, destination=two.destination
+        JVM, two.directory, source=linked, destination=two.destination
     ).properties()
     links = [f"127.0.0.1:{port}" for port in ports[::2]]
     assert mirror["A.bootstrap.servers"] == linked.bootstrap_servers_over_link == ",".join(links)
@@ -205,7 +206,7 @@ def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
 
 def test_any_command_can_be_the_mirror(two: SimpleNamespace) -> None:
     """It gets the addresses, over links if there are any; other braces stay as they are."""
-    linked = Cluster("A", two.jvm, two.directory, link_ports=free_ports.free_ports(2))
+    linked = Cluster("A", JVM, two.directory, link_ports=free_ports.free_ports(2))
     words = ["copy", "--from={source}", "{destination}", '{"a": 1}']
 
     def mirror(alias: str) -> CommandMirror:
@@ -240,7 +241,7 @@ def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(
             return next(answers)
 
     monkeypatch.setattr("mirrortest.lab.cluster.ClusterClient.broker_ids", lambda _: {1, 2, 3})
-    tools = Tools(Java(Path("/java"), 17, "PATH"), "a.jar")
+    tools = Tools(JAVA, "a.jar")
     leaving = Cluster("A", tools, tmp_path, brokers=3).brokers[2]
     leaving.properties_file.parent.mkdir()
     leaving._command = (sys.executable, "-c", "import time; time.sleep(600)")
@@ -262,7 +263,7 @@ def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(
 
 def test_only_a_broker_is_removed(two: SimpleNamespace) -> None:
     """A mirror is refused."""
-    mirror = MirrorMaker2(two.jvm, two.directory, source=two.source, destination=two.destination)
+    mirror = MirrorMaker2(JVM, two.directory, source=two.source, destination=two.destination)
     with pytest.raises(LabError, match="mirror is not a broker: terminate it"):
         inject(mirror, "remove")
 
@@ -319,8 +320,7 @@ def test_a_damaged_lab_json_is_one_clear_error(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill or a full disk left an empty one, and the next start ended in a traceback."""
-    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
-    monkeypatch.setattr(Lab, "_find_runtime", lambda *_: jvm)
+    monkeypatch.setattr(Lab, "_find_runtime", lambda *_: JVM)
     (tmp_path / "lab.json").write_text(left)
     with pytest.raises(LabError, match=r"^\S+/lab.json is damaged: use another --directory"):
         Lab(tmp_path).up()
@@ -330,10 +330,9 @@ def test_a_lab_json_that_cannot_be_written_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full disk does not cost the clusters' ids and ports."""
-    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
     lab = Lab(tmp_path)
     lab.directory = tmp_path
-    lab._build(jvm)
+    lab._build(JVM)
     saved = (tmp_path / "lab.json").read_text()
 
     def full(path: Path, *_: object, **__: object) -> None:
@@ -342,7 +341,7 @@ def test_a_lab_json_that_cannot_be_written_leaves_the_old_one(
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(OSError, match="no space left"):
-        lab._build(jvm)
+        lab._build(JVM)
     assert (tmp_path / "lab.json").read_text() == saved
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
@@ -13,8 +13,7 @@ from docs import generated
 from mirrortest.host.endings import Endings
 from mirrortest.host.java import Java
 from mirrortest.lab import jars, testbed
-from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
+from mirrortest.lab.mirrors import MirrorSettings
 from mirrortest.lab.observing import observing_table
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.runtime import PartState
@@ -23,6 +22,16 @@ from mirrortest.report.html.observations import short_names
 
 if TYPE_CHECKING:
     import pytest
+
+JAVA = Java(Path("/java"), 17, "PATH")
+
+
+def built(directory: Path, jvm: Jvm, **options: Any) -> Lab:
+    """A lab of these Java programs, not started."""
+    lab = Lab(directory, **options)
+    lab.directory = directory
+    lab._build(jvm)
+    return lab
 
 
 def test_which_parts_run_is_asked_at_each_scrape() -> None:
@@ -48,16 +57,12 @@ def test_which_parts_run_is_asked_at_each_scrape() -> None:
 def test_an_observed_lab_logs_its_collections_where_the_observer_reads_them(tmp_path: Path) -> None:
     """Each Java process has a log of its own, and the options for the observer are valid."""
     logs = tmp_path / "logs"
-    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar", gc_logs=logs)
-    source, destination = (Cluster(alias, jvm, tmp_path) for alias in ("A", "B"))
-    mirror = MirrorMaker2(jvm, tmp_path, source=source, destination=destination)
-    parts = {part.name: part for part in (*source.brokers, *destination.brokers, mirror)}
+    lab = built(tmp_path, Jvm(JAVA, "a.jar", gc_logs=logs), gc_logs=True)
+    parts = lab.parts
     written = [word for part in parts.values() for word in part._command if "-Xlog:gc*" in word]
     assert written == [
         f"-Xlog:gc*:file={logs}/{name}-gc.log:time,uptime,level,tags:filecount=0" for name in parts
     ]
-    lab = Lab(tmp_path, gc_logs=True)
-    lab.directory, lab.source, lab.destination, lab.mirror = tmp_path, source, destination, mirror
     lab.targets["A1"] = "127.0.0.1:7001"
     table = observing_table(lab)
     assert table["gc-log"] == [f"{logs}/{name}-gc.log" for name in parts]
@@ -76,14 +81,10 @@ def test_an_observed_lab_logs_its_collections_where_the_observer_reads_them(tmp_
 def test_the_parts_that_export_their_metrics_do_it_on_their_own_port(tmp_path: Path) -> None:
     """Each part with a metrics port has the agent on that port; others have no agent."""
     exported = {"A1": 7001, "mirror": 7002}
-    jvm = Jvm(
-        Java(Path("/java"), 17, "PATH"), "a.jar", agent=Path("/a.jar"), metrics_ports=exported
-    )
-    source, destination = (Cluster(alias, jvm, tmp_path) for alias in ("A", "B"))
-    mirror = MirrorMaker2(jvm, tmp_path, source=source, destination=destination)
+    jvm = Jvm(JAVA, "a.jar", agent=Path("/a.jar"), metrics_ports=exported)
     agents = {
-        part.name: [word for word in part._command if word.startswith("-javaagent")]
-        for part in (*source.brokers, *destination.brokers, mirror)
+        name: [word for word in part._command if word.startswith("-javaagent")]
+        for name, part in built(tmp_path, jvm).parts.items()
     }
     assert agents["B1"] == []
     for part, port in exported.items():
@@ -98,7 +99,7 @@ def test_prometheus_is_told_where_the_parts_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """targets.json has the form of file_sd_configs: one target per part, with its name."""
-    monkeypatch.setattr(testbed, "lab_java", lambda: Java(Path("/java"), 17, "PATH"))
+    monkeypatch.setattr(testbed, "lab_java", lambda: JAVA)
     monkeypatch.setattr(jars, "class_path", lambda _: "a.jar")
     monkeypatch.setattr(jars, "jmx_agent", lambda: Path("/a.jar"))
     lab = Lab(tmp_path, brokers=2, mirror=MirrorSettings(), metrics=True)

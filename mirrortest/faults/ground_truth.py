@@ -8,7 +8,6 @@ not name was written by a mirror that was killed during a save; the next one rec
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -21,6 +20,8 @@ from mirrortest.faults.spec import Spec  # noqa: TC001  # pydantic reads it
 from mirrortest.results.tables import table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.table import Table
 
 TRUTH_FILE = "truth.json"
@@ -114,13 +115,13 @@ class Truth(BaseModel):
         return spec.to_json()
 
 
-def read_summary(path: Path | str) -> Truth:
+def read_summary(folder: Path) -> Truth:
     """Read a truth's summary.
 
     Raises:
         MirrortestError: there is no summary, or this version cannot read it.
     """
-    file = Path(path) / TRUTH_FILE
+    file = folder / TRUTH_FILE
     try:
         return Truth.model_validate_json(file.read_bytes())
     except OSError as error:
@@ -131,13 +132,13 @@ def read_summary(path: Path | str) -> Truth:
         raise MirrortestError(f"{file} has another format: {at}: {first['msg']}") from None
 
 
-def read_truth(path: Path | str) -> pa.Table:
+def read_truth(folder: Path) -> pa.Table:
     """Read a truth's rows, of the columns of `TRUTH`.
 
     Raises:
         MirrortestError: there is no truth, or it cannot be read.
     """
-    return rows_of(Path(path), read_summary(path))
+    return rows_of(folder, read_summary(folder))
 
 
 def rows_of(folder: Path, truth: Truth) -> pa.Table:

@@ -52,11 +52,9 @@ class Condition:
         return replace(self, **good)
 
     def __str__(self) -> str:
-        found = [f"{fault} {detail(fault, asdict(self))}".strip() for fault in FAULTS]
-        wrong = [
-            text for fault, text in zip(FAULTS, found, strict=True) if self != self.without(fault)
-        ]
-        return ", ".join(wrong) or "good"
+        values = asdict(self)
+        wrong = [fault for fault in FAULTS if self != self.without(fault)]
+        return ", ".join(f"{fault} {detail(fault, values)}".strip() for fault in wrong) or "good"
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -78,7 +76,7 @@ def detail(fault: str, values: Mapping[str, Any]) -> str:
     if fault == HEAL:
         return str(values.get("fault") or "")
     if fault == "rate":
-        return f"{values['rate'] or 0:,.0f} B/s"
+        return f"{values['rate']:,.0f} B/s"
     if fault == "delay":
         delay, jitter = (round((values.get(name) or 0) * 1e9) for name in ("delay", "jitter"))
         return format_duration(delay) + (f" ± {format_duration(jitter)}" if jitter else "")

@@ -282,8 +282,7 @@ class Cluster(ClusterClient):
 
 def _new_cluster_id() -> str:
     """A random id in Kafka's format; one that begins with "-" would look like an option."""
-    while (cluster_id := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith(
-        "-"
-    ):
-        continue
+    cluster_id = "-"
+    while cluster_id.startswith("-"):
+        cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
     return cluster_id

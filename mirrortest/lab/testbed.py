@@ -257,14 +257,12 @@ class Lab:
         class_path = jars.class_path(self._show_jars)
         ports, agent = {}, None
         if self._metrics:
-            ports, agent = self._metrics_ports(), jars.jmx_agent()
+            parts = self._java_parts
+            ports = dict(zip(parts, free_ports(len(parts)), strict=True))
+            agent = jars.jmx_agent()
             self.targets = {name: f"{ADDRESS}:{port}" for name, port in ports.items()}
         gc_logs = self.directory / "logs" if self._gc_logs else None
         return Jvm(java, class_path, self._heap, self._jvm_options, agent, ports, gc_logs)
-
-    def _metrics_ports(self) -> dict[str, int]:
-        parts = self._java_parts
-        return dict(zip(parts, free_ports(len(parts)), strict=True))
 
     @property
     def _java_parts(self) -> list[str]:

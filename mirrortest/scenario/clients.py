@@ -14,8 +14,7 @@ from mirrortest.host.cache import CACHE_VARIABLE
 from mirrortest.host.interpreter import RUN_MODULE
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GuardedProcess
-from mirrortest.scenario.fields import as_list
-from mirrortest.scenario.specification import TOPICS
+from mirrortest.scenario.fields import as_list, has_topics
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -194,7 +193,7 @@ def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
     at_source = table.get("role") == Role.SOURCE
     found: dict[str, Any] = dict(sides.source if at_source else sides.destination)
     prefix = f"{sides.alias}." if sides.alias and not at_source else ""
-    if not {*TOPICS, "topic-pattern"} & set(table):
+    if not has_topics(table):
         found["topics"] = [f"{prefix}{topic}" for topic in scenario.topics]
     if not at_source:
         found["source-alias"] = sides.alias

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 AFTER_PRODUCERS = "produced"
 """The time at which the last producer has ended."""
+TOPICS = ("topics", "topic")
+"""The names of a client's option for its topics."""
 _SHAPE = re.compile(r"\w+\((?P<path>.+)\)")
 """A value that names a file, as in `replay(FILE)`."""
 
@@ -33,6 +35,11 @@ def as_list(value: Scalar | list[Scalar]) -> list[str]:
     if isinstance(value, list):
         return [str(each) for each in value]
     return [each.strip() for each in str(value).split(",") if each.strip()]
+
+
+def has_topics(consumer: Table) -> bool:
+    """Whether a consumer's table itself has its topics."""
+    return bool({*TOPICS, "topic-pattern"} & set(consumer))
 
 
 def named_files(value: object, home: Path) -> Iterator[str]:

@@ -27,6 +27,7 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.scenario.fault import DROP_PAGE_CACHE, Fault, Plan, started_later, suits
 from mirrortest.scenario.fields import (
     AFTER_PRODUCERS,
+    TOPICS,
     Count,
     Heap,
     Period,
@@ -34,6 +35,7 @@ from mirrortest.scenario.fields import (
     Section,
     Table,
     as_list,
+    has_topics,
 )
 
 
@@ -54,8 +56,6 @@ _OF_ONE_MIRROR = {
     "mirror-command": ("mirror_alias",),
 }
 """By mirror, the settings of a lab that only this mirror uses."""
-TOPICS = ("topics", "topic")
-"""The names of a client's option for its topics."""
 
 
 class LabSetup(Section):
@@ -346,7 +346,7 @@ class Scenario(Section):
         """Refuse a consumer without topics, unless the tables of all producers name topics."""
         without = [name for name, each in self.producers if not set(TOPICS) & set(each)]
         for name, table in self.consumers:
-            if {*TOPICS, "topic-pattern"} & set(table):
+            if has_topics(table):
                 continue
             if without:
                 raise ValueError(f"{name} needs topics: the table of {without[0]} has none")

@@ -173,6 +173,10 @@ class Control:
     def _answered(self, request: bytes) -> dict[str, Any]:
         try:
             return self._answer(json.loads(request))
+        except UsageError as error:
+            return {"error": str(error), "usage": True}
+        except MirrortestError as error:
+            return {"error": str(error)}
         except Exception:  # noqa: BLE001  # any failure: later requests must be answered
             import structlog  # noqa: PLC0415  # commands that send requests do not log
 
@@ -182,22 +186,15 @@ class Control:
             }
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        try:
-            match request.get("verb"):
-                case "status":
-                    return self._lab.describe()
-                case "down":
-                    return {"ok": True, "ending": True}
-                case verb if verb in FAULTS:
-                    return self._fault(
-                        str(verb), str(request.get("part")), request.get("values", {})
-                    )
-                case verb:
-                    return {"error": f"the lab has no command {verb!r}"}
-        except UsageError as error:
-            return {"error": str(error), "usage": True}
-        except MirrortestError as error:
-            return {"error": str(error)}
+        match request.get("verb"):
+            case "status":
+                return self._lab.describe()
+            case "down":
+                return {"ok": True, "ending": True}
+            case verb if verb in FAULTS:
+                return self._fault(str(verb), str(request.get("part")), request.get("values", {}))
+            case verb:
+                return {"error": f"the lab has no command {verb!r}"}
 
     def _fault(self, verb: str, name: str, values: dict[str, Any]) -> dict[str, Any]:
         part = self._lab.part(name)

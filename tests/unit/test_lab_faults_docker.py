@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import docker
@@ -12,7 +11,6 @@ import requests
 import structlog
 
 from mirrortest.errors import LabError
-from mirrortest.lab.control import Control
 from mirrortest.lab.docker import program
 from mirrortest.lab.docker.engine import Engine, docker_errors
 from mirrortest.lab.part import Part, inject
@@ -41,11 +39,8 @@ def test_links_are_refused_between_containers() -> None:
 def test_a_process_cannot_be_treated_as_a_container(verb: str, tmp_path: Path) -> None:
     """The error names the option of `lab up` that it needs."""
     part = Part("A1", ["true"], tmp_path / "log")
-    control = Control(cast("Lab", SimpleNamespace(part=lambda _: part)), tmp_path / "socket")
-    answer = control._answer({"verb": verb, "part": "A1"})
-    assert answer == {
-        "error": f"A1 is not a container: {verb} needs `lab up --runtime docker`",
-    }
+    with pytest.raises(LabError, match=f"A1 is not a container: {verb} needs `lab up --runtime d"):
+        inject(part, verb)
 
 
 class FakeContainer:

@@ -209,6 +209,8 @@ def test_the_command_reads_logs_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
+        (["--match", ""], "matches every process"),
+        (["--pid", "4194304"], "no such process"),
         (["--once"], "name them with --gc-log or --log"),
         (["--log", "."], "that is a directory"),
         (["--gc-log", "nowhere/gc.log"], "there is no directory nowhere"),
@@ -216,7 +218,7 @@ def test_the_command_reads_logs_once(tmp_path: Path) -> None:
         (["--once", "--log", "server.lgo"], "--log server.lgo: there is no such file"),
     ],
 )
-def test_what_cannot_be_read_is_refused(arguments: list[str], expected: str) -> None:
+def test_what_cannot_be_observed_is_refused(arguments: list[str], expected: str) -> None:
     """The error is one line, before anything is observed."""
     done = subprocess.run(
         [sys.executable, "-m", "mirrortest", "observe", *arguments],

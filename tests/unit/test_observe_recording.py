@@ -304,23 +304,6 @@ def test_the_command_observes_this_machine(tmp_path: Path) -> None:
     assert all(end > start for start, end in zip(started, ended, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("option", "value", "expected"),
-    [("--match", "", "matches every process"), ("--pid", "4194304", "no such process")],
-)
-def test_a_process_that_cannot_be_meant_is_refused(option: str, value: str, expected: str) -> None:
-    """The error is one line, before anything is written."""
-    done = subprocess.run(
-        [sys.executable, "-m", "mirrortest", "observe", option, value],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_every_table_and_column_has_its_own_name_and_meaning() -> None:
     """Names are unique, and meanings are sentences."""
     assert len({table.name for table in TABLES}) == len(TABLES)

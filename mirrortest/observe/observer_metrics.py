@@ -18,10 +18,6 @@ if TYPE_CHECKING:
 _Key = tuple[str, ...]
 
 
-def _of_endpoints(table: Observed) -> bool:
-    return any(each.name == "endpoint" for each in table.keys)
-
-
 class ObserverMetrics(Metrics):
     """The metrics of each figure, labelled by its table's keys; an ended subject has no figures.
 
@@ -75,16 +71,13 @@ class ObserverMetrics(Metrics):
                     published[figure].set(value)
                     present.add(figure)
         ended = published.keys() - present
-        if _of_endpoints(table):
+        if any(each.name == "endpoint" for each in table.keys):
             # Not every interval has a scrape of every endpoint.
             ended = {each for each in ended if each[1][0] in outdated}
-        self._remove(table, ended)
-
-    def _remove(self, table: Observed, ended: set[tuple[str, _Key]]) -> None:
         for name, key in ended:
             metric = names.OBSERVED[table][name]
             self.remove(metric, **dict(zip(metric.labels, key, strict=True)))
-            del self._published[table][name, key]
+            del published[name, key]
 
     def _count_events(self, rows: list[dict[str, object]]) -> None:
         for row in rows:

@@ -34,7 +34,8 @@ class TailedFile:
         replaced = self._replaced()  # before the reading, which then has all up to the rotation
         yield from self._read()
         if replaced:
-            yield from self._last_line()
+            if self._rest:  # its last line, which is incomplete
+                yield self._rest.decode(errors="replace")
             self.close()
             yield from self._read()
 
@@ -70,10 +71,6 @@ class TailedFile:
             for line in lines:
                 yield line.decode(errors="replace").rstrip("\r")
         self.written_ns = os.fstat(self._descriptor).st_mtime_ns
-
-    def _last_line(self) -> list[str]:
-        """The last line of a file that was replaced, even if it is incomplete."""
-        return [self._rest.decode(errors="replace")] if self._rest else []
 
     def _replaced(self) -> bool:
         if self._descriptor < 0:

@@ -134,12 +134,12 @@ async def run_calibration(
     folder: Path,
     stop: asyncio.Event,
     show: Callable[[Progress], None],
-) -> CalibrationRun:
+) -> None:
     """Run the plan on a lab whose mirror is the faulty mirror, up to the online verdicts.
 
-    Whatever fails on the way is in the result's `reasons`.
+    Whatever fails on the way is in the `reasons` of the `CalibrationRun` that it writes.
     """
-    return await _Runner(lab, plan, folder, show).run(stop)
+    await _Runner(lab, plan, folder, show).run(stop)
 
 
 class _Runner:
@@ -156,7 +156,7 @@ class _Runner:
         self._ending = asyncio.Event()
         self._slowest = 0
 
-    async def run(self, stop: asyncio.Event) -> CalibrationRun:
+    async def run(self, stop: asyncio.Event) -> None:
         lab, plan = self._lab, self._plan
         for topic, partitions in plan.topics.items():
             await asyncio.to_thread(lab.source.create_topic, topic, partitions)
@@ -199,7 +199,6 @@ class _Runner:
             reasons=self._reasons,
         )
         (self._folder / RUN_FILE).write_text(result.model_dump_json(indent=1))
-        return result
 
     def _show_doing(self, doing: str) -> None:
         self._progress.doing = doing

@@ -162,11 +162,10 @@ class FakePods:
     def delete(self, pod: str) -> None:
         self.deleted.append(pod)
 
-    def execute(self, pod: str, container: str, *command: str) -> str:
+    def execute(self, pod: str, container: str, *command: str) -> None:
         assert (pod, container, command[-1]) == (self.created[-1], KEEPER, STATUS)
         self.signals.append(int(command[-2]))
         self.on_signal(self.signals[-1])
-        return ""
 
     def fetch(self, _pod: str, _container: str, _from: str, names: object, into: Path) -> None:
         assert names == ("logs", "clients")

@@ -102,9 +102,9 @@ class Pods:
         self._watched.pop(pod, None)
         self._kubectl.delete("pod", pod, wait=False)
 
-    def execute(self, pod: str, container: str, *command: str) -> str:
-        """Run a command in a container; returns its output. Raises LabError."""
-        return self._kubectl("exec", pod, f"--container={container}", "--", *command)
+    def execute(self, pod: str, container: str, *command: str) -> None:
+        """Run a command in a container. Raises LabError."""
+        self._kubectl("exec", pod, f"--container={container}", "--", *command)
 
     def fetch(
         self, pod: str, container: str, directory: str, names: Sequence[str], into: Path

@@ -23,5 +23,5 @@ id = "carl"
 IN_CONTAINERS = SMALL.replace("[lab]", "[lab]\nimage='k'\n{}")
 
 
-def document(text: str) -> Document:
-    return Document("small", "small.toml", Path(), parse_table(text, "small.toml"))
+def document(text: str, home: Path | None = None) -> Document:
+    return Document("small", "small.toml", home or Path(), parse_table(text, "small.toml"))

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.config.option_file import parse_table
 from mirrortest.scenario import clients as client_processes
 from mirrortest.scenario import point_run
 from mirrortest.scenario.board import Board
-from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.series import Series
+from tests.unit.scenario_documents import document
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,8 +92,7 @@ def arguments(_verb: str, table: Mapping[str, Any], _own: Mapping[str, Any]) -> 
 
 def series(text: str, output: Path) -> Series:
     """All points of a scenario, with their results in this directory."""
-    document = Document("small", "small.toml", output.parent, parse_table(text, "small.toml"))
-    return Series(document, output, arguments)
+    return Series(document(text, output.parent), output, arguments)
 
 
 def play(text: str, output: Path) -> PointOutcome:

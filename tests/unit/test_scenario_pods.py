@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from mirrortest.config.option_file import parse_table
 from mirrortest.errors import UsageError
 from mirrortest.scenario import pods
 from mirrortest.scenario.clients import clients
 from mirrortest.scenario.clusters import Sides
-from mirrortest.scenario.matrix import Document
+from tests.unit.scenario_documents import document
 from tests.unit.scripted_clients import arguments
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def scenario(text: str, home: Path) -> Scenario:
-    return Document("small", "small.toml", home, parse_table(text, "small.toml")).scenario()
+    return document(text, home).scenario()
 
 
 class Recorded:

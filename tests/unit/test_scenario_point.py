@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.config.option_file import parse_table
 from mirrortest.config.redaction import HIDDEN
 from mirrortest.errors import LabError
 from mirrortest.host.user_files import read_properties
@@ -23,11 +22,11 @@ from mirrortest.scenario import clients as client_processes
 from mirrortest.scenario import clusters, point_run
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.clusters import Sides
-from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome
 from mirrortest.scenario.overview import PAGE
 from mirrortest.scenario.series import POINT_FILE
 from tests.lab.harness import until
+from tests.unit.scenario_documents import document
 from tests.unit.scripted_clients import (
     CLUSTERS,
     PRODUCER,
@@ -253,11 +252,9 @@ def test_the_labs_files_are_kept_without_their_secrets(
     """Results are passed on; passwords of `[lab] broker` and `mirror-properties` must not be."""
     lab = _LabWithSecrets(tmp_path / "lab")
     monkeypatch.setattr(clusters, "Lab", lambda **_: lab)
-    document = parse_table('[lab]\nmirror = "none"\n[[consume]]\ntopics = "t"\n', "x.toml")
-    scenario = Document("x", "x.toml", tmp_path, document).scenario()
-    with clusters.running_clusters(
-        scenario, tmp_path / "point", tmp_path, (), Board(lambda _: None)
-    ):
+    scenario = document('[lab]\nmirror = "none"\n[[consume]]\ntopics = "t"\n').scenario()
+    board = Board(lambda _: None)
+    with clusters.running_clusters(scenario, tmp_path / "point", tmp_path, (), board):
         pass
     kept = tmp_path / "point" / "lab"
     assert (kept / "logs" / "A1.log").read_text() == "started\n"

@@ -6,7 +6,7 @@ exist, to change an empty payload). A change always changes at least one byte.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.faults.records import form_of
 from mirrortest.verify.anomaly import AT_PROOF, FILL, IN_ID, IN_NUMBERS, IN_PROOF, Anomaly
@@ -26,6 +26,10 @@ _LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _DIGITS = b"0123456789"
 _BYTES = bytes(range(256))
 _OTHER_LANES = 9
+
+
+Application: TypeAlias = "Callable[[Act, Record, Draw], Change | None]"
+"""Applies an act to a record."""
 
 
 class Change(NamedTuple):
@@ -108,25 +112,24 @@ def _another(draw: Draw, byte: int, of: bytes) -> int:
     return others[draw.below(len(others))]
 
 
-def _change_in(
-    record: Record,
-    part: str,
-    draw: Draw,
-    allowed: Callable[[bytes, int], bytes],
-) -> Change | None:
-    """Change one byte of a part to one of `allowed(part, position)`; b"" allows none there."""
-    span = span_of(record, part)
-    if not span:
+def _change_in(part: str, allowed: Callable[[bytes, int], bytes]) -> Application:
+    """Changes one byte of a part to one of `allowed(part, position)`; b"" allows none there."""
+
+    def change(_: Act, record: Record, draw: Draw) -> Change | None:
+        span = span_of(record, part)
+        if not span:
+            return None
+        raw = _read(record, span)
+        at = draw.below(len(raw))
+        for step in range(len(raw)):  # the first that can be changed, from a random position on
+            position = (at + step) % len(raw)
+            choice = allowed(raw, position)
+            if choice:
+                byte = _another(draw, raw[position], choice)
+                return _replace_byte(record, span, span.lo + position, byte)
         return None
-    raw = _read(record, span)
-    at = draw.below(len(raw))
-    for step in range(len(raw)):  # take the first that can be changed, from a random position on
-        position = (at + step) % len(raw)
-        choice = allowed(raw, position)
-        if choice:
-            byte = _another(draw, raw[position], choice)
-            return _replace_byte(record, span, span.lo + position, byte)
-    return None
+
+    return change
 
 
 def _id_bytes(raw: bytes, position: int) -> bytes:
@@ -137,28 +140,9 @@ def _id_bytes(raw: bytes, position: int) -> bytes:
     return _LETTERS if raw[position : position + 1].isalnum() else b""
 
 
-def _change_id(_: Act, record: Record, draw: Draw) -> Change | None:
-    return _change_in(record, ID, draw, _id_bytes)
-
-
-def _change_seq(_: Act, record: Record, draw: Draw) -> Change | None:
-    return _change_in(record, SEQ, draw, lambda *_: _DIGITS)
-
-
-def _change_time(_: Act, record: Record, draw: Draw) -> Change | None:
-    def digits(raw: bytes, position: int) -> bytes:
-        # A valid time is below 2^63.
-        return _DIGITS[:9] if position == 0 and len(raw) == TIME_DIGITS else _DIGITS
-
-    return _change_in(record, TIME, draw, digits)
-
-
-def _change_descriptor(_: Act, record: Record, draw: Draw) -> Change | None:
-    return _change_in(record, PROOF, draw, lambda *_: _BYTES)
-
-
-def _change_payload(_: Act, record: Record, draw: Draw) -> Change | None:
-    return _change_in(record, FILL, draw, lambda *_: _BYTES)
+def _time_bytes(raw: bytes, position: int) -> bytes:
+    """The digits allowed at a position: a valid time is below 2^63."""
+    return _DIGITS[:9] if position == 0 and len(raw) == TIME_DIGITS else _DIGITS
 
 
 def _truncate(act: Act, record: Record, _: Draw) -> Change | None:
@@ -236,14 +220,14 @@ def _restamp(act: Act, record: Record, _: Draw) -> Change | None:
     return Change(record._replace(timestamp_ms=stamp), detail)
 
 
-CONTENT: dict[Anomaly, Callable[[Act, Record, Draw], Change | None]] = {
-    Anomaly.CHANGE_ID: _change_id,
-    Anomaly.CHANGE_SEQ: _change_seq,
-    Anomaly.CHANGE_TIME: _change_time,
-    Anomaly.CHANGE_DESCRIPTOR: _change_descriptor,
+CONTENT: dict[Anomaly, Application] = {
+    Anomaly.CHANGE_ID: _change_in(ID, _id_bytes),
+    Anomaly.CHANGE_SEQ: _change_in(SEQ, lambda *_: _DIGITS),
+    Anomaly.CHANGE_TIME: _change_in(TIME, _time_bytes),
+    Anomaly.CHANGE_DESCRIPTOR: _change_in(PROOF, lambda *_: _BYTES),
     Anomaly.STRIP_HEADER: _strip_header,
     Anomaly.RENAME_HEADER: _rename_header,
-    Anomaly.CHANGE_PAYLOAD: _change_payload,
+    Anomaly.CHANGE_PAYLOAD: _change_in(FILL, lambda *_: _BYTES),
     Anomaly.TRUNCATE: _truncate,
     Anomaly.EXTEND: _extend,
     Anomaly.ADD_HEADER: _add_header,

@@ -213,13 +213,14 @@ def inject(part: Part, fault: str, /, **values: Any) -> None:
     """
     owner = part.program if fault in CONTAINER_FAULTS else part
     method = getattr(owner, "cont" if fault == "continue" else fault, None)
-    if method is None and fault in CONTAINER_FAULTS:
-        raise LabError(f"{part.name} is not a container: {fault} needs `lab up --runtime docker`")
-    if method is None and fault == REMOVE:
-        raise LabError(f"{part.name} is not a broker: terminate it")
     if method is None:
-        names = " or ".join(link.LINKS)
-        raise LabError(f"{part.name} is not a link: {fault} is for {names}, of `lab up --links`")
+        if fault in CONTAINER_FAULTS:
+            needed = f"a container: {fault} needs `lab up --runtime docker`"
+        elif fault == REMOVE:
+            needed = "a broker: terminate it"
+        else:
+            needed = f"a link: {fault} is for {' or '.join(link.LINKS)}, of `lab up --links`"
+        raise LabError(f"{part.name} is not {needed}")
     method(**values)
     if fault in {"start", "restart"}:
         part.wait_ready()

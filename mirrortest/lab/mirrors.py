@@ -127,10 +127,10 @@ class MirrorMaker2(Mirror):
         *,
         source: Cluster,
         destination: Cluster,
-        settings: MirrorSettings | None = None,
+        settings: MirrorSettings,
         name: str = NAME,
     ) -> None:
-        self.settings = settings or MirrorSettings()
+        self.settings = settings
         self.properties_file = directory / "config" / f"{name}.properties"
         self._rest_port = 0
         command, environment, program = runtime.mirror_maker(

@@ -130,4 +130,4 @@ def test_without_the_sdk_a_lab_of_containers_is_refused_in_one_line(
     with pytest.raises(
         LabError, match=r"needs Docker's SDK for Python: pip install 'mirrortest\[lab\]'"
     ):
-        Engine()
+        Engine("kafka")

@@ -189,9 +189,8 @@ def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
     """It bootstraps at the links, where brokers advertise links; clients connect directly."""
     ports = free_ports.free_ports(4)
     linked = Cluster("A", JVM, two.directory, brokers=2, link_ports=ports)
-    mirror = MirrorMaker2(
-        JVM, two.directory, source=linked, destination=two.destination
-    ).properties()
+    sides = {"source": linked, "destination": two.destination}
+    mirror = MirrorMaker2(JVM, two.directory, settings=MirrorSettings(), **sides).properties()
     links = [f"127.0.0.1:{port}" for port in ports[::2]]
     assert mirror["A.bootstrap.servers"] == linked.bootstrap_servers_over_link == ",".join(links)
     assert mirror["B.bootstrap.servers"] == two.destination.bootstrap_servers
@@ -261,11 +260,10 @@ def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(
     leaving.check()
 
 
-def test_only_a_broker_is_removed(two: SimpleNamespace) -> None:
+def test_only_a_broker_is_removed(tmp_path: Path) -> None:
     """A mirror is refused."""
-    mirror = MirrorMaker2(JVM, two.directory, source=two.source, destination=two.destination)
     with pytest.raises(LabError, match="mirror is not a broker: terminate it"):
-        inject(mirror, "remove")
+        inject(Part("mirror", ["true"], tmp_path / "log"), "remove")
 
 
 OWNER = """

@@ -108,7 +108,7 @@ class Engine:
         image: the Kafka image, with the layout of Apache's.
     """
 
-    def __init__(self, image: str = KAFKA_IMAGE) -> None:
+    def __init__(self, image: str) -> None:
         self._client = client()  # the first: without the SDK there is nothing to import below
         import docker  # noqa: PLC0415  # an extra
 

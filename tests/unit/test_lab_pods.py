@@ -358,11 +358,18 @@ class Seen:
         self.lines += [line.text for line in lines]
 
 
-def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the cluster does not answer, nothing changes; pods are deleted before and after."""
+@pytest.fixture
+def kubectl(monkeypatch: pytest.MonkeyPatch) -> FakeKubectl:
+    """It has one pod, and is asked again at once."""
     monkeypatch.setattr("mirrortest.lab.kubernetes.pods.PAUSE", 0.01)
-    kubectl, seen = FakeKubectl(), Seen()
-    kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
+    found = FakeKubectl()
+    found.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
+    return found
+
+
+def test_each_line_is_seen_once_though_calls_overlap(kubectl: FakeKubectl) -> None:
+    """While the cluster does not answer, nothing changes; pods are deleted before and after."""
+    seen = Seen()
     with Pods(kubectl, SETTINGS) as pods:  # type: ignore[arg-type]
         assert kubectl.deleted == [("pods,secrets", "--selector=mirrortest.output=o1")]
         pods.create("p1", ["c"], {}, ["k"], seen.update)
@@ -381,24 +388,20 @@ def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyP
     assert kubectl.deleted[-1] == ("pods,secrets", "--selector=mirrortest.run=r1")
 
 
-def test_an_answer_of_an_unexpected_form_ends_no_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_of_an_unexpected_form_ends_no_watch(kubectl: FakeKubectl) -> None:
     """Neither does an error in a client's `update`: the pods are read again."""
-    monkeypatch.setattr("mirrortest.lab.kubernetes.pods.PAUSE", 0.01)
-    kubectl, seen = FakeKubectl(), Seen()
-    kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
-    update, failures = seen.update, [RuntimeError("can't start new thread")]
+    seen, failures = Seen(), [RuntimeError("can't start new thread")]
 
     def failing_once(*found: Any) -> None:
         if failures:
             raise failures.pop()
-        update(*found)
+        seen.update(*found)
 
-    monkeypatch.setattr(seen, "update", failing_once)
     with (
         structlog.testing.capture_logs() as logged,
         Pods(kubectl, SETTINGS) as pods,  # type: ignore[arg-type]
     ):
-        pods.create("p1", ["c"], {}, ["k"], seen.update)
+        pods.create("p1", ["c"], {}, ["k"], failing_once)
         until(lambda: seen.statuses)
         for kubectl.answer in ("{}", "no JSON", '{"items": [{"status": 1}]}', "[]"):
             until(lambda: pods.trouble.endswith(f"has an unexpected form: {kubectl.answer!r}"))

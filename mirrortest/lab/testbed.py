@@ -304,17 +304,7 @@ class Lab:
         file = self.directory / "lab.json"
         saved = _saved(file)
         self.source, self.destination = clusters = [
-            Cluster(
-                alias,
-                runtime,
-                self.directory,
-                brokers=self._brokers,
-                cluster_id=saved.get(alias, {}).get("cluster_id"),
-                ports=saved.get(alias, {}).get("ports"),
-                link_ports=self._link_ports(saved.get(alias, {})),
-                properties=self._broker_properties,
-            )
-            for alias in self._aliases
+            self._cluster(alias, runtime, saved.get(alias, {})) for alias in self._aliases
         ]
         if self._with_links:
             self.links = [
@@ -342,11 +332,21 @@ class Lab:
         }
         replace_text(file, json.dumps({"v": _VERSION, **facts}, indent=1))
 
-    def _link_ports(self, saved: dict[str, Any]) -> Sequence[int]:
-        """The ports of a cluster's link, saved or new; empty without links."""
-        if not self._with_links:
-            return ()
-        return saved.get("link_ports") or free_ports(2 * self._brokers)
+    def _cluster(self, alias: str, runtime: Runtime, saved: dict[str, Any]) -> Cluster:
+        """A cluster, with the id and the ports that an earlier lab saved, or new ones."""
+        link_ports: Sequence[int] = ()
+        if self._with_links:
+            link_ports = saved.get("link_ports") or free_ports(2 * self._brokers)
+        return Cluster(
+            alias,
+            runtime,
+            self.directory,
+            brokers=self._brokers,
+            cluster_id=saved.get("cluster_id"),
+            ports=saved.get("ports"),
+            link_ports=link_ports,
+            properties=self._broker_properties,
+        )
 
 
 def _saved(file: Path) -> dict[str, Any]:

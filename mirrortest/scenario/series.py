@@ -147,9 +147,9 @@ class Series:
     def _check_clients(self) -> None:
         """Refuse a wrong option of any client before anything is started."""
         sides, home = Sides(_ANY_ADDRESS, _ANY_ADDRESS, "A"), self._document.directory
+        place = here(self.output, home)
         try:
             for point in self.points:
-                place = here(self.output, home)
                 clients(point.scenario, sides, "check", self.output, place, self._arguments)
                 if point.scenario.observe is not None:
                     observer(point.scenario.observe, "check", self.output, home, self._arguments)
@@ -160,14 +160,12 @@ class Series:
     def _found(self) -> list[PointOutcome]:
         """The points that have ended; raises UsageError if `output` is another's."""
         self._check_output()
-        read = [
-            _read(self.directory(each.number) / POINT_FILE, PointOutcome) for each in self.points
-        ]
-        return [
-            found
-            for point, found in zip(self.points, read, strict=True)
-            if found is not None and (found.label, found.repeat) == (point.label, point.repeat)
-        ]
+        ended = []
+        for point in self.points:
+            found = _read(self.directory(point.number) / POINT_FILE, PointOutcome)
+            if found is not None and (found.label, found.repeat) == (point.label, point.repeat):
+                ended.append(found)
+        return ended
 
     def _check_output(self) -> None:
         file = self.output / SERIES_FILE

@@ -15,6 +15,7 @@ from mirrortest.observe.log_lines import Kind, LogLines
 from mirrortest.observe.logs import KafkaLogs
 from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.observe.tailed_file import TailedFile
+from tests.unit.test_observe_recording import observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -186,16 +187,7 @@ def test_the_command_reads_logs_once(tmp_path: Path) -> None:
     path.write_text(SERVER)
     gc_log = tmp_path / "gc.log"
     gc_log.write_text("[1.000s][info][gc] GC(0) Pause Full (System.gc()) 14M->3M(46M) 250.000ms\n")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mirrortest", "observe", "--once", "--json"),
-            *("--log", path, "--gc-log", gc_log, "--output", tmp_path / "o"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    answer = json.loads(done.stdout)
+    answer = observed("--once", "--log", path, "--gc-log", gc_log, "--output", tmp_path / "o")
     assert sum(each["count"] for each in answer["log"]) == 5
     assert answer["gc"][str(gc_log)]["full_collections"] == 1
     assert answer["intervals"] == 0

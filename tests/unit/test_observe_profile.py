@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -36,6 +34,7 @@ from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.seqlog.events import Events
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.table_files import utc
+from tests.unit.test_observe_recording import observed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -108,14 +107,8 @@ def test_an_observation_has_the_profile_and_the_configurations(tmp_path: Path) -
     """Its files contain no secret of theirs."""
     config = tmp_path / "server.properties"
     config.write_text("broker.id=1\nssl.key.password=geheim\n")
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "mirrortest", "observe", "--interval", "100ms"),
-            *("--duration", "100ms", "--output", tmp_path / "o", "--config", config),
-        ],
-        capture_output=True,
-        check=True,
-    )
+    times = ("--interval", "100ms", "--duration", "100ms")
+    observed(*times, "--output", tmp_path / "o", "--config", config)
     (folder,) = (tmp_path / "o").iterdir()
     profile = json.loads((folder / "profile.json").read_text())
     assert profile["configurations"] == {

@@ -61,6 +61,18 @@ def record(recording: Recording) -> None:
     recording.write(DEVICE, [])
 
 
+def observed(*arguments: str | Path) -> dict[str, Any]:
+    """The JSON result of the command."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mirrortest", "observe", "--json", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
 def test_rows_become_parquet_files_that_the_observation_notes(tmp_path: Path) -> None:
     """It notes their digests; journals are removed, and a table without rows has no file."""
     with Recording(tmp_path, observation(), csv=False) as recording:
@@ -280,17 +292,10 @@ def test_a_figure_that_was_always_negative_has_no_highest_of_0(tmp_path: Path) -
 
 def test_the_command_observes_this_machine(tmp_path: Path) -> None:
     """Each interval is a row; the JSON result has the columns' names."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "mirrortest", "observe", "--json", "--csv"),
-            *("--interval", "100ms", "--duration", "450ms", "--output", str(tmp_path)),
-            *("--run", "nightly", "--name", "here"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
+    answer = observed(
+        *("--csv", "--interval", "100ms", "--duration", "450ms", "--output", tmp_path),
+        *("--run", "nightly", "--name", "here"),
     )
-    answer = json.loads(done.stdout)
     assert answer["intervals"] >= 1
     assert 0 <= answer["host"][""]["cpu_ratio"]["mean"] <= 1
     (folder,) = tmp_path.iterdir()

@@ -67,7 +67,7 @@ class Observer:
         """The machine's profile, with the processes of the last reading and the clusters."""
         profile = read_profile(self._files, self.processes.chosen)
         if self.clusters.latest:
-            profile["clusters"] = dict(self.clusters.latest)  # a copy: later answers change it
+            profile["clusters"] = dict(self.clusters.latest)  # a copy, to compare with later ones
         return profile
 
     def rows(self) -> Tables:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from tests.lab.harness import Command, until
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -15,22 +13,18 @@ if TYPE_CHECKING:
 
 def doctor(scene: Scene, *arguments: str, code: int, alias: str | None = "A") -> dict[str, Any]:
     """The command's checks by subject; the last one of each subject."""
-    command = Command(
-        [
-            "doctor",
-            *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),
-            *("--destination-bootstrap-server", scene.lab.destination.bootstrap_servers),
-            *("--topics", ",".join(scene.topics)),
-            *("--ledger-topic", scene.ledger),
-            *("--state-topic", scene.state),
-            *(("--source-alias", alias) if alias is not None else ()),
-            "--json",
-            *arguments,
-        ],
-        scene.folder,
+    command = scene._start(
         f"doctor-{len(scene.commands)}",
+        "doctor",
+        *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),
+        *("--destination-bootstrap-server", scene.lab.destination.bootstrap_servers),
+        *("--topics", ",".join(scene.topics)),
+        *("--ledger-topic", scene.ledger),
+        *("--state-topic", scene.state),
+        *(("--source-alias", alias) if alias is not None else ()),
+        "--json",
+        *arguments,
     )
-    scene.commands.append(command)
     return {each["subject"]: each for each in command.answer(code=code)["checks"]}
 
 
@@ -105,19 +99,11 @@ def test_a_dead_cluster_is_one_error_and_the_other_side_is_checked(
 def test_text_for_people_has_a_line_and_a_remedy(make_scene: Callable[..., Scene]) -> None:
     """Without --json each check is a line, and an arrow shows what to do."""
     scene = make_scene("orders")
-    command = Command(
-        [
-            "doctor",
-            "--source-bootstrap-server",
-            scene.lab.source.bootstrap_servers,
-            "--topics",
-            "no.such.topic",
-        ],
-        scene.folder,
-        "doctor",
+    command = scene._start(
+        *("doctor", "doctor", "--topics", "no.such.topic"),
+        *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),
     )
-    scene.commands.append(command)
-    until(lambda: command.process.poll() is not None)
+    command.wait()
     assert "✗ source topic" in command.stdout
     assert "→ create it" in command.stdout
     assert "not ready for a test: 1 error" in command.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -43,8 +44,8 @@ if TYPE_CHECKING:
     from mirrortest.lab.part import Part
     from mirrortest.lab.runtime import Runtime
 
-_VERSION = 1
 _PREFIX = "mirrortest-lab-"
+_ALIAS = re.compile("[A-Za-z0-9_-]+")
 
 
 class Lab:
@@ -112,6 +113,7 @@ class Lab:
             raise LabError("containers serve no metrics: use processes (--runtime jvm)")
         if links and image is not None:
             raise LabError(NO_LINKS)
+        _check_aliases(source_alias, destination_alias, brokers)
         self._keep = directory is not None
         self._chosen = directory
         self._image = image
@@ -330,7 +332,7 @@ class Lab:
             }
             for cluster in clusters
         }
-        replace_text(file, json.dumps({"v": _VERSION, **facts}, indent=1))
+        replace_text(file, json.dumps(facts, indent=1))
 
     def _cluster(self, alias: str, runtime: Runtime, saved: dict[str, Any]) -> Cluster:
         """A cluster, with the id and the ports that an earlier lab saved, or new ones."""
@@ -346,6 +348,19 @@ class Lab:
             ports=saved.get("ports"),
             link_ports=link_ports,
             properties=self._broker_properties,
+        )
+
+
+def _check_aliases(source: str, destination: str, brokers: int) -> None:
+    """Refuse aliases that cannot stand in the names of topics and parts, or would share parts."""
+    for option, alias in (("source", source), ("destination", destination)):
+        if not _ALIAS.fullmatch(alias):
+            raise UsageError(f"--{option}-alias {alias!r}: use letters, digits, _ and -")
+    names = broker_names(source, brokers)
+    if shared := [name for name in broker_names(destination, brokers) if name in names]:
+        raise UsageError(
+            f"--source-alias {source} and --destination-alias {destination}: both clusters would "
+            f"have a broker {shared[0]}; use another alias"
         )
 
 

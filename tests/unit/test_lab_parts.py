@@ -313,6 +313,33 @@ def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
         assert not is_running(owner.pid)
 
 
+@pytest.mark.parametrize("alias", ["", "../x", "a b", "dc.1"])
+def test_an_alias_that_cannot_stand_in_names_is_refused(alias: str) -> None:
+    """MirrorMaker ended with a stack trace, or a broker's data left the lab's directory."""
+    with pytest.raises(UsageError, match=r"--destination-alias .*: use letters, digits, _ and -"):
+        Lab(destination_alias=alias)
+
+
+@pytest.mark.parametrize(("source", "brokers", "shared"), [("B", 1, "B1"), ("B1", 11, "B11")])
+def test_clusters_that_would_share_a_broker_are_refused(
+    source: str, brokers: int, shared: str
+) -> None:
+    """Both clusters' brokers of that name had the same directory and properties."""
+    with pytest.raises(UsageError, match=f"both clusters would have a broker {shared}; use"):
+        Lab(source_alias=source, brokers=brokers)
+
+
+def test_a_lab_of_any_alias_continues_in_its_directory(tmp_path: Path) -> None:
+    """The alias v had the place of the file's version."""
+    for alias in ("A", "v"):
+        lab = Lab(tmp_path, source_alias=alias)
+        lab.directory = tmp_path
+        lab._build(JVM)
+    ports = lab.source.ports
+    lab._build(JVM)
+    assert lab.source.ports == ports
+
+
 @pytest.mark.parametrize("left", ["", "[]", '{"A": {"clus'])
 def test_a_damaged_lab_json_is_one_clear_error(
     left: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -176,6 +176,15 @@ async def test_a_group_coordination_that_broke_off_ends_its_reader() -> None:
     assert consumer.failure() is None
 
 
+async def test_a_connection_that_does_not_close_holds_nothing_up() -> None:
+    """A reader's end over a slow TLS connection was taken for a cancellation."""
+    consumer = FastConsumer(ClientConfig(bootstrap_servers=("localhost:1",)))
+    never = asyncio.get_running_loop().create_future()
+    consumer.client._client._conns[1, 0] = SimpleNamespace(close=lambda **_: never)
+    await consumer.stop(0.01)
+    assert never.cancelled()
+
+
 async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise() -> None:
     """Another request timed out before and closed it, and a reconnect removed it."""
     client = Client(bootstrap_servers="127.0.0.1:1")

@@ -153,4 +153,5 @@ class FastConsumer(PublicConsumer):
         """See `ports.ClientPort`."""
         self._fetcher.close()
         if not await stop_cleanly(self.client.stop, seconds):
-            await self.client._client.close()
+            # The connections; their closing can be what did not end in time.
+            await stop_cleanly(self.client._client.close, seconds)

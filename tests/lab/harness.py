@@ -196,13 +196,14 @@ class Scene:
         for topic in self.topics:
             self.lab.mirror.wait_topic(topic)
 
-    def _start(self, name: str, *arguments: str) -> Command:
+    def start(self, name: str, *arguments: str) -> Command:
+        """Start a command, which ends with the scene at the latest."""
         command = Command(list(arguments), self.folder, name, self.program)
         self.commands.append(command)
         return command
 
     def produce(self, name: str, *arguments: str, label: str = "") -> Command:
-        return self._start(
+        return self.start(
             label or f"produce-{name}",
             "produce",
             *("--bootstrap-server", self.lab.source.bootstrap_servers),
@@ -229,7 +230,7 @@ class Scene:
         With `topics` False it has no option for topics, with `aliased` False none for the alias.
         """
         copies = ",".join(map(self.copy_of, self.topics))
-        return self._start(
+        return self.start(
             label or f"consume-{name}",
             "consume",
             *("--bootstrap-server", self.lab.destination.bootstrap_servers),
@@ -248,7 +249,7 @@ class Scene:
 
     def observe(self, name: str, *arguments: str, label: str = "") -> Command:
         """A source observer."""
-        return self._start(
+        return self.start(
             label or f"observe-{name}",
             *("consume", "--role", "source"),
             *("--bootstrap-server", self.lab.source.bootstrap_servers),
@@ -276,7 +277,7 @@ class Scene:
 
     def reconcile_alone(self, *arguments: str) -> Command:
         """Start the command as a user does, with its own Spark session."""
-        return self._start(
+        return self.start(
             f"reconcile-{len(self.commands)}", "reconcile", *self._about_logs(*arguments)
         )
 

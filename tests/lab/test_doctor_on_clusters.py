@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 def doctor(scene: Scene, *arguments: str, code: int, alias: str | None = "A") -> dict[str, Any]:
     """The command's checks by subject; the last one of each subject."""
-    command = scene._start(
+    command = scene.start(
         f"doctor-{len(scene.commands)}",
         "doctor",
         *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),
@@ -99,7 +99,7 @@ def test_a_dead_cluster_is_one_error_and_the_other_side_is_checked(
 def test_text_for_people_has_a_line_and_a_remedy(make_scene: Callable[..., Scene]) -> None:
     """Without --json each check is a line, and an arrow shows what to do."""
     scene = make_scene("orders")
-    command = scene._start(
+    command = scene.start(
         *("doctor", "doctor", "--topics", "no.such.topic"),
         *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),
     )

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 def sabotage(scene: Scene, label: str, *arguments: str) -> Any:
     """The command as a user types it, for the scene's one topic."""
-    return scene._start(
+    return scene.start(
         label,
         "sabotage",
         *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),

@@ -25,7 +25,7 @@ from .faults import KINDS
 from .found import FOUND, play_found
 from .history import simulating
 from .plan import FEATURES
-from .play import Played, play, played, shrink, struck, tape_of
+from .play import Played, plan_of, play, played, shrink, tape_of
 from .scenarios import SCENARIOS, play_scenario
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def main() -> int:
         return _one(bytes.fromhex(options.replay), kinds)
     numbers: Sequence[int] = range(options.first, options.first + options.histories)
     if having:
-        numbers = [n for n in numbers if having & struck(tape_of(options.seed, n), kinds)]
+        numbers = [n for n in numbers if having & plan_of(tape_of(options.seed, n), kinds).faults]
     _PROGRESS.print(f"{len(numbers):,} histories of seed {options.seed}")
     return (_offline if options.spark else _many)(options, numbers, kinds)
 

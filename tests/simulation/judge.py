@@ -56,7 +56,7 @@ class Judge:
         self.plan = stage.plan
         self.problems: list[str] = []
         self.checked: Counter[str] = Counter()
-        self.injected = {strike.kind for strike in self.plan.strikes}
+        self.injected = self.plan.faults
         if stage.scripted:
             self.injected.add("script")
         if self.outcome.world.faults["successor"]:

@@ -123,8 +123,7 @@ def ledger_lacks(stage: Stage) -> bool:
                 at_ns = topic.deleted_ns if at_ns is None else at_ns
                 removed_at_ns[key] = max(removed_at_ns.get(key, 0), at_ns or 0)
     source = {r.key for _, r in _ledger_records(world.source) if r.removed_ns is None}
-    kinds = {strike.kind for strike in stage.plan.strikes}
-    unseen_ns = _UNSEEN_NS + sum(ns for kind, ns in _SLOWER_NS.items() if kind in kinds)
+    unseen_ns = _UNSEEN_NS + sum(ns for kind, ns in _SLOWER_NS.items() if kind in stage.plan.faults)
     return any(
         key in source or ended.get(json.loads(key)[2], NEVER_NS) <= at_ns + unseen_ns
         for key, at_ns in removed_at_ns.items()

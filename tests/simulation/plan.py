@@ -80,6 +80,11 @@ class Plan:
     """When a second process named p0 starts; 0: never."""
     strikes: tuple[Strike, ...] = ()
 
+    @property
+    def faults(self) -> set[str]:
+        """The kinds of its strikes."""
+        return {strike.kind for strike in self.strikes}
+
 
 def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
     """Read a plan from a tape, with only these kinds of faults and features."""

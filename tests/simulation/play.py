@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Collection
 
+    from .plan import Plan
+
 _SAME = 32
 """How many characters of a problem's text identify its kind."""
 _MOST_TRIES = 150
@@ -36,14 +38,14 @@ def tape_of(seed: str, number: int) -> bytes:
     return random.Random(f"{seed}/{number}").randbytes(LENGTH)
 
 
-def struck(tape: bytes, kinds: Collection[str]) -> set[str]:
-    """The kinds of the faults in one history."""
-    return {strike.kind for strike in make_plan(Tape(tape), kinds).strikes}
+def plan_of(tape: bytes, kinds: Collection[str]) -> Plan:
+    """The plan of one history, with faults of these kinds."""
+    return make_plan(Tape(tape), kinds)
 
 
 def staged(tape: bytes, kinds: Collection[str]) -> Stage:
     """The stage of one history, with faults of these kinds."""
-    return Stage(make_plan(Tape(tape), kinds), tape.rstrip(b"\0").hex())
+    return Stage(plan_of(tape, kinds), tape.rstrip(b"\0").hex())
 
 
 def play(tape: bytes, kinds: Collection[str]) -> tuple[Outcome, list[str]]:
@@ -59,9 +61,9 @@ def played(number: int, tape: bytes, kinds: Collection[str]) -> Played:
     world = stage.run().world
     judge = Judge(stage)
     problems = judge.judge()
-    kinds_of_it = ", ".join(sorted(struck(tape, kinds)))
+    struck = ", ".join(sorted(stage.plan.faults))
     return Played(
-        number, kinds_of_it or "no fault", problems, world.faults, world.happened, judge.checked
+        number, struck or "no fault", problems, world.faults, world.happened, judge.checked
     )
 
 

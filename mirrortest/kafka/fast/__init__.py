@@ -55,4 +55,4 @@ async def try_connection(config: ClientConfig) -> None:
     idle = options.pop("connections_max_idle_ms")
     with request_errors():
         connection = await create_connection(host, port, max_idle_ms=idle, **options)
-        await connection.close()
+        connection.close()

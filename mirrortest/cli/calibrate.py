@@ -12,7 +12,7 @@ import typer
 from mirrortest.cli import console
 from mirrortest.cli.interrupt import interruptible
 from mirrortest.cli.options import check_fillable
-from mirrortest.config.run import run_id
+from mirrortest.config.run_naming import run_id
 from mirrortest.config.units import parse_duration
 from mirrortest.wire.form import Form
 

@@ -19,7 +19,7 @@ from mirrortest.cli.lab_fault import InDestination, Name, client_of, fault_app
 from mirrortest.cli.lab_up import up
 from mirrortest.cli.streams import has_reader
 from mirrortest.config.java_properties import parse_assignments
-from mirrortest.config.run import checked_topic
+from mirrortest.config.run_naming import checked_topic
 from mirrortest.errors import UsageError
 from mirrortest.lab import control
 from mirrortest.lab.docker import engine

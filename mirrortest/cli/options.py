@@ -16,7 +16,7 @@ import typer
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import SECONDS, Kind, option
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.config.units import parse_positive_seconds
 from mirrortest.errors import UsageError
 from mirrortest.host.user_files import local_log_place, nearest_existing, read_properties

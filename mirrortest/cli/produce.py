@@ -35,7 +35,7 @@ from mirrortest.config.option_file import (
     toml_of,
     value_of,
 )
-from mirrortest.config.run import run_id
+from mirrortest.config.run_naming import run_id
 from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import UsageError
 from mirrortest.host.user_files import read_text

@@ -11,7 +11,7 @@ import typer
 from mirrortest.cli import console
 from mirrortest.cli.options import BothClusters, Output
 from mirrortest.cli.parameters import from_models
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.errors import UsageError
 from mirrortest.faults.options import CLIENT_DEFAULTS, FaultyMirrorOptions
 from mirrortest.faults.spec import DEFAULTS

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.compare.statistics import FEWEST, RESOLUTION, relative
+from mirrortest.compare.significance import FEWEST, RESOLUTION, relative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,7 @@
 """Compares the repeats of runs.
 
 A figure differs only if two tests agree: its own interval, and its chance, adjusted for all figures
-of all pairs (`statistics.adjusted`). The same holds for counts of findings, and for how often a
+of all pairs (`significance.adjusted`). The same holds for counts of findings, and for how often a
 verdict failed. Only a finding that is never right in a mirror, or throttling, needs no repeats if
 the base has none of it. Repeats without a result prevent a pass: they may be the worse ones of NEW.
 """
@@ -24,7 +24,7 @@ from mirrortest.compare.document import (
 )
 from mirrortest.compare.figures import BY_NAME, FIGURES, STATISTICS, Figure, Unit, Worse, statistic
 from mirrortest.compare.settings import differing
-from mirrortest.compare.statistics import (
+from mirrortest.compare.significance import (
     FALSE_ALARMS,
     FEWEST,
     Difference,

@@ -17,7 +17,7 @@ from mirrortest.compare.document import Change, by
 from mirrortest.compare.page import render, render_trend
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.repeat import Side
-from mirrortest.compare.statistics import FEWEST
+from mirrortest.compare.significance import FEWEST
 from mirrortest.compare.terminal import exact_changes
 from mirrortest.compare.trend import trend
 from mirrortest.config.visible import visible

@@ -17,7 +17,7 @@ from mirrortest.config.threshold import COUNTS, OPERATORS, split_threshold
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
-    from mirrortest.compare.statistics import Difference
+    from mirrortest.compare.significance import Difference
 
 _SIGNED = re.compile(r"(?P<number>[+-][0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
 

@@ -10,7 +10,7 @@ from mirrortest import __version__
 from mirrortest.compare.changepoints import changepoints
 from mirrortest.compare.document import Change
 from mirrortest.compare.figures import FIGURES, Figure, Worse
-from mirrortest.compare.statistics import finite, relative
+from mirrortest.compare.significance import finite, relative
 from mirrortest.config.document import Document, DocumentPart
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import POSITIVE_SECONDS, REQUIRED, SECONDS, Kind, choice, option
-from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
+from mirrortest.config.run_naming import TopicMapping, checked_topic, checked_topics
 from mirrortest.config.suggestion import closest, did_you_mean
 from mirrortest.config.threshold import Threshold
 from mirrortest.config.units import exact_seconds

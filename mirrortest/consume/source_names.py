@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
-from mirrortest.config.run import TopicMapping, alias_options, names_behind, prefixes_of
+from mirrortest.config.run_naming import TopicMapping, alias_options, names_behind, prefixes_of
 from mirrortest.consume.judged_topics import INTERNAL
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin

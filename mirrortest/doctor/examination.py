@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.config.run import TopicMapping, alias_options, prefixes_of
+from mirrortest.config.run_naming import TopicMapping, alias_options, prefixes_of
 from mirrortest.config.units import format_duration, number
 from mirrortest.doctor.check import Check, DoctorReport, Level
 from mirrortest.doctor.host import host_checks

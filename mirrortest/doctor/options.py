@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import Kind, option
-from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
+from mirrortest.config.run_naming import TopicMapping, checked_topic, checked_topics
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.options import LogPlace
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import SECONDS, Kind, option
-from mirrortest.config.run import TopicMapping, checked_topic
+from mirrortest.config.run_naming import TopicMapping, checked_topic
 from mirrortest.errors import UsageError
 from mirrortest.faults.spec import Spec, read_spec
 

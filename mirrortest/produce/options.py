@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import SECONDS, Kind, option
-from mirrortest.config.run import checked_topic
+from mirrortest.config.run_naming import checked_topic
 from mirrortest.config.shape import Replay, SizeFile
 from mirrortest.config.units import exact_seconds
 from mirrortest.errors import UsageError

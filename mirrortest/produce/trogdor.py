@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.config.option_file import TOO_DEEP, value_of
-from mirrortest.config.run import checked_topics
+from mirrortest.config.run_naming import checked_topics
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import MILLISECOND_NS, exact_duration, exact_number
 from mirrortest.config.visible import visible

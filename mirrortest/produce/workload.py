@@ -17,7 +17,7 @@ from mirrortest.config.client_config import (  # noqa: TC001  # the command line
     Compression,
 )
 from mirrortest.config.option import NANOSECONDS, REQUIRED, Kind, option
-from mirrortest.config.run import checked_topics
+from mirrortest.config.run_naming import checked_topics
 from mirrortest.config.shape import (
     BATCH_FORMS,
     FASTEST,

@@ -109,7 +109,7 @@ class Ranges:
 
 @dataclass
 class Turns:
-    """How often a session's log has gone back, by place; counted on from batch to batch."""
+    """How often a session's log went back, by place; counted on from batch to batch."""
 
     reached: Longs
     turn: Longs

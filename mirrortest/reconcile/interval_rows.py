@@ -29,7 +29,7 @@ ACKED = "acked"
 """The kind of a row that counts acknowledged `messages` by topic and minute of intended time."""
 RANGE = "range"
 """The kind of a row that names a range of offsets at which a task's rows saw messages; `turn` is
-how often these rows had gone back to earlier offsets."""
+how often these rows went back to earlier offsets."""
 MEASURED = "measured"
 """The kind of a row like a `RANGE`, of rows with latencies at offsets that were read twice."""
 

@@ -37,7 +37,7 @@ _NOT_OBSERVED = (
 )
 _NOT_LOOKED = (
     "the destination was not searched (--bootstrap-server): messages that were mirrored but not "
-    "consumed cannot be told from lost ones"
+    "consumed cannot be distinguished from lost ones"
 )
 _HIDDEN = (
     "{}: no source observer could see whether the topic is compacted (grant them DescribeConfigs "

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mirrortest import __version__
-from mirrortest.config.run import run_id
+from mirrortest.config.run_naming import run_id
 from mirrortest.errors import MirrortestError, UsageError, WorkerError
 from mirrortest.host.endings import Endings
 from mirrortest.host.error_text import reason_of
@@ -23,6 +23,7 @@ from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
 from mirrortest.scenario.board import progress
+from mirrortest.scenario.client_pods import running_place
 from mirrortest.scenario.clients import CLIENTS, LOGS, PROGRAM, Client, clients, observer, program
 from mirrortest.scenario.clusters import running_clusters
 from mirrortest.scenario.deadline import Deadline, run_command
@@ -36,7 +37,6 @@ from mirrortest.scenario.outcome import (
     findings,
     judged,
 )
-from mirrortest.scenario.pods import running_place
 from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.location import Location
 

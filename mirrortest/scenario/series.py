@@ -21,12 +21,12 @@ from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.host.error_text import reason_of
 from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import write_text
+from mirrortest.scenario.client_pods import check_pods
 from mirrortest.scenario.clients import clients, here, observer
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import points
 from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
 from mirrortest.scenario.overview import PAGE, render
-from mirrortest.scenario.pods import check_pods
 from mirrortest.scenario.point_run import play
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.session_directory import lock_directory

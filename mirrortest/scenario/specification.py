@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from mirrortest.config.run import checked_topics
+from mirrortest.config.run_naming import checked_topics
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.threshold import Threshold
 from mirrortest.config.units import parse_seconds

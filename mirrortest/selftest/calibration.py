@@ -11,7 +11,7 @@ from rich.box import SIMPLE
 from rich.console import Group
 
 from mirrortest import __version__
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.errors import MirrortestError
 from mirrortest.faults.ground_truth import read_truth
 from mirrortest.model.findings import Finding
@@ -19,8 +19,8 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Summary, as_percentage, shorten
 from mirrortest.results.tables import lines, table, verdict_line
 from mirrortest.selftest.calibration_run import LOGS, ONLINE, TRUTH, CalibrationRun
+from mirrortest.selftest.detected import offline, online, records_without_id
 from mirrortest.selftest.expected import expect, read_injected
-from mirrortest.selftest.observed import offline, online, records_without_id
 from mirrortest.selftest.score import Score, Tally, score
 from mirrortest.selftest.sent import NO_KEYS, Numbers, Sent
 from mirrortest.verify.anomaly import EFFECTS, Anomaly

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.config.run import TopicMapping
+    from mirrortest.config.run_naming import TopicMapping
     from mirrortest.selftest.sent import Numbers, Place, Sent
 
 Keys = dict[Finding, "NDArray[np.int64]"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirrortest.model.findings import Finding
-from mirrortest.selftest.observed import STREAMLESS, by_place
+from mirrortest.selftest.detected import STREAMLESS, by_place
 from mirrortest.selftest.sent import NO_KEY, NO_KEYS, number_of
 from mirrortest.verify.anomaly import EFFECTS, Anomaly
 from mirrortest.wire.form import Form
@@ -17,8 +17,8 @@ from mirrortest.wire.form import Form
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from mirrortest.selftest.detected import Detected
     from mirrortest.selftest.expected import Expected, Injected, Keys
-    from mirrortest.selftest.observed import Observed
     from mirrortest.selftest.sent import Numbers
 
 Line = tuple[Anomaly | None, Form]
@@ -66,7 +66,7 @@ class Score:
 def score(
     injected: Sequence[Injected],
     expected: Expected,
-    observed: Observed,
+    detected: Detected,
     numbers: Numbers,
     form_of: Callable[[int], Form],
 ) -> Score:
@@ -75,10 +75,10 @@ def score(
     claimed: dict[int, Finding] = {}
     for each in injected:
         claimed[each.message] = claimed.get(each.message, _NO) | each.effect.message
-    must, reported = (_by_key(keys, claimed) for keys in (expected.messages, observed.by_all))
+    must, reported = (_by_key(keys, claimed) for keys in (expected.messages, detected.by_all))
     records = {each.record for each in injected}
     must_records, reported_records = (
-        _by_key(keys, records) for keys in (expected.records, observed.records)
+        _by_key(keys, records) for keys in (expected.records, detected.records)
     )
     for each in injected:
         tally = result.lines[each.kind, each.effect.form]
@@ -95,12 +95,12 @@ def score(
         else:
             tally.found += 1
     # Findings that the rules require of messages without an anomaly.
-    for key, missing in _beyond(expected.messages, observed.by_all).items():
+    for key, missing in _beyond(expected.messages, detected.by_all).items():
         if key not in claimed:
             result.lines[None, form_of(key)].missed += 1
             result.add_example(f"{_message(key, numbers)} is not reported {_labels(missing)}")
-    _count_false(injected, expected, observed, numbers, form_of, result)
-    _compare_counts(expected, observed, numbers, result)
+    _count_false(injected, expected, detected, numbers, form_of, result)
+    _compare_counts(expected, detected, numbers, result)
     return result
 
 
@@ -127,7 +127,7 @@ def _beyond(these: Keys, those: Keys) -> dict[int, Finding]:
 def _count_false(
     injected: Sequence[Injected],
     expected: Expected,
-    observed: Observed,
+    detected: Detected,
     numbers: Numbers,
     form_of: Callable[[int], Form],
     result: Score,
@@ -138,9 +138,9 @@ def _count_false(
     for each in injected:
         at_message.setdefault(each.message, each)
         at_record.setdefault(each.record, each)
-    of_messages = _beyond(observed.by_any, expected.messages)
+    of_messages = _beyond(detected.by_any, expected.messages)
     of_records: dict[int, Finding] = {}
-    for record, finding in _beyond(observed.records, expected.records).items():
+    for record, finding in _beyond(detected.records, expected.records).items():
         owner = expected.owner(record)
         if owner in of_messages:
             of_records[owner] = of_records.get(owner, _NO) | finding
@@ -174,9 +174,9 @@ def _looks_like(message: Finding, record: Finding, form: Form) -> Anomaly | None
 
 
 def _compare_counts(
-    expected: Expected, observed: Observed, numbers: Numbers, result: Score
+    expected: Expected, detected: Detected, numbers: Numbers, result: Score
 ) -> None:
-    for source, counts in observed.counts:
+    for source, counts in detected.counts:
         for finding in STREAMLESS:
             records = expected.records.get(finding, NO_KEYS)
             must = by_place(records, numbers)

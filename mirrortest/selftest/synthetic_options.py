@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mirrortest.config.option import REQUIRED, Kind, option
-from mirrortest.config.run import checked_topics
+from mirrortest.config.run_naming import checked_topics
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.options import Detail

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume import consumer
 from mirrortest.consume.consume_report import ConsumeReport

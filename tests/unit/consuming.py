@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.consume.options import ConsumeOptions
 
 

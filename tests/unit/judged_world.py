@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch, JudgedUpTo
 from mirrortest.consume.consumer_metrics import ConsumerMetrics

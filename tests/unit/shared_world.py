@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.consume.consumer import Consumer
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
 from mirrortest.consume.context import ConsumerContext

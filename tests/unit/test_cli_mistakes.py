@@ -20,7 +20,7 @@ from mirrortest.cli.log_output import configure_logging
 from mirrortest.cli.options import check_fillable, check_writable
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.client_properties import JAVA_INT, JAVA_LONG, integer
-from mirrortest.config.run import checked_topic, checked_topics
+from mirrortest.config.run_naming import checked_topic, checked_topics
 from mirrortest.config.units import checked_heap, parse_duration
 from mirrortest.errors import MirrortestError, UsageError
 

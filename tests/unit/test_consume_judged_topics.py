@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import structlog
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.verify.ledger import Ledger

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.errors import SequenceLogError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from rich.console import Console
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.consume.consume_report import ConsumeReport
 from mirrortest.consume.consume_status import ConsumeStatus
 from mirrortest.consume.consumer_log import ConsumerLog

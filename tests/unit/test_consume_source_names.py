@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.consume.source_names import alias_of
 from mirrortest.errors import UsageError
 from mirrortest.kafka.fetched import FetchedBatches

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.doctor.check import Check, DoctorReport, Level
 from mirrortest.doctor.examination import Cluster, destination_checks, names_check, source_checks
 from mirrortest.doctor.host import clock_check, disk_check

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.faults.options import FaultyMirrorOptions
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.consume.options import Shard
 from mirrortest.report.html.breakdown import Range
 from mirrortest.report.html.commands import repeat_commands, show_commands

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.errors import ClusterError, LabError, MirrortestError
 from mirrortest.faults.ground_truth import TRUTH
 from mirrortest.model.findings import Finding, Outcome

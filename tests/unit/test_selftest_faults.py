@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.faults.alteration import Target, TruthRow
 from mirrortest.faults.injector import Output, PartitionInjector
 from mirrortest.faults.selection import Selection

@@ -10,8 +10,8 @@ import pytest
 
 from mirrortest.model.findings import Finding
 from mirrortest.selftest.calibration import Figures
+from mirrortest.selftest.detected import Detected, by_place, online
 from mirrortest.selftest.expected import Expected, Injected, expect
-from mirrortest.selftest.observed import Observed, by_place, online
 from mirrortest.selftest.score import Score, score
 from mirrortest.selftest.sent import NO_KEY, SHIFT, Numbers, Sent
 from mirrortest.verify.anomaly import Anomaly, effect_of
@@ -53,7 +53,7 @@ class Scene:
     def expected(self, done: list[Injected] | None = None) -> Expected:
         return expect(self.sent, self.done if done is None else done, self.written, self.numbers)
 
-    def perfect(self) -> Observed:
+    def perfect(self) -> Detected:
         """The findings of a tester that finds exactly what is expected."""
         must = self.expected()
         counts = {
@@ -61,17 +61,17 @@ class Scene:
             for keys in must.records.values()
             for place in by_place(keys, self.numbers)
         }
-        return Observed(
+        return Detected(
             dict(must.messages),
             dict(must.messages),
             dict(must.records),
             [("someone", counts)],
         )
 
-    def score(self, observed: Observed, done: list[Injected] | None = None) -> Score:
+    def score(self, detected: Detected, done: list[Injected] | None = None) -> Score:
         done = self.done if done is None else done
         must = self.expected(done)
-        return score(done, must, observed, self.numbers, lambda _: BODY)
+        return score(done, must, detected, self.numbers, lambda _: BODY)
 
 
 def without(keys: NDArray[np.int64], seq: int) -> NDArray[np.int64]:
@@ -123,9 +123,9 @@ def test_a_perfect_tester_scores_full() -> None:
 def test_what_is_not_found_is_missed(finding: Finding, seq: int, missed: Anomaly) -> None:
     """A finding that is not reported counts under the kind that causes it, and no other."""
     scene = Scene(*EVERY)
-    observed = scene.perfect()
-    observed.by_all[finding] = without(observed.by_all[finding], seq)
-    result = scene.score(observed)
+    detected = scene.perfect()
+    detected.by_all[finding] = without(detected.by_all[finding], seq)
+    result = scene.score(detected)
     assert tallied(result) == {missed: (1, 0)}
     assert not result.perfect
     assert f"seq {seq} is not reported {finding.label}" in result.examples[0]
@@ -134,10 +134,10 @@ def test_what_is_not_found_is_missed(finding: Finding, seq: int, missed: Anomaly
 def test_a_record_that_is_not_found_is_missed() -> None:
     """Unreadable records count by offset, and by number."""
     scene = Scene(*EVERY)
-    observed = scene.perfect()
-    observed.records[Finding.CORRUPTED] = np.zeros(0, np.int64)
-    observed.counts = [("someone", {PLACE: Counter()})]
-    result = scene.score(observed)
+    detected = scene.perfect()
+    detected.records[Finding.CORRUPTED] = np.zeros(0, np.int64)
+    detected.counts = [("someone", {PLACE: Counter()})]
+    result = scene.score(detected)
     assert tallied(result) == {Anomaly.CHANGE_SEQ: (1, 0)}
     assert result.differences == ["someone counts 0 corrupted in orders-0, not 1"]
 
@@ -156,22 +156,22 @@ def test_a_record_that_is_not_found_is_missed() -> None:
 def test_what_is_not_there_is_false(findings: tuple[Finding, ...], kind: Anomaly | None) -> None:
     """A finding of an untouched message counts under the kind that it looks like."""
     scene = Scene(*EVERY)
-    observed = scene.perfect()
+    detected = scene.perfect()
     for finding in findings:
         key = scene.numbers.message(STREAM, 20)
-        observed.by_any[finding] = np.union1d(observed.by_any.get(finding, []), [key]).astype(
+        detected.by_any[finding] = np.union1d(detected.by_any.get(finding, []), [key]).astype(
             np.int64
         )
-    assert tallied(scene.score(observed)) == {kind: (0, 1)}
+    assert tallied(scene.score(detected)) == {kind: (0, 1)}
 
 
 def test_a_finding_too_many_is_its_own_kinds() -> None:
     """A false finding of a message that was hit counts under the kind that hit it."""
     scene = Scene(*EVERY)
-    observed = scene.perfect()
+    detected = scene.perfect()
     key = scene.numbers.message(STREAM, 12)
-    observed.by_any[Finding.DUPLICATED] = np.array([key])
-    assert tallied(scene.score(observed)) == {Anomaly.CHANGE_PAYLOAD: (0, 1)}
+    detected.by_any[Finding.DUPLICATED] = np.array([key])
+    assert tallied(scene.score(detected)) == {Anomaly.CHANGE_PAYLOAD: (0, 1)}
 
 
 @pytest.mark.parametrize(
@@ -184,20 +184,20 @@ def test_a_row_taken_from_the_truth_is_noticed(removed: int, kind: Anomaly) -> N
     A changed seq looks like the first kind that leaves no id; one loss looks like a drop.
     """
     scene = Scene(*EVERY[:-1])
-    observed = scene.perfect()
+    detected = scene.perfect()
     falsified = [each for at, each in enumerate(scene.done) if at != removed]
-    result = scene.score(observed, falsified)
+    result = scene.score(detected, falsified)
     assert tallied(result) == {kind: (0, 1)}
 
 
 def test_a_row_put_into_the_truth_is_noticed() -> None:
     """An anomaly that is only in the truth is missed."""
     scene = Scene(*EVERY)
-    observed = scene.perfect()
+    detected = scene.perfect()
     extra = Injected(
         effect_of(Anomaly.REKEY, BODY), scene.numbers.message(STREAM, 2), scene.record(2)
     )
-    assert tallied(scene.score(observed, [*scene.done, extra])) == {Anomaly.REKEY: (1, 0)}
+    assert tallied(scene.score(detected, [*scene.done, extra])) == {Anomaly.REKEY: (1, 0)}
 
 
 def test_consumers_must_agree() -> None:
@@ -210,10 +210,10 @@ def test_consumers_must_agree() -> None:
         "carl": {"streams": [stream], "counts": counts},
         "dora": {"streams": [{**stream, "lost": [[3, 4]], "late": [[9, 10]]}], "counts": counts},
     }
-    observed = online(reports, {}, numbers)
-    assert observed.by_all[Finding.LOST].tolist() == [base + 3]
-    assert observed.by_any[Finding.LOST].tolist() == [base + 3, base + 4]
-    assert observed.by_all[Finding.LATE].tolist() == []
-    assert observed.by_any[Finding.LATE].tolist() == [base + 9]
-    assert [name for name, _ in observed.counts] == ["carl", "dora"]
-    assert observed.counts[0][1][None][Finding.FOREIGN] == 2
+    detected = online(reports, {}, numbers)
+    assert detected.by_all[Finding.LOST].tolist() == [base + 3]
+    assert detected.by_any[Finding.LOST].tolist() == [base + 3, base + 4]
+    assert detected.by_all[Finding.LATE].tolist() == []
+    assert detected.by_any[Finding.LATE].tolist() == [base + 9]
+    assert [name for name, _ in detected.counts] == ["carl", "dora"]
+    assert detected.counts[0][1][None][Finding.FOREIGN] == 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.errors import UsageError
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Message, encode

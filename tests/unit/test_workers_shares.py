@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prometheus_client.core import GaugeMetricFamily
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run_naming import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.consume_report import Basis, ConsumeReport
 from mirrortest.consume.options import ConsumeOptions, Shard

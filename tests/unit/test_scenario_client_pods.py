@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from mirrortest.errors import UsageError
-from mirrortest.scenario import pods
+from mirrortest.scenario import client_pods
 from mirrortest.scenario.clients import clients
 from mirrortest.scenario.clusters import Sides
 from tests.unit.scenario_documents import document
@@ -70,12 +70,12 @@ def test_clients_write_into_their_pods_and_the_files_that_they_read_go_along(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The pods get the files that options or `files` name; paths in commands are the pod's."""
-    monkeypatch.setattr(pods, "Pods", Recorded)
+    monkeypatch.setattr(client_pods, "Pods", Recorded)
     everything.clear()
     found = scenario(TEXT, home)
     point = tmp_path / "out" / "point-001"
     sides = Sides({"bootstrap-server": "a:1"}, {"bootstrap-server": "b:1"}, "A")
-    with pods.running_place(found, "r1", point, home) as place:
+    with client_pods.running_place(found, "r1", point, home) as place:
         producer, consumer = clients(found, sides, "r1", point, place, arguments)
     (created,) = everything
     assert created.settings.files == {
@@ -97,10 +97,11 @@ def test_an_output_directory_has_a_label_of_its_own(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By this label the next run finds what a killed one left, and nothing of other outputs."""
-    monkeypatch.setattr(pods, "Pods", Recorded)
+    monkeypatch.setattr(client_pods, "Pods", Recorded)
     everything.clear()
     for output in ("a", "a", "b"):
-        with pods.running_place(scenario(TEXT, home), "r1", home / output / "point-001", home):
+        point = home / output / "point-001"
+        with client_pods.running_place(scenario(TEXT, home), "r1", point, home):
             pass
     first, again, other = (each.settings.labels["mirrortest.output"] for each in everything)
     assert first == again != other
@@ -120,13 +121,13 @@ def test_a_file_that_cannot_go_along_is_refused_before_anything_is_started(
     home: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, answer: str
 ) -> None:
     """The error names the file and the problem."""
-    monkeypatch.setattr("mirrortest.scenario.pods.Kubectl.check", lambda _: None)
+    monkeypatch.setattr("mirrortest.scenario.client_pods.Kubectl.check", lambda _: None)
     for name in ("source.properties", "rate.csv", "payloads.txt"):
         (home / name).write_text("")
     (home / "large").write_bytes(bytes((1 << 20) + 1))
-    pods.check_pods([scenario(TEXT, home)], home)
+    client_pods.check_pods([scenario(TEXT, home)], home)
     with pytest.raises(UsageError, match=answer):
-        pods.check_pods([scenario(TEXT.replace(old, new), home)], home)
+        client_pods.check_pods([scenario(TEXT.replace(old, new), home)], home)
 
 
 @pytest.mark.parametrize(

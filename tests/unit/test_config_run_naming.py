@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.config.run import TopicMapping, run_id
+from mirrortest.config.run_naming import TopicMapping, run_id
 from mirrortest.errors import UsageError
 from mirrortest.wire.stream import RUN_PATTERN
 

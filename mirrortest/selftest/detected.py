@@ -35,7 +35,7 @@ Intervals = dict[Finding, list[tuple[int, int]]]
 
 
 @dataclass
-class Observed:
+class Detected:
     """The findings of one way, online or offline.
 
     All sources of the same fact must agree: the consumers online, two tables offline.
@@ -53,7 +53,7 @@ class Observed:
     counts: list[tuple[str, Mapping[Place | None, Counter[Finding]]]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, sources: Sequence[Keys], records: Keys) -> Observed:
+    def of(cls, sources: Sequence[Keys], records: Keys) -> Detected:
         """Combine what these sources report."""
         findings = {finding for keys in sources for finding in keys}
         found = {f: [keys.get(f, NO_KEYS) for keys in sources] for f in findings}
@@ -64,15 +64,15 @@ class Observed:
         )
 
 
-def online(reports: Mapping[str, Mapping[str, Any]], records: Keys, numbers: Numbers) -> Observed:
+def online(reports: Mapping[str, Mapping[str, Any]], records: Keys, numbers: Numbers) -> Detected:
     """The findings of the consumers' reports, which are JSON, by the consumer's name."""
     found = [_of_streams(report["streams"], numbers) for report in reports.values()]
-    observed = Observed.of(found, records)
+    detected = Detected.of(found, records)
     for name, report in reports.items():
         counts = report["counts"]
         total = Counter({finding: counts.get(finding.label, 0) for finding in STREAMLESS})
-        observed.counts.append((name, {None: total}))
-    return observed
+        detected.counts.append((name, {None: total}))
+    return detected
 
 
 def _of_streams(streams: Iterable[Mapping[str, Any]], numbers: Numbers) -> Keys:
@@ -84,13 +84,13 @@ def _of_streams(streams: Iterable[Mapping[str, Any]], numbers: Numbers) -> Keys:
     return _as_keys(found)
 
 
-def offline(result: Path, summary: Summary, records: Keys, numbers: Numbers) -> Observed:
+def offline(result: Path, summary: Summary, records: Keys, numbers: Numbers) -> Detected:
     """The findings of a reconciliation: its tables in a directory, and its summary."""
     found = _of_table(result / "findings.parquet", "finding", numbers)
     missing = _of_table(result / "undelivered.parquet", "verdict", numbers)
     # Two tables report losses, and must agree.
     other = {**found, Finding.LOST: missing.get(Finding.LOST, NO_KEYS)}
-    observed = Observed.of([found, other], records)
+    detected = Detected.of([found, other], records)
     labels = {**{f: f.label for f in STREAMLESS}, Finding.CORRUPTED: "corrupted_unknown_id"}
     by_place: dict[Place | None, Counter[Finding]] = {
         (each.topic, each.partition): Counter(
@@ -99,8 +99,8 @@ def offline(result: Path, summary: Summary, records: Keys, numbers: Numbers) -> 
         for each in summary.partitions
         if each.partition is not None
     }
-    observed.counts.append((f"the reconciliation of {summary.run}", by_place))
-    return observed
+    detected.counts.append((f"the reconciliation of {summary.run}", by_place))
+    return detected
 
 
 def _of_table(path: Path, column: str, numbers: Numbers) -> Keys:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mirrortest.compare import statistics
+from mirrortest.compare import significance
 from mirrortest.compare.comparison import compare
 from mirrortest.compare.document import Change
 from mirrortest.compare.repeat import Side
-from mirrortest.compare.statistics import (
+from mirrortest.compare.significance import (
     adjusted,
     difference,
     relative,
@@ -68,7 +68,7 @@ def test_the_same_values_give_the_same_interval() -> None:
     """Its draws are seeded: another process would draw the same."""
     values = ([1.0, 1.2, 0.9, 1.1], [1.3, 1.5, 1.2, 1.6])
     before = difference(*values)
-    statistics._resamples.cache_clear()
+    significance._resamples.cache_clear()
     assert difference(*values) == before
 
 

@@ -23,13 +23,9 @@ from mirrortest.seqlog.schema import STREAM, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from mirrortest.reconcile.judgement import Judgement
     from mirrortest.reconcile.stream_rows import StreamRows, Streams
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 
 class Attribution(StrEnum):

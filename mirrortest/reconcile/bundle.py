@@ -30,9 +30,7 @@ from mirrortest.seqlog.schema import Kind
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
-    Longs = NDArray[np.int64]
+    from mirrortest.reconcile.stretch import Longs
 
 BUNDLES = "name string, part int, task int, number long, packed binary"
 """Spark's schema of bundles: a name, for which part, of which task, how many rows, these rows."""

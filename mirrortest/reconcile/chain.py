@@ -20,8 +20,7 @@ from mirrortest.seqlog.batches import positions
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 
 class Jumps(NamedTuple):

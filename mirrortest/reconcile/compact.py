@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mirrortest.reconcile.incarnations import Numbers
-
-    Longs = NDArray[np.int64]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 _OF_ALL = (
     "kind", "topic", "run", "producer", "incarnation", "lane", "seq_lo", "seq_hi",
@@ -325,7 +324,7 @@ class Compactor:
         found: Stretches,
         places: NDArray[np.int32],
         zones: Mapping[int, Longs],
-    ) -> NDArray[np.bool_]:
+    ) -> Flags:
         """Which rows do not count for latencies; notes those in zones that have latencies."""
         uncounted = np.zeros(rows.num_rows, dtype=bool)
         seen = np.flatnonzero(found.kind == SEEN)
@@ -351,12 +350,12 @@ class Compactor:
         return uncounted
 
 
-def _meet(bounds: Longs, lo: Longs, hi: Longs) -> NDArray[np.bool_]:
+def _meet(bounds: Longs, lo: Longs, hi: Longs) -> Flags:
     """Which ranges [lo, hi) share offsets with some of these disjoint ones, in order."""
     bounds = bounds[bounds[:, 0] < bounds[:, 1]]
     before = np.searchsorted(bounds[:, 0], hi)
     ends = np.append(NONE, bounds[:, 1])
-    found: NDArray[np.bool_] = ends[before] > lo
+    found: Flags = ends[before] > lo
     return found
 
 

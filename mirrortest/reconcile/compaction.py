@@ -21,15 +21,11 @@ from mirrortest.reconcile.sweep import Spans, highest_before, united
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from mirrortest.reconcile.given import Given
     from mirrortest.reconcile.hole_ranges import Holes
     from mirrortest.reconcile.judgement import Copies, Judged
     from mirrortest.reconcile.stream_rows import StreamRows
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 _EXPLAINED = int(Finding.LOST | Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
 

@@ -12,9 +12,7 @@ from mirrortest.reconcile.sweep import Spans, Sweep
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from numpy.typing import NDArray
-
-    Longs = NDArray[np.int64]
+    from mirrortest.reconcile.stretch import Longs
 
 HoleRange = tuple[int, int, int, int]
 """The incarnation of a partition, offsets [lo, hi), and how many of them are holes."""

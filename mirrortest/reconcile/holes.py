@@ -25,8 +25,7 @@ from mirrortest.seqlog.schema import Kind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 _BUCKET_BITS = 20
 """All holes of a row begin in one bucket of 2**20 numbers, so a row stays below some 10 MB."""

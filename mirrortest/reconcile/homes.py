@@ -14,13 +14,9 @@ from mirrortest.verify.placement import homes_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from mirrortest.reconcile.given import Given
     from mirrortest.reconcile.stream_rows import StreamRows
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 
 class Homes(NamedTuple):

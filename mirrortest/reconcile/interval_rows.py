@@ -16,9 +16,7 @@ from mirrortest.verify.row import MINUTE_NS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    Longs = NDArray[np.int64]
+    from mirrortest.reconcile.stretch import Longs
 
 DAMAGE = "damage"
 """The kind of a row whose `text` describes what could not be read; `outcome` is 1 where durable

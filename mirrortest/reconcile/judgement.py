@@ -52,14 +52,10 @@ from mirrortest.verify.placement import counts_in_force
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from numpy.typing import NDArray
-
     from mirrortest.reconcile.coverage import UnreadRange
     from mirrortest.reconcile.given import Given, Sender
     from mirrortest.reconcile.stream_rows import StreamRows
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 _MASK = int(sum(STREAM_FINDINGS))
 

@@ -14,11 +14,8 @@ from mirrortest.timing.histogram import BUCKETS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from numpy.typing import NDArray
-
+    from mirrortest.reconcile.stretch import Longs
     from mirrortest.seqlog.totals import Total
-
-    Longs = NDArray[np.int64]
 
 
 def latencies(rows: pa.RecordBatch) -> Longs:

@@ -24,14 +24,10 @@ from mirrortest.seqlog.schema import Kind
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from numpy.typing import NDArray
-
     from mirrortest.reconcile.given import Given
     from mirrortest.reconcile.judgement import Copies, Judgement, SeenSegments
     from mirrortest.reconcile.stream_rows import StreamRows
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Longs
 
 _AGREED = (*IN_PARTITION, Finding.LOST)
 """The findings that both sides must agree on."""

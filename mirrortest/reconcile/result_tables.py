@@ -20,13 +20,9 @@ from mirrortest.seqlog.schema import STREAM, Kind
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from numpy.typing import NDArray
-
     from mirrortest.reconcile.judgement import Judged, Judgement
     from mirrortest.reconcile.stream_rows import Streams
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 JUDGED = tuple(finding for finding in OF_STREAM if finding is not Finding.COMPACTED)
 """The findings of a judged segment, before `compaction` has explained what it can."""

@@ -23,8 +23,7 @@ from mirrortest.seqlog.schema import STREAM, Kind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 KINDS = (
     Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.EXPIRED,

@@ -13,10 +13,7 @@ import numpy as np
 from mirrortest.reconcile.stretch import NONE
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 _EMPTY = np.zeros(0, dtype=np.int64)
 _HIGHEST = np.iinfo(np.int64).max

@@ -22,15 +22,11 @@ from mirrortest.seqlog.schema import ENDLESS, Kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
     from mirrortest.reconcile.coverage import UnreadRange
     from mirrortest.reconcile.given import Given
     from mirrortest.reconcile.judgement import Copies
     from mirrortest.reconcile.stream_rows import StreamRows
-
-    Longs = NDArray[np.int64]
-    Flags = NDArray[np.bool_]
+    from mirrortest.reconcile.stretch import Flags, Longs
 
 _UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
 

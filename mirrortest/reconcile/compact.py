@@ -287,10 +287,7 @@ class Compactor:
             mark_seq=mark_seq,
             mark_minute=mark_minute,
             **(packed.columns if packed is not None else {}),
-            **{
-                name: pa.array(getattr(of, name), mask=getattr(of, name) == NONE)
-                for name in _COPIED
-            },
+            **{name: _nullable(getattr(of, name)) for name in _COPIED},
         )
 
     def _batch(self, count: int, **columns: Any) -> pa.RecordBatch:

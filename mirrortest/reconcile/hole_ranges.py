@@ -81,13 +81,6 @@ class Holes(NamedTuple):
         """How many holes there are at most."""
         return int(self.most.sum())
 
-    def within(self, identity: int, lo: int, hi: int) -> int:
-        """How many holes are among these offsets, at most."""
-        places = np.array([identity] * 2), np.array([lo, hi])
-        return int(
-            self._before(*places, self.most)[1] - self._before(*places, self.most, last=True)[0]
-        )
-
     def ranks(self, identity: Longs, offset: Longs) -> tuple[Longs, Longs]:
         """How many of the certain holes are before each of these places: at least, at most.
 

@@ -111,7 +111,7 @@ def cover(seen: ReadOffsets, topics: Collection[str]) -> Coverage:
         expected = set(range(count)) if count is not None else set()
         if count is None and not logged:
             # No partition is known: partition 0 represents all.
-            everything = _unlogged(topic, 0, 0, 0, ENDLESS)
+            everything = unlogged(topic, 0, 0, 0, ENDLESS)
             coverage.add(everything, f"{topic}: no consumer's log covers it")
         for partition in sorted(logged | expected):
             here = [by_partition.get((topic, partition), []) for by_partition in spans]
@@ -133,7 +133,7 @@ def _cover_partition(
     add = coverage.add
     if not (read or unread):
         if not tails or any(tail.hi for tail in tails):
-            rest = _unlogged(topic, partition, 0, 0, ENDLESS)
+            rest = unlogged(topic, partition, 0, 0, ENDLESS)
             add(rest, f"{at}: no consumer's log covers this partition")
         return
     last = max(span.newest for span in (*read, *unread, *tails))
@@ -149,7 +149,7 @@ def _cover_partition(
             # The first reader of a partition begins at offset 0. So the log of a consumer is
             # missing from which this reader took over, however early it started itself. This adds
             # no reason: messages that are missing there show it.
-            coverage.unread.append(_unlogged(topic, partition, identity, 0, start))
+            coverage.unread.append(unlogged(topic, partition, identity, 0, start))
         for lo, hi in _outside(unreadable, stretches):
             coverage.unread += [
                 UnreadRange(topic, partition, identity, begin, end, Finding.INCONCLUSIVE, *minutes)
@@ -173,7 +173,7 @@ def _cover_partition(
                 # recreated topic, a reader that has just found it logs the end.)
                 end = hi if passed else ENDLESS
                 add(
-                    _unlogged(topic, partition, identity, lo, end),
+                    unlogged(topic, partition, identity, lo, end),
                     f"{at}: no log covers {offsets}: a consumer's log is missing or damaged",
                 )
         if identity < last:
@@ -188,7 +188,8 @@ def _cover_partition(
             add(rest, f"{at}: read up to offset {reached}; no log records the partition's end")
 
 
-def _unlogged(topic: str, partition: int, identity: int, lo: int, hi: int) -> UnreadRange:
+def unlogged(topic: str, partition: int, identity: int, lo: int, hi: int) -> UnreadRange:
+    """Offsets that a consumer may have read whose log is missing or damaged."""
     return UnreadRange(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE, unlogged=True)
 
 

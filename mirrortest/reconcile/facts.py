@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange
+from mirrortest.reconcile.coverage import ReadOffsets, Span, UnreadRange, unlogged
 from mirrortest.reconcile.given import Given, Sender
 from mirrortest.reconcile.hole_ranges import HoleRange, Holes
 from mirrortest.reconcile.incarnations import unmatched, unordered
@@ -224,9 +224,7 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
     if facts.consumer_damaged:
         # The missing rows may have shown any message: no missing message is proven lost.
         ranges += [
-            UnreadRange(
-                topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE, unlogged=True
-            )
+            unlogged(topic, partition, identity, -1, ENDLESS)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
     policies = {topic: ExpectPartition(last) for topic, (*_, last) in policies_of(plan).items()}

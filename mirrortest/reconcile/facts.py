@@ -33,10 +33,8 @@ from mirrortest.verify.placement import ExpectPartition
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from mirrortest.reconcile.incarnations import Place
     from mirrortest.reconcile.plan import Plan
-
-Place = tuple[str, int]
-"""A topic and a partition."""
 
 
 @dataclass
@@ -138,16 +136,16 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
             spans[row["kind"]].append(row_type(*(row[name] for name in row_type._fields)))
     ranges, tails = spans[RANGE], spans["tail"]
     found = [
-        (row["topic"], row["partition"], row["identity"], row["reached"])
+        (row["topic"], row["partition"], row["identity"], row["hi"])
         for row in overview
-        if row["kind"] == "found" and row["partition"] is not None and row["reached"] is not None
+        if row["kind"] == "found" and row["partition"] is not None and row["hi"] is not None
     ]
     # A session that counts from a later incarnation on has no verdict on the earlier ones.
     recounted = {place for numbers in plan.renumbered.values() for place in numbers}
     observed = ReadOffsets(
         read=spans["read"],
         unread=spans["unread"],
-        tails=spans["tail"],
+        tails=tails,
         partitions={topic: _partition_count(plan, topic) for topic in sorted(topics)},
         started_ns={number: s.started_ns for number, s in plan.of(Role.CONSUMER)},
     )
@@ -158,7 +156,7 @@ def gather(plan: Plan, table: pa.Table) -> Facts:
         complete,
         unended,
         contested,
-        _horizons(plan, spans["tail"]),
+        _horizons(plan, tails),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
         ranges,
         online_cuts(found, tails, left_out=recounted | unread_but_seen(spans["unread"], ranges)),
@@ -213,7 +211,7 @@ def _overview(table: pa.Table) -> list[dict[str, Any]]:
     for row in found:
         if row["kind"] == OVERVIEW:
             row["kind"] = row["text"]
-        row["hi"] = row["reached"] = row["offset_hi"]
+        row["hi"] = row["offset_hi"]
         row["lo"] = row["offset_hi"] if row["offset_lo"] is None else row["offset_lo"]
     return found
 

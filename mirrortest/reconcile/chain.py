@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from mirrortest.reconcile.stretch import NONE, Stretches
-from mirrortest.reconcile.sweep import runs
+from mirrortest.reconcile.sweep import changes, runs
 from mirrortest.seqlog.batches import positions
 
 if TYPE_CHECKING:
@@ -127,8 +127,7 @@ class Turns:
         at, low, high = place[order], lo[order], hi[order]
         if not len(at):
             return np.zeros(0, dtype=np.int64)
-        first = np.ones(len(at), dtype=bool)
-        first[1:] = at[1:] != at[:-1]
+        first = changes(at)
         before = np.empty(len(at), dtype=np.int64)
         before[1:] = high[:-1]
         before[first] = self.reached[at[first]]
@@ -159,8 +158,7 @@ def ranges(
         return np.zeros(0, dtype=np.int64), Ranges(*(np.zeros(0, dtype=np.int64),) * 4)
     order = grouped(codes(place, turn))
     at, its, low, high = place[order], turn[order], lo[order], hi[order]
-    first = np.ones(len(at), dtype=bool)
-    first[1:] = (at[1:] != at[:-1]) | (its[1:] != its[:-1])
+    first = changes(at, its)
     jump = np.zeros(len(at), dtype=np.int64)
     jump[1:] = low[1:] - high[:-1]
     far = np.flatnonzero((jump > jumps.far) & ~first)

@@ -17,7 +17,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.reconcile.homes import Homes, homes_by_stream
 from mirrortest.reconcile.stream_rows import coded
 from mirrortest.reconcile.stretch import NONE
-from mirrortest.reconcile.sweep import Spans, highest_before, united
+from mirrortest.reconcile.sweep import Spans, changes, highest_before, united
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -355,12 +355,8 @@ def _key_rows(rows: StreamRows, topic: int) -> _KeyRows:
     identity = np.append(rows.identity[seen], streamless.identity)
     offset = np.append(rows.offset_hi[seen], streamless.offset_hi)
     order = np.lexsort((offset, identity))
-    new = np.append(
-        True,
-        (identity[order][1:] != identity[order][:-1]) | (offset[order][1:] != offset[order][:-1]),
-    )[: len(order)]
     last = np.empty(len(order), dtype=np.int64)
-    last[order] = np.cumsum(new)
+    last[order] = np.cumsum(changes(identity[order], offset[order]))
     no_stream = np.full(len(streamless.group), NONE, dtype=np.int64)
     found = _KeyRows(
         np.append(streams.group[rows.stream[seen]], streamless.group),

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.chain import Chains, codes
 from mirrortest.reconcile.stretch import NONE, Names, column, integers, numbers
-from mirrortest.reconcile.sweep import runs
+from mirrortest.reconcile.sweep import changes, runs
 from mirrortest.seqlog.batches import filled, positions
 from mirrortest.seqlog.schema import Kind
 
@@ -178,8 +178,7 @@ def holed(chains: Chains, number: Longs, packing: Packing) -> tuple[Chains, Pack
     stretches = of.take(starts)
     stretches.seq_hi, stretches.offset_hi = of.seq_hi[ends], of.offset_hi[ends]
     stretches.last_ns = np.maximum.reduceat(of.last_ns, starts)
-    kept = np.ones(len(chains.mark_seq), dtype=bool)
-    kept[1:] = chains.mark_minute[1:] != chains.mark_minute[:-1]
+    kept = changes(chains.mark_minute)
     kept[chains.first_mark[starts]] = True
     first = np.append(0, np.cumsum(kept))[np.append(chains.first_mark[starts], len(kept))]
     joined = Chains(
@@ -261,8 +260,8 @@ class Claims:
         group = codes(is_found, topic, producer, incarnation, lane, lo >> _BUCKET_BITS)
         order = np.lexsort((lo, group))
         group, lo, hi = group[order], lo[order], hi[order]
-        first = np.ones(len(lo), dtype=bool)
-        first[1:] = (group[1:] != group[:-1]) | (lo[1:] > hi[:-1])
+        first = changes(group)
+        first[1:] |= lo[1:] > hi[:-1]
         starts = np.flatnonzero(first)
         lo, hi, group, order = (
             lo[starts],

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile.sweep import united
+from mirrortest.reconcile.sweep import changes, united
 from mirrortest.seqlog.batches import batch_with, filled
 from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.row import MINUTE_NS
@@ -107,11 +107,8 @@ def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.Rec
         distance, by_seq.astype(np.int64), by_offset.astype(np.int64),
     ]  # fmt: skip
     order = np.lexsort([hi, lo, *keys])
-    starts = np.ones(len(order), dtype=bool)
-    starts[1:] = lo[order][1:] > hi[order][:-1]
-    for key in keys:
-        sorted_key = key[order]
-        starts[1:] |= sorted_key[1:] != sorted_key[:-1]
+    starts = changes(*(key[order] for key in keys))
+    starts[1:] |= lo[order][1:] > hi[order][:-1]
     apart = pc.is_in(rows["kind"], pa.array(_KEPT_APART)).to_numpy(zero_copy_only=False)
     starts |= apart[order]
     at = np.flatnonzero(starts)
@@ -148,8 +145,7 @@ def fewer_holes(rows: pa.RecordBatch, most: int = MOST_HOLES) -> pa.RecordBatch:
     place = found.reshape(-1)
     # A session may have read the same offsets again.
     row, lo, hi = united(place, _ints(holes["offset_lo"]), _ints(holes["offset_hi"]))
-    first = np.ones(len(row), dtype=bool)
-    first[1:] = place[row][1:] != place[row][:-1]
+    first = changes(place[row])
     between = np.zeros(len(row), dtype=np.int64)
     between[1:] = lo[1:] - hi[:-1]
     kept = np.argsort(np.where(first, -1, between), kind="stable")[::-1][:most]

@@ -6,13 +6,15 @@ a key nothing changes. One sort is enough, whatever the spans' number and overla
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mirrortest.reconcile.stretch import NONE
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from mirrortest.reconcile.stretch import Flags, Longs
 
 _EMPTY = np.zeros(0, dtype=np.int64)
@@ -50,8 +52,7 @@ class Sweep:
         at = np.concatenate([bound for each in spans.values() for bound in each[1:]])
         order = np.lexsort((at, key))
         key, at = key[order], at[order]
-        new = np.ones(len(at), dtype=bool)
-        new[1:] = (at[1:] != at[:-1]) | (key[1:] != key[:-1])
+        new = changes(key, at)
         point = np.empty(len(at), dtype=np.int64)
         point[order] = np.cumsum(new) - 1
         key, at = key[new], at[new]
@@ -98,6 +99,15 @@ class Sweep:
         return joined(self.segments.take(which))[0]
 
 
+def changes(*columns: NDArray[Any]) -> Flags:
+    """Where one of these columns has another value than just before; also the first place."""
+    found = np.zeros(len(columns[0]), dtype=bool)
+    found[:1] = True
+    for values in columns:
+        found[1:] |= values[1:] != values[:-1]
+    return found
+
+
 def runs(begins: Flags) -> tuple[Longs, Longs]:
     """The first and the last indices of runs; `begins` flags where one begins, also the first."""
     starts = np.flatnonzero(begins)
@@ -107,10 +117,8 @@ def runs(begins: Flags) -> tuple[Longs, Longs]:
 def joined(spans: Spans, *alike: Longs) -> tuple[Spans, Longs]:
     """Join adjacent spans, disjoint and in order, that are `alike`; also each one's first index."""
     key, lo, hi = spans
-    begins = np.ones(len(key), dtype=bool)
-    begins[1:] = (key[1:] != key[:-1]) | (lo[1:] != hi[:-1])
-    for values in alike:
-        begins[1:] |= values[1:] != values[:-1]
+    begins = changes(key, *alike)
+    begins[1:] |= lo[1:] != hi[:-1]
     starts, ends = runs(begins)
     return Spans(key[starts], lo[starts], hi[ends]), starts
 
@@ -133,8 +141,8 @@ def united(key: Longs, lo: Longs, hi: Longs) -> tuple[Longs, Longs, Longs]:
     order = np.lexsort((lo, key))
     key, lo, hi = key[order], lo[order], hi[order]
     reached = highest_before(key, hi)
-    begins = np.ones(len(lo), dtype=bool)
-    begins[1:] = (key[1:] != key[:-1]) | (lo[1:] > reached[1:])
+    begins = changes(key)
+    begins[1:] |= lo[1:] > reached[1:]
     starts = np.flatnonzero(begins)
     ends = np.maximum.reduceat(hi, starts) if len(starts) else hi
     return order[starts], lo[starts], ends

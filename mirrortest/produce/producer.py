@@ -168,7 +168,7 @@ class Producer:
         size, _ = value_size(len(probe), options.form, options.largest_size)
         for plan in self._plans:
             count = len(plan.lanes)
-            self._context.numbers[plan.topic] = TopicNumbers(count, size)
+            self._context.numbers[plan.topic] = TopicNumbers(size)
             self._context.rates[plan.topic] = rate = topic_rate(options, plan.topic)
             for lane in range(count):
                 index, lanes = options.share.lane(lane, count)

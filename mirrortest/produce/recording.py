@@ -44,7 +44,6 @@ class TopicNumbers:
     send) and `schedule_lag` cover both tallies, in ns, for the metrics.
     """
 
-    lanes: int
     value_size: int
     wire_bytes: int = 0
     batches: int = 0

@@ -99,8 +99,7 @@ def merged(
     for report in reports:
         reasons.update(report.reasons)
         for topic, its in report.numbers.items():
-            total = numbers.setdefault(topic, TopicNumbers(0, its.value_size))
-            total.lanes += its.lanes
+            total = numbers.setdefault(topic, TopicNumbers(its.value_size))
             total.wire_bytes += its.wire_bytes
             total.batches += its.batches
             total.warm.merge(its.warm)

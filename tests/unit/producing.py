@@ -202,7 +202,7 @@ class World:
     view: LedgerView
     log: MemoryLog
     clock: Clock
-    numbers: TopicNumbers = field(default_factory=lambda: TopicNumbers(2, 100))
+    numbers: TopicNumbers = field(default_factory=lambda: TopicNumbers(100))
     """Those of the newest incarnation."""
 
     @classmethod
@@ -236,7 +236,7 @@ class World:
         claim = await self.claim()
         pool = BufferPool(memory)
         recorded = []
-        self.numbers = numbers = TopicNumbers(2, 100)
+        self.numbers = numbers = TopicNumbers(100)
         paces = paces or [
             pace_of(throughput, index=index, lanes=2, total=total) for index in range(2)
         ]

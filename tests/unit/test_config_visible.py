@@ -171,7 +171,7 @@ def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[st
 
 def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     """A broker's reason, a topic and a note cannot break them."""
-    numbers = TopicNumbers(1, 100)
+    numbers = TopicNumbers(100)
     numbers.steady.outcomes[Outcome.ACKED] = 1
     numbers.steady.span(1, 10)
     numbers.steady.from_intended.histogram.add([1000])

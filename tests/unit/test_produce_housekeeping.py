@@ -46,7 +46,7 @@ class World:
             duration_ns=60 * SECOND,
         )
         context = ProducerContext(options, Clock(lambda: self.now, lambda: self.now))
-        self.numbers = {topic: TopicNumbers(1, 100) for topic in options.topics}
+        self.numbers = {topic: TopicNumbers(100) for topic in options.topics}
         context.numbers.update(self.numbers)
         context.rates.update(dict.fromkeys(options.topics, 10.0))
         context.began_ns = self.now

@@ -39,7 +39,7 @@ class Book:
     def __init__(self, *, warmup: int = 0, each: bool = False) -> None:
         self.rows: list[Row] = []
         self.columns: list[Columns] = []
-        self.numbers = TopicNumbers(1, 100)
+        self.numbers = TopicNumbers(100)
         self.recorder = LaneRecorder(
             cast("Lane", LANE),
             self.numbers,

@@ -19,7 +19,7 @@ from mirrortest.workers import producers
 
 
 def report(*, warmup: int, steady: int) -> ProduceReport:
-    numbers = TopicNumbers(1, 100)
+    numbers = TopicNumbers(100)
     numbers.warm.outcomes[Outcome.ACKED] = 5
     numbers.steady.outcomes[Outcome.UNKNOWN] = steady
     return ProduceReport(
@@ -84,4 +84,4 @@ def test_workers_that_sent_nothing_together_prove_nothing() -> None:
 
 
 def _nothing() -> ProduceReport:
-    return replace(report(warmup=0, steady=0), numbers={"orders": TopicNumbers(1, 100)})
+    return replace(report(warmup=0, steady=0), numbers={"orders": TopicNumbers(100)})

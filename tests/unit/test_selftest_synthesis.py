@@ -241,7 +241,7 @@ def really_produced(detail: Detail) -> list[dict[str, Any]]:
     kept = []
     recorder = LaneRecorder(
         cast("Lane", SimpleNamespace(stream=STREAM, partition=0)),
-        TopicNumbers(1, 100),
+        TopicNumbers(100),
         warmup=0,
         clock=Clock(lambda: START, lambda: START),
         per_message=detail is Detail.MESSAGES,

@@ -124,7 +124,7 @@ def produced(
     name: str, acked: int, latency: int, *, error: ClusterError | None = None
 ) -> ProduceReport:
     """A producer's report."""
-    numbers = TopicNumbers(1, 100)
+    numbers = TopicNumbers(100)
     numbers.steady.outcomes[Outcome.ACKED] = acked
     numbers.steady.span(acked, 10 * acked)
     numbers.steady.from_intended.histogram.add([latency] * acked)

@@ -103,7 +103,7 @@ def _produced(
     outcome: Outcome, *, count: int = 4, error: MirrortestError | None = None
 ) -> ProduceReport:
     """A producer's report, with a warm-up if anything was sent."""
-    numbers = TopicNumbers(1, 100)
+    numbers = TopicNumbers(100)
     lanes = []
     if count:
         for tally in (numbers.warm, numbers.steady):

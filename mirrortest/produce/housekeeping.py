@@ -245,7 +245,7 @@ class Housekeeping:
             numbers.flush()
             latency.merge(numbers.ack_latency)
             failures += numbers.failures
-            value_bytes += numbers.warm.value_bytes + numbers.steady.value_bytes
+            value_bytes += numbers.value_bytes
             for outcome, count in numbers.outcomes.items():
                 outcomes[outcome] += count
         acked = outcomes[Outcome.ACKED]

@@ -67,7 +67,7 @@ class ProducerLoad:
                     "asked": asked,
                     "sent": sent[topic],
                     **outcomes,
-                    "value_bytes": numbers.warm.value_bytes + numbers.steady.value_bytes,
+                    "value_bytes": numbers.value_bytes,
                     "batches": numbers.batches,
                     "batch_messages": sum(outcomes.values()),
                     "batch_bytes": numbers.wire_bytes,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from mirrortest.model.findings import Outcome
-from mirrortest.produce.statistics import BufferedHistogram, Tally
+from mirrortest.produce.statistics import BufferedHistogram, Tally, merged
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, exact
 from mirrortest.timing.histogram import Histogram
@@ -71,6 +71,11 @@ class TopicNumbers:
         }
 
     @property
+    def value_bytes(self) -> int:
+        """Bytes of acknowledged values."""
+        return self.warm.value_bytes + self.steady.value_bytes
+
+    @property
     def failures(self) -> Counter[Failure]:
         """Messages that were not acknowledged, by category."""
         return self.warm.failures + self.steady.failures
@@ -84,10 +89,7 @@ class TopicNumbers:
     @property
     def overall(self) -> Tally:
         """The run, warm-up included."""
-        total = Tally()
-        total.merge(self.warm)
-        total.merge(self.steady)
-        return total
+        return merged((self.warm, self.steady))
 
 
 @dataclass(slots=True)

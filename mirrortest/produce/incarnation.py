@@ -189,11 +189,6 @@ class Incarnation:
         now = {topic: self._sender.partition_count(topic) for topic in begun}
         return {topic: (count, now[topic]) for topic, count in begun.items() if now[topic] > count}
 
-    def close_rows(self) -> None:
-        """Hand all open rows to the log. Raises SequenceLogError."""
-        for recorded in self._recorded:
-            recorded.recorder.close_row()
-
     async def run(self, stop: asyncio.Event) -> None:
         """Send until the end; see the class.
 

@@ -158,7 +158,7 @@ class LedgerWriter:
         return True
 
     def close_rows(self) -> None:
-        """Hand all open rows to the log."""
+        """Hand all open rows to the log. Raises SequenceLogError."""
         for recorded in self._recorded:
             recorded.recorder.close_row()
 

@@ -42,7 +42,7 @@ class ProducerLoad:
         with contextlib.suppress(SequenceLogError):
             if incarnation is not None:
                 # Even if the process is killed, the log must have what the interval counts.
-                incarnation.close_rows()
+                incarnation.ledger_writer.close_rows()
             now_ns = self._context.clock.now()
             self._intervals.end(now_ns, self._topics(incarnation, now_ns))
 

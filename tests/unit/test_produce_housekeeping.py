@@ -161,7 +161,7 @@ def test_what_was_due_before_the_start_is_neither_planned_nor_asked_nor_sent(wor
     load = ProducerLoad(context)
     load.begin(cast("SequenceLog", SimpleNamespace(record=recorded.append)))
     context.paces["t", 0].take(1, world.now)
-    world.incarnation.close_rows = lambda: None
+    world.incarnation.ledger_writer.close_rows = lambda: None
     world.backlogs = {TopicPartition("u", 0): Backlog(due=context.paces["u", 0].owed(world.now))}
     load.end(cast("Incarnation", world.incarnation))
     assert [(row["asked"], row["sent"]) for row in recorded[0].to_pylist()] == [(1, 1), (1, 0)]

@@ -279,7 +279,7 @@ async def test_the_metric_of_durable_rows_counts_those_of_all_incarnations(world
     for total in (1000, 10):
         incarnation, _ = await world.incarnation(MemorySender(), total=total)
         await incarnation.run(asyncio.Event())
-        incarnation.close_rows()
+        incarnation.ledger_writer.close_rows()
         await world.log.sync()
         metrics.publish(incarnation, {}, 0, world.clock.now())
         assert counter.value == len(world.log.rows)

@@ -148,16 +148,6 @@ class Incarnation:
         return [each.lane for each in self._recorded]
 
     @property
-    def in_flight(self) -> int:
-        """Messages without an outcome yet."""
-        return sum(flight.count for recorded in self._recorded for flight in recorded.lane.flights)
-
-    @property
-    def acked(self) -> int:
-        """Messages of this incarnation that were acknowledged."""
-        return sum(recorded.lane.count(Outcome.ACKED) for recorded in self._recorded)
-
-    @property
     def steps(self) -> int:
         """A counter of batches sent, batches answered, and attempts to write to the ledger."""
         return self._steps + self.ledger_writer.tries

@@ -197,10 +197,6 @@ class Lane:
         """How far the lane is behind its schedule: since when its next batch might be sent."""
         return self.pace.lag_ns(now_ns, self.exact_batch() or 1)
 
-    def count(self, outcome: Outcome) -> int:
-        """How many messages have this outcome."""
-        return self._numbers[outcome].count
-
     def begin_send(self, flight: Flight) -> None:
         """Assign the next numbers to a batch, which is in flight from here on."""
         seq_hi = flight.seq_hi

@@ -91,15 +91,13 @@ class Reservation:
         self.granted = 0
         self.requested = 0
 
-    @property
-    def pending(self) -> bool:
-        """Whether a requested block is not durable yet."""
-        return self.requested > self.granted
-
     def consider(self, next_seq: int, now_ns: int) -> bool:
-        """Request the next block if half of the last one is used; return whether it was."""
-        if self.pending:
-            return False
+        """Request the next block if half of the last one is used; return whether one is pending.
+
+        A requested block is pending until it is granted.
+        """
+        if self.requested > self.granted:
+            return True
         ahead = self._ahead(now_ns, BLOCK_NS)
         if ahead is not None:
             self._block = max(self._shortest, min(LARGEST, ahead))

@@ -115,17 +115,14 @@ class LedgerWriter:
         """Reserve the requested blocks, and publish outcomes if it is time; see `run`."""
         await self._view.restore()
         now = self._clock.now()
-        requesting = [
-            recorded.lane for recorded in self._recorded if self._requests_block(recorded.lane, now)
-        ]
+        lanes = [recorded.lane for recorded in self._recorded]
+        requesting = [lane for lane in lanes if lane.reservation.consider(lane.next_seq, now)]
         due = now - self._published_ns >= PUBLISH_NS
-        publishing = (
-            [recorded.lane for recorded in self._recorded if recorded.lane.dirty] if due else []
-        )
+        publishing = [lane for lane in lanes if lane.dirty] if due else []
         if due:
             self._published_ns = now
             if not publishing and now - self.written_ns >= SIGN_OF_LIFE_NS:
-                publishing = [recorded.lane for recorded in self._recorded[:1]]
+                publishing = lanes[:1]
         marks = [(lane, lane.reservation.requested) for lane in requesting]
         await self._write({*requesting, *publishing}, requesting)
         self._view.check_fence(self.registration)
@@ -161,10 +158,6 @@ class LedgerWriter:
         """Hand all open rows to the log. Raises SequenceLogError."""
         for recorded in self._recorded:
             recorded.recorder.close_row()
-
-    def _requests_block(self, lane: Lane, now_ns: int) -> bool:
-        lane.reservation.consider(lane.next_seq, now_ns)
-        return lane.reservation.pending
 
     async def _write(self, lanes: Iterable[Lane], reserving: Iterable[Lane]) -> None:
         """Write the log, then the ledger; the ledger's records are built before the log's sync."""

@@ -121,7 +121,8 @@ def test_numbers_are_reserved_in_blocks_before_they_run_out() -> None:
     reservation = Reservation(ahead=pace_of(100, index=0, lanes=1).ahead, limit=500)
     assert reservation.consider(0, 0)
     assert (reservation.granted, reservation.requested) == (0, 201)
-    assert not reservation.consider(0, 1)
+    assert reservation.consider(0, 1)
+    assert reservation.requested == 201
     reservation.grant(201)
     assert not reservation.consider(100, 2)
     assert reservation.consider(101, 3)

@@ -184,7 +184,7 @@ class _Import:
 
     def _produce_bench(self) -> None:
         spec = self._spec
-        self._several_topics("activeTopics")
+        self._several_topics()
         self._value(spec.table("valueGenerator"), {"type": "constant", "size": 512})
         self._key()
         if spec.take("transactionGenerator") is not None:
@@ -213,7 +213,7 @@ class _Import:
 
     def _round_trip(self) -> None:
         spec = self._spec
-        self._several_topics("activeTopics")
+        self._several_topics()
         self._value(
             spec.table("valueGenerator"), {"type": "uniformRandom", "size": 32, "padding": 10}
         )
@@ -263,10 +263,10 @@ class _Import:
         if duration := spec.number("durationMs"):
             self._document["duration"] = exact_duration(int(duration * MILLISECOND_NS))
 
-    def _several_topics(self, name: str) -> None:
+    def _several_topics(self) -> None:
         """Read topics that share a rate and a number of messages."""
         spec = self._spec
-        count = len(self._topics(name))
+        count = len(self._topics("activeTopics"))
         # Trogdor sends at least one message in each of its windows.
         rate = max(spec.number("targetMessagesPerSec"), Fraction(1000, _WINDOW_MS))
         self._document["throughput"] = float(rate / count)

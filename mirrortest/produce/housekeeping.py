@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.config.units import MILLISECOND_NS
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
@@ -133,7 +134,7 @@ class Housekeeping:
         self.fault = ""
         """Why nothing can be sent now, for the user; empty if sending is possible."""
         self._ticked_ns = context.clock.now()
-        self._bound_ns = BEHIND_NS + 2 * context.options.client.linger_ms * 1_000_000
+        self._bound_ns = BEHIND_NS + 2 * context.options.client.linger_ms * MILLISECOND_NS
         self._lags: dict[str, int] = {}
         self.incarnation: Incarnation | None = None
         self.load = ProducerLoad(context)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from mirrortest.config.units import MILLISECOND_NS, SECOND_NS
 from mirrortest.errors import ClusterError, SequenceLogError
 from mirrortest.host.waiting import before_stop, cancel_and_wait
 from mirrortest.kafka.sender import SenderDeadError, Sent
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
     from mirrortest.wire.batch import EncodedBatch
 
-_MAX_SLEEP_NS = 1_000_000_000
-_MILLISECOND = 1_000_000
+_MAX_SLEEP_NS = SECOND_NS
 
 
 class Sends(Protocol):
@@ -349,7 +349,7 @@ class Incarnation:
         if (sleeping := self._sleeping.get(until)) is None:
             sleeping = self._sleeping[until] = []
             # uvloop rounds to milliseconds. Round up, or the timer fires too early, and twice.
-            seconds = -(-max(0, until - now) // _MILLISECOND) / 1000
+            seconds = -(-max(0, until - now) // MILLISECOND_NS) / 1000
             asyncio.get_running_loop().call_later(seconds, self._wake, until)
         sleeping.append(recorded)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirrortest.config.units import MILLISECOND_NS
 from mirrortest.errors import UsageError
 from mirrortest.kafka.codec import compressor
 from mirrortest.produce.batch_counts import BatchCounts, largest_batch
@@ -53,7 +54,7 @@ def build_incarnation(
         for index in range(len(plan.lanes))
     ]
     rules = SendRules(
-        linger_ns=client.linger_ms * 1_000_000,
+        linger_ns=client.linger_ms * MILLISECOND_NS,
         drain_seconds=context.options.drain_timeout,
         compress=_compress(client),
     )

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from mirrortest.config.shape import FASTEST, SHORTEST_NS, Replay, SizeFile, Step, Steps
-from mirrortest.config.units import parse_size
+from mirrortest.config.units import MILLISECOND_NS, SECOND_NS, parse_size
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.location import Location
@@ -22,8 +22,6 @@ from mirrortest.wire.payload import MAX_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-_SECOND = 1_000_000_000
 
 
 def read_replay(shape: Replay) -> Steps:
@@ -126,7 +124,7 @@ def _steps(table: pa.Table) -> Iterator[Step]:
         if duration < SHORTEST_NS:
             raise ValueError(
                 f"row {row}: the next row's time must be at least "
-                f"{SHORTEST_NS // 1_000_000} ms later"
+                f"{SHORTEST_NS // MILLISECOND_NS} ms later"
             )
         yield Step(exact_rate(rate) if rate else exact_rate(1) * 0, duration)
 
@@ -137,7 +135,7 @@ def _nanoseconds(column: Any) -> list[int]:
             raise ValueError("a time is missing")
         found: list[int] = column.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
         return found
-    return [round(each * _SECOND) for each in _numbers(column, "time")]
+    return [round(each * SECOND_NS) for each in _numbers(column, "time")]
 
 
 def _numbers(column: Any, name: str) -> list[float]:
@@ -145,6 +143,6 @@ def _numbers(column: Any, name: str) -> list[float]:
     found: list[float] = column.cast(pa.float64()).to_pylist() if numeric else []
     usable = numeric and not column.null_count
     # A time must be finite in nanoseconds, too.
-    if not usable or not all(math.isfinite(each * _SECOND) for each in found):
+    if not usable or not all(math.isfinite(each * SECOND_NS) for each in found):
         raise ValueError(f"every {name} must be a number")
     return found

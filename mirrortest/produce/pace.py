@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from mirrortest.config.shape import Shape
+from mirrortest.config.units import SECOND_NS
 from mirrortest.timing.schedule import ENDLESS, ConstantRate, exact_rate
 from mirrortest.timing.shaped_rate import EveryNth, ShapedRate
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 CATCH_UP = 2
 _BURST_SECONDS = 0.25
-_SECOND = 1_000_000_000
 
 
 class Pace(Protocol):
@@ -125,7 +125,7 @@ class ScheduledPace:
         within = None if duration_ns is None else schedule.due(duration_ns - 1)
         limits = [each for each in (limit, within, schedule.limit) if each is not None]
         self.limit = min(limits, default=None)
-        self._credit_per_ns = CATCH_UP * highest / _SECOND
+        self._credit_per_ns = CATCH_UP * highest / SECOND_NS
         self._burst = max(float(batch), CATCH_UP * highest * _BURST_SECONDS)
         self._credit = self._burst
         self._credited_ns = 0
@@ -180,7 +180,7 @@ class ScheduledPace:
 
     def ahead(self, now_ns: int, within_ns: int) -> int | None:
         """See `Pace`."""
-        most = int(self._highest * within_ns / _SECOND) + 1
+        most = int(self._highest * within_ns / SECOND_NS) + 1
         if self._steady:
             return most
         # The first numbers are reserved before `start`: count from the schedule's beginning then.
@@ -280,7 +280,7 @@ def pace_of(
     else:
         rate = exact_rate(throughput)
         # Rounded up: a message is never due before its time.
-        schedule = ConstantRate(rate / lanes, -(-index * _SECOND // rate))
+        schedule = ConstantRate(rate / lanes, -(-index * SECOND_NS // rate))
         highest = float(rate / lanes)
     return ScheduledPace(
         schedule,

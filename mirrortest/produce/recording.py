@@ -17,6 +17,7 @@ from mirrortest.produce.statistics import BufferedHistogram, Tally, merged
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, exact
 from mirrortest.timing.histogram import Histogram
+from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from mirrortest.produce.lane import Flight, Lane
     from mirrortest.produce.statistics import Part
     from mirrortest.seqlog.rows import Row
-
-_MINUTE = 60_000_000_000
 
 _Start: TypeAlias = tuple[Outcome, int, int, int, bool]
 """Outcome, seq and offset (-1: unknown) of a message, its minute, and whether it is steady."""
@@ -177,8 +176,8 @@ class LaneRecorder:
         warm = self._warmup - flight.index_lo
         cuts = {warm} if 0 < warm < count else set()
         # Intended times never decrease: if both ends are in one minute, all are.
-        if (intended.item(0) + wall) // _MINUTE != (intended.item(-1) + wall) // _MINUTE:
-            cuts.update((np.flatnonzero(np.diff((intended + wall) // _MINUTE)) + 1).tolist())
+        if (intended.item(0) + wall) // MINUTE_NS != (intended.item(-1) + wall) // MINUTE_NS:
+            cuts.update((np.flatnonzero(np.diff((intended + wall) // MINUTE_NS)) + 1).tolist())
         return pairwise((0, *sorted(cuts), count)) if cuts else ((0, count),)
 
     def _count(
@@ -222,7 +221,7 @@ class LaneRecorder:
         first, last = intended.item(0) + wall, intended.item(-1) + wall
         offset = base_offset + lo if base_offset >= 0 else -1
         steady = tally is self._numbers.steady
-        start = (outcome, flight.seq_lo + lo, offset, first // _MINUTE, steady)
+        start = (outcome, flight.seq_lo + lo, offset, first // MINUTE_NS, steady)
         row = self._open
         if row is not None and row.continuation == start:
             row.count += count

@@ -35,6 +35,7 @@ from mirrortest.config.shape import (
 )
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import (
+    SECOND_NS,
     exact_number,
     parse_count,
     parse_duration,
@@ -111,7 +112,7 @@ def _parse_start(text: str, *, option: str) -> StartTime:
             f"{option} {text!r}: write a time with its offset, for example 2026-01-31T08:00:00Z, "
             "or +30s"
         )
-    return StartTime(text, int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000)
+    return StartTime(text, int(moment.timestamp()) * SECOND_NS + moment.microsecond * 1000)
 
 
 def _show_throughput(rate: float | RateShape | None) -> str:

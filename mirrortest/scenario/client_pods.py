@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from mirrortest.scenario.specification import KubernetesSetup, Scenario
 
-_DIRECTORIES = (LOGS, CLIENTS)
-"""Summaries come last: if a summary was fetched, so was the sequence log that it is about."""
 _SPARE_SECONDS = 900
 """Time to fetch files: after the point's timeout, before Kubernetes ends its pods."""
 
@@ -56,7 +54,8 @@ def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iter
             RUN: run,
             OWNER: output.hexdigest(),
         },
-        directories=_DIRECTORIES,
+        # A fetched summary shows that the sequence log that it is about was fetched before.
+        directories=(LOGS, CLIENTS),
         seconds=round(scenario.timeout or 0) + _SPARE_SECONDS,
         image=setup.image or IMAGE,
         pull_policy=setup.image_pull_policy,
@@ -68,9 +67,7 @@ def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iter
         def program(name: str) -> PodProgram:
             status = status_file(name)
             followed = {f"{POINT}/{CLIENTS}/{status}": point / CLIENTS / status}
-            return PodProgram(
-                pods, name, followed=followed, directories=_DIRECTORIES, directory=point
-            )
+            return PodProgram(pods, name, followed=followed, directory=point)
 
         yield Place(("mirrortest",), Path(POINT), program)
 

@@ -162,13 +162,12 @@ class FakePods:
     def delete(self, pod: str) -> None:
         self.deleted.append(pod)
 
-    def execute(self, pod: str, container: str, *command: str) -> None:
-        assert (pod, container, command[-1]) == (self.created[-1], KEEPER, STATUS)
+    def execute(self, pod: str, *command: str) -> None:
+        assert (pod, command[-1]) == (self.created[-1], STATUS)
         self.signals.append(int(command[-2]))
         self.on_signal(self.signals[-1])
 
-    def fetch(self, _pod: str, _container: str, _from: str, names: object, into: Path) -> None:
-        assert names == ("logs", "clients")
+    def fetch(self, _pod: str, into: Path) -> None:
         if self.fetching is not None:
             raise self.fetching
         (into / "fetched").touch()
@@ -186,7 +185,6 @@ def program(pods: FakePods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         pods,  # type: ignore[arg-type]
         "p1",
         followed={STATUS: tmp_path / "p1.status.json"},
-        directories=("logs", "clients"),
         directory=tmp_path,
     )
     found.start(["mirrortest"], {}, tmp_path / "log")
@@ -311,7 +309,6 @@ def test_a_pod_that_is_refused_is_one_line(tmp_path: Path) -> None:
         Refusing(),  # type: ignore[arg-type]
         "p1",
         followed={},
-        directories=(),
         directory=tmp_path,
     )
     with pytest.raises(LabError) as caught:
@@ -326,6 +323,7 @@ class FakeKubectl:
         self.printed = ""
         self.items: list[dict[str, Any]] = []
         self.deleted: list[tuple[str, ...]] = []
+        self.fetched: list[tuple[object, ...]] = []
         self.failing = False
         self.answer: str | None = None
         """Returned in place of the pods, if set."""
@@ -344,6 +342,9 @@ class FakeKubectl:
     def delete(self, *which: str, wait: bool) -> None:
         del wait
         self.deleted.append(which)
+
+    def fetch(self, *arguments: object) -> None:
+        self.fetched.append(arguments)
 
 
 class Seen:
@@ -386,6 +387,14 @@ def test_each_line_is_seen_once_though_calls_overlap(kubectl: FakeKubectl) -> No
         until(lambda: seen.statuses[-1] is None)
     assert seen.lines == ["one", "one", ""]
     assert kubectl.deleted[-1] == ("pods,secrets", "--selector=mirrortest.run=r1")
+
+
+def test_directories_are_fetched_in_the_settings_order(
+    kubectl: FakeKubectl, tmp_path: Path
+) -> None:
+    """A summary that was fetched shows that its sequence log was fetched before."""
+    Pods(kubectl, SETTINGS).fetch("pod-1", tmp_path)  # type: ignore[arg-type]
+    assert kubectl.fetched == [("pod-1", KEEPER, "/point", ("logs", "clients"), tmp_path)]
 
 
 def test_an_answer_of_an_unexpected_form_ends_no_watch(kubectl: FakeKubectl) -> None:

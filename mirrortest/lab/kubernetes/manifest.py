@@ -47,7 +47,8 @@ class PodSettings:
 
     Attributes:
         labels: the labels of all objects.
-        directories: the directories below POINT to which clients write.
+        directories: the directories below POINT to which clients write. They are fetched in this
+            order: the content of the last one shows that all others are there.
         seconds: the time after which Kubernetes itself ends a pod.
         image: the image of both containers.
         pull_policy: when the image is pulled; None: Kubernetes' default.

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias, TypeVar
 import structlog
 
 from mirrortest.errors import LabError
-from mirrortest.lab.kubernetes.manifest import OWNER, RUN, client_pod, files_secret
+from mirrortest.lab.kubernetes.manifest import (
+    KEEPER,
+    OWNER,
+    POINT,
+    RUN,
+    client_pod,
+    files_secret,
+)
 from mirrortest.lab.kubernetes.pod_status import PodStatus
 
 if TYPE_CHECKING:
@@ -102,15 +109,13 @@ class Pods:
         self._watched.pop(pod, None)
         self._kubectl.delete("pod", pod, wait=False)
 
-    def execute(self, pod: str, container: str, *command: str) -> None:
-        """Run a command in a container. Raises LabError."""
-        self._kubectl("exec", pod, f"--container={container}", "--", *command)
+    def execute(self, pod: str, *command: str) -> None:
+        """Run a command in a pod's keeper. Raises LabError."""
+        self._kubectl("exec", pod, f"--container={KEEPER}", "--", *command)
 
-    def fetch(
-        self, pod: str, container: str, directory: str, names: Sequence[str], into: Path
-    ) -> None:
-        """Copy files from a container; see `Kubectl.fetch`."""
-        self._kubectl.fetch(pod, container, directory, names, into)
+    def fetch(self, pod: str, into: Path) -> None:
+        """Copy the directories that a client writes, in the settings' order. Raises LabError."""
+        self._kubectl.fetch(pod, KEEPER, POINT, self._settings.directories, into)
 
     def _remove(self, label: str) -> None:
         value = self._settings.labels[label]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from mirrortest.errors import LabError
 from mirrortest.host.user_files import replace_text
 from mirrortest.lab.kubernetes.keeper import MODULE
-from mirrortest.lab.kubernetes.manifest import CLIENT, KEEPER, POINT
+from mirrortest.lab.kubernetes.manifest import CLIENT, KEEPER
 from mirrortest.lab.runtime import PartState, Program
 
 if TYPE_CHECKING:
@@ -36,8 +36,7 @@ class PodProgram(Program):
     Its state is DOWN once its files are on this machine and its pod is deleted.
 
     `followed` maps files in the pod, which are copied whenever they change, to files on this
-    machine. `directories` are those below POINT that are copied into `directory` at the end. They
-    are copied in this order: the content of the last one shows that all others are there.
+    machine. At the end, the directories that it wrote are copied into `directory`.
     """
 
     def __init__(
@@ -46,13 +45,11 @@ class PodProgram(Program):
         name: str,
         *,
         followed: Mapping[str, Path],
-        directories: Sequence[str],
         directory: Path,
     ) -> None:
         self._pods = pods
         self._name = name
         self._followed = followed
-        self._directories = directories
         self._directory = directory
         self._pod: str | None = None
         self._log: Path | None = None
@@ -109,7 +106,7 @@ class PodProgram(Program):
         followed = next(iter(self._followed))
         words = ("python3", "-m", MODULE, "signal", str(int(number)), followed)
         try:
-            self._pods.execute(self._pod, KEEPER, *words)
+            self._pods.execute(self._pod, *words)
         except LabError as error:
             raise LabError(f"{self._name}: {number.name} cannot be sent: {error}") from None
         if number is signal.SIGCONT:
@@ -233,7 +230,7 @@ class PodProgram(Program):
     def _fetch(self, pod: str) -> None:
         for attempt in range(1, _FETCHES + 1):
             try:
-                self._pods.fetch(pod, KEEPER, POINT, self._directories, self._directory)
+                self._pods.fetch(pod, self._directory)
             except LabError:
                 if attempt == _FETCHES:
                     raise

@@ -82,7 +82,8 @@ class ProducerMetrics:
         metrics.counter(names.CLOCK_STEPPED).raise_to(watch.stepped_ns / 1e9)
         metrics.counter(names.LOG_ROWS).raise_to(incarnation.ledger_writer.durable_rows)
         metrics.gauge(names.LEDGER_AGE).set((now_ns - incarnation.ledger_writer.written_ns) / 1e9)
-        metrics.gauge(names.PRODUCER_INCARNATION).set(incarnation.ledger_writer.incarnation)
+        number = incarnation.ledger_writer.registration.incarnation
+        metrics.gauge(names.PRODUCER_INCARNATION).set(number)
         for topic, backlog in backlogs.items():
             self._register_histograms(topic)
             numbers = self._context.numbers[topic]

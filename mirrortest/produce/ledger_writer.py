@@ -79,11 +79,6 @@ class LedgerWriter:
         self._urgent = asyncio.Event()
 
     @property
-    def incarnation(self) -> int:
-        """The incarnation's number."""
-        return self.registration.incarnation
-
-    @property
     def durable_rows(self) -> int:
         """How many rows of the log are durable, of all incarnations."""
         return self._log.durable_rows

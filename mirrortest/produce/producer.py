@@ -302,7 +302,7 @@ class Producer:
         # The registration precedes these end marks: consumers do not take the run for over.
         while self._ended:
             await self._ended[0].finish(ended=True)
-            self._release(self._ended.pop(0).incarnation)
+            self._release(self._ended.pop(0).registration.incarnation)
         await publish_closed(view, registration)
         return incarnation
 

@@ -105,7 +105,8 @@ def tended() -> tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Heal
     metrics.health = Health(10, time)
     housekeeping = Housekeeping(context, metrics, lambda _: None)
     idle = SimpleNamespace(now=False)
-    ledger_writer = SimpleNamespace(durable_rows=0, written_ns=0, incarnation=1)
+    registration = SimpleNamespace(incarnation=1)
+    ledger_writer = SimpleNamespace(durable_rows=0, written_ns=0, registration=registration)
     incarnation = SimpleNamespace(
         ledger_writer=ledger_writer,
         steps=1,

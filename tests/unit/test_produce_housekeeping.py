@@ -55,7 +55,9 @@ class World:
         self.housekeeping = Housekeeping(context, ProducerMetrics(context), self.statuses.append)
         self.backlogs: dict[TopicPartition, Backlog] = {}
         self.incarnation = SimpleNamespace(
-            ledger_writer=SimpleNamespace(durable_rows=0, written_ns=0, incarnation=1),
+            ledger_writer=SimpleNamespace(
+                durable_rows=0, written_ns=0, registration=SimpleNamespace(incarnation=1)
+            ),
             steps=1,
             idle=lambda _: True,
             stopped=False,

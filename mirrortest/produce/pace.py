@@ -42,8 +42,8 @@ class Pace(Protocol):
     def start(self, at_ns: int) -> None:
         """Start the schedule: the topic's message 0 is due at this time."""
 
-    def skip(self, now_ns: int) -> int:
-        """Skip the messages that were due before now; return how many."""
+    def skip(self, now_ns: int) -> None:
+        """Skip the messages that were due before now."""
 
     def available(self, now_ns: int) -> int:
         """How many messages may be sent now."""
@@ -136,12 +136,11 @@ class ScheduledPace:
         self._started = True
         self._start_ns = self._credited_ns = at_ns
 
-    def skip(self, now_ns: int) -> int:
+    def skip(self, now_ns: int) -> None:
         """See `Pace`."""
         count = self.owed(now_ns - 1)
         self.position += count
         self.skipped += count
-        return count
 
     def available(self, now_ns: int) -> int:
         """See `Pace`."""
@@ -217,9 +216,8 @@ class UnlimitedPace:
         """See `Pace`."""
         self._start_ns = at_ns
 
-    def skip(self, now_ns: int) -> int:  # noqa: ARG002  # part of the protocol
+    def skip(self, now_ns: int) -> None:
         """See `Pace`: without a schedule nothing was due."""
-        return 0
 
     def available(self, now_ns: int) -> int:
         """See `Pace`."""

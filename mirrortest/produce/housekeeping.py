@@ -173,20 +173,20 @@ class Housekeeping:
             note = f"the wall clock was set by {step.by_ns / 1e9:+.3f} s during the run"
             _log.warning(note)
             self.notes.append(note)
-        if self.incarnation is not None:
-            self._note_clock(self.incarnation)
-        if self.incarnation is None or self._makes_progress(self.incarnation, now):
+        incarnation = self.incarnation
+        if incarnation is None or self._makes_progress(incarnation, now):
             self._metrics.health.beat()
-        if self.incarnation is not None:
-            backlogs = self.incarnation.backlogs(now)
+        if incarnation is not None:
+            self._note_clock(incarnation)
+            backlogs = incarnation.backlogs(now)
             by_topic: dict[str, Backlog] = {}
             for at, backlog in backlogs.items():
                 by_topic.setdefault(at.topic, Backlog()).add(backlog)
-            if not self.incarnation.stopped:
+            if not incarnation.stopped:
                 self._watch_lag(by_topic, now)
-            self._watch_growth(self.incarnation)
-            self._metrics.publish(self.incarnation, by_topic, self._bound_ns, now)
-            self.load.end_if_due(self.incarnation)
+            self._watch_growth(incarnation)
+            self._metrics.publish(incarnation, by_topic, self._bound_ns, now)
+            self.load.end_if_due(incarnation)
             status = self._status(backlogs, now)
             self._metrics.health.status = status
             self._on_progress(status)

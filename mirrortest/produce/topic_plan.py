@@ -160,7 +160,7 @@ async def find_compacted(
 
 
 async def _read_configuration(
-    admin: TopicAdmin, topic: str, *, hidden: bool = False
+    admin: TopicAdmin, topic: str, *, hidden: bool
 ) -> tuple[int, bool, bool]:
     """The topic's `max.message.bytes`, and whether it is compacted and brokers stamp its records.
 

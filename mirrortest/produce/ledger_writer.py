@@ -70,8 +70,9 @@ class LedgerWriter:
         self._view = view
         self.registration = registration
         """The incarnation's registration."""
-        self._recorded = recorded
-        self._parts = {each.lane.stream: LaneParts() for each in recorded}
+        self._recorders = [each.recorder for each in recorded]
+        self._lanes = [each.lane for each in recorded]
+        self._parts = {lane.stream: LaneParts() for lane in self._lanes}
         self._clock = clock
         self._published_ns = clock.now()
         self.written_ns = clock.now()
@@ -110,14 +111,13 @@ class LedgerWriter:
         """Reserve the requested blocks, and publish outcomes if it is time; see `run`."""
         await self._view.restore()
         now = self._clock.now()
-        lanes = [recorded.lane for recorded in self._recorded]
-        requesting = [lane for lane in lanes if lane.reservation.consider(lane.next_seq, now)]
+        requesting = [lane for lane in self._lanes if lane.reservation.consider(lane.next_seq, now)]
         due = now - self._published_ns >= PUBLISH_NS
-        publishing = [lane for lane in lanes if lane.dirty] if due else []
+        publishing = [lane for lane in self._lanes if lane.dirty] if due else []
         if due:
             self._published_ns = now
             if not publishing and now - self.written_ns >= SIGN_OF_LIFE_NS:
-                publishing = lanes[:1]
+                publishing = self._lanes[:1]
         marks = [(lane, lane.reservation.requested) for lane in requesting]
         await self._write({*requesting, *publishing}, requesting)
         self._view.check_fence(self.registration)
@@ -137,13 +137,12 @@ class LedgerWriter:
             FencedError: another process has taken this incarnation's place, so consumers may have
                 ended before its last messages. The outcomes are published all the same.
         """
-        lanes = [recorded.lane for recorded in self._recorded]
         await self._view.restore(others=ended)
         if ended:
-            for lane in lanes:
+            for lane in self._lanes:
                 lane.close()
                 self._log.append([rows.end(lane.stream, lane.next_seq, partition=lane.partition)])
-        await self._write([lane for lane in lanes if lane.dirty], ())
+        await self._write([lane for lane in self._lanes if lane.dirty], ())
         await self._view.restore(others=ended)
         if ended:
             self._view.check_fence(self.registration)
@@ -151,8 +150,8 @@ class LedgerWriter:
 
     def close_rows(self) -> None:
         """Hand all open rows to the log. Raises SequenceLogError."""
-        for recorded in self._recorded:
-            recorded.recorder.close_row()
+        for recorder in self._recorders:
+            recorder.close_row()
 
     async def _write(self, lanes: Iterable[Lane], reserving: Iterable[Lane]) -> None:
         """Write the log, then the ledger; the ledger's records are built before the log's sync."""

@@ -177,7 +177,7 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
             "start": "" if self.start_at is None else self.start_at.shown,
             "partition": "" if self.only_partition is None else str(self.only_partition),
             "form": self.form.value,
-            "acks": "all" if client.acks == -1 else str(client.acks),
+            "acks": Sending.of(client).acks or "",
             "idempotence": "" if client.enable_idempotence is not False else "off",
             "compression": client.compression_type.value,
             "linger": f"{client.linger_ms} ms",

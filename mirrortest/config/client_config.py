@@ -258,13 +258,13 @@ class ClientConfig:
         return bool(self.ssl_endpoint_identification_algorithm)
 
     def _settle_sasl(self) -> None:
-        if self.sasl_jaas_config is not None and self.uses_sasl:
+        if not self.uses_sasl:
+            return
+        if self.sasl_jaas_config is not None:
             options = jaas_options(self.sasl_jaas_config)
             for name in ("username", "password"):
                 if getattr(self, f"sasl_{name}") is None:
                     object.__setattr__(self, f"sasl_{name}", options.get(name))
-        if not self.uses_sasl:
-            return
         if self.sasl_mechanism is None:
             raise UsageError(
                 f"security.protocol={self.security_protocol} needs sasl.mechanism: one of "

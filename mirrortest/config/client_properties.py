@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import field
+from dataclasses import MISSING, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirrortest.errors import UsageError
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 E = TypeVar("E", bound="StrEnum")
 
-_MISSING: Any = object()
 _SERVER = re.compile(
     r"(?:[A-Za-z_]+://)?(?P<address>(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5}))"
 )
@@ -59,13 +58,10 @@ WITHOUT_EFFECT = frozenset(
 
 
 def prop(
-    key: str, read: Callable[[str], Any], default: Any = _MISSING, *, secret: bool = False
+    key: str, read: Callable[[str], Any], default: Any = MISSING, *, secret: bool = False
 ) -> Any:
     """Declare a dataclass field for the property `key`; `read` raises ValueError."""
-    metadata = {"key": key, "read": read}
-    if default is _MISSING:
-        return field(metadata=metadata, repr=not secret)
-    return field(default=default, metadata=metadata, repr=not secret)
+    return field(default=default, metadata={"key": key, "read": read}, repr=not secret)
 
 
 def typed(key: str, text: str, read: Callable[[str], T], *, secret: bool = False) -> T:

@@ -173,9 +173,6 @@ def readable_number(value: float, digits: int, unlike: float | None = None) -> s
 def span(nanoseconds: int) -> str:
     """A length of time for a reader: ``40 s``, ``1 h 30 min``, ``2 d 3 h``."""
     seconds = round(nanoseconds / 1e9)
-    if seconds < 60:
-        in_seconds = nanoseconds % 10**9 == 0 or nanoseconds >= 10**10
-        return f"{seconds} s" if in_seconds else format_duration(nanoseconds)
     for (big, big_seconds), (small, small_seconds) in (
         (("d", 86_400), ("h", 3_600)),
         (("h", 3_600), ("min", 60)),
@@ -185,7 +182,8 @@ def span(nanoseconds: int) -> str:
             many, rest = divmod(seconds, big_seconds)
             less = rest // small_seconds
             return f"{many} {big} {less} {small}" if less else f"{many} {big}"
-    return f"{seconds} s"
+    in_seconds = nanoseconds % 10**9 == 0 or nanoseconds >= 10**10
+    return f"{seconds} s" if in_seconds else format_duration(nanoseconds)
 
 
 def number(count: int, word: str = "message") -> str:

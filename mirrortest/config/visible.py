@@ -11,7 +11,6 @@ import re
 _SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 _LONGEST_VALUE = 80
 _LONG_VALUE = re.compile(rf"'([^'\s]{{{_LONGEST_VALUE}}})[^'\s]+'")
-_LINES = re.compile(r"(\n)")
 _WITHIN = r"(?:(?![,;\s]+[\w+.-]+://)[^@])*"  # up to the next address of a list
 CREDENTIALS = re.compile(rf"(?<=://)(?:[^/]*|{_WITHIN}:{_WITHIN})@")
 """The credentials before an address's host. A text may have several addresses.
@@ -44,9 +43,7 @@ def shortened(text: str) -> str:
 
 def visible_lines(text: str) -> str:
     """As `visible`, for a text of several lines of our own: their line ends stay."""
-    if text.replace("\n", "").isprintable():
-        return text
-    return "".join(each if each == "\n" else visible(each) for each in _LINES.split(text))
+    return "\n".join(map(visible, text.split("\n")))
 
 
 def visible_json(text: str) -> str:

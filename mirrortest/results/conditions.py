@@ -79,8 +79,7 @@ def condition_result(threshold: Threshold) -> ConditionResult:
         measured = f"{per_cent} %"
     else:
         measured = f"{threshold.value:,g}" if threshold.value % 1 else f"{threshold.value:,.0f}"
-    undecided = threshold.value is None
-    ended = "undecided" if undecided else "met" if threshold.passed else "failed"
+    ended = "undecided" if threshold.value is None else "met" if threshold.passed else "failed"
     if condition is None:
         return ConditionResult(threshold.expression, measured, ended, "", "")
     bound = condition.text.removeprefix(condition.metric + condition.comparison)

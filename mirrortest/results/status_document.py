@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from mirrortest.config.document import DocumentPart
 from mirrortest.results.summary import Latency
 from mirrortest.timing.histogram import Histogram
 
@@ -13,13 +12,11 @@ if TYPE_CHECKING:
     from mirrortest.timing.histogram import Sparse
 
 
-class StatusDocument(BaseModel):
+class StatusDocument(DocumentPart):
     """What all statuses have. `planned` is the number of messages, if one is given.
 
     `remaining_seconds` is an estimate; None: no given duration or number of messages allows one.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     version: Literal[1] = 1
     run: str

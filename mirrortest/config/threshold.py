@@ -165,17 +165,17 @@ class Threshold:
         if self.series is not None:
             histogram = latencies.get(self.series)
             if histogram is None or not histogram.count:
-                return ThresholdResult(self, None, passed=True)
+                return self._undecided("nothing measured")
             return self._compare(histogram)
         count = counts.get(self.metric)
         if count is None or (self.relative and not total):
-            return ThresholdResult(self, None, passed=True)
+            return self._undecided("nothing measured")
         share = total if self.relative else 1
         measured = Fraction(count, share)
         if self.metric == _BELOW_ZERO and Series.LATENCY in latencies:
             more = latencies[Series.LATENCY].unmeasured
             if self._depends(self._is_met, measured, measured + Fraction(more, share)):
-                return ThresholdResult(self, None, passed=True, why=_read_by_others(more))
+                return self._undecided(_read_by_others(more))
         passed, own = self._is_met(measured), excused.get(self.metric, 0)
         if self._depends(self._is_met, measured - Fraction(own, share), measured):
             why = f"the mirror may not have caused {own:,} of {count:,}: "
@@ -187,7 +187,7 @@ class Threshold:
                     "enable.idempotence=true, acks=all) or aborted (consume with "
                     "isolation.level=read_committed)"
                 )
-            return ThresholdResult(self, None, passed=True, why=why)
+            return self._undecided(why)
         value = float(measured * 100) if self.relative else count
         if not passed and self._may_be_met(count, total, outstanding):
             percent = readable_number(value, 4, unlike=float(self.bound * 100))
@@ -197,10 +197,11 @@ class Threshold:
                 if outstanding is None
                 else f"{outstanding:,} open messages"
             )
-            return ThresholdResult(
-                self, None, passed=True, why=f"{shown} so far: {left} may meet it"
-            )
+            return self._undecided(f"{shown} so far: {left} may meet it")
         return ThresholdResult(self, value, passed=passed)
+
+    def _undecided(self, why: str) -> ThresholdResult:
+        return ThresholdResult(self, None, passed=True, why=why)
 
     def _may_be_met(self, count: int, total: int, outstanding: int | None) -> bool:
         """Whether a failing count, or the total, may still grow so that the threshold is met."""
@@ -228,13 +229,12 @@ class Threshold:
         of_logs = self._statistic_of(in_log)
         below, off = max(-histogram.minimum, 0), histogram.off_ns
         if of_logs < 0 or is_met(of_logs) is not is_met(of_logs + below):
-            return ThresholdResult(self, None, passed=True, why=_clocks_disagree(histogram))
+            return self._undecided(_clocks_disagree(histogram))
         if self._depends(is_met, of_logs - off, of_logs + off):
-            return ThresholdResult(self, None, passed=True, why=_clocks_were_set(off))
+            return self._undecided(_clocks_were_set(off))
         least, most = self._range_of(in_log)
         if self._depends(is_met, least - off, most + off):
-            why = _read_by_others(histogram.unmeasured)
-            return ThresholdResult(self, None, passed=True, why=why)
+            return self._undecided(_read_by_others(histogram.unmeasured))
         value = self._statistic_of(histogram) / 10**9
         return ThresholdResult(self, value, passed=is_met(of_logs))
 
@@ -292,7 +292,7 @@ class ThresholdResult:
     threshold: Threshold
     value: float | None
     passed: bool
-    why: str = "nothing measured"
+    why: str = ""
 
     @property
     def undecided(self) -> bool:

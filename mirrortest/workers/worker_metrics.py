@@ -81,12 +81,6 @@ def serving(
 ) -> Iterator[None]:
     """Serve the workers' metrics if a port is given; raises UsageError if it cannot be used."""
     metrics = PoolMetrics(pool, status)
-    endpoint = serve_metrics(
-        metrics,
-        address=address,
-        port=port,
-        health=metrics,
-        own_process=False,
-    )
+    endpoint = serve_metrics(metrics, address=address, port=port, health=metrics, own_process=False)
     with endpoint or contextlib.nullcontext():
         yield

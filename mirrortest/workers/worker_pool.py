@@ -72,7 +72,8 @@ class Worker:
     """One worker process, as the command sees it; `number` counts from 1.
 
     `ended` is its report, or raises the error that ended it: its own, or WorkerError if it died.
-    `progress` is the latest that it sent, and `published` its metrics and probes.
+    `progress` is the latest that it sent, and `published` its metrics and probes. Once it
+    `has_ended`, it sends nothing more.
     """
 
     def __init__(self, number: int, process: SpawnProcess, connection: Connection) -> None:
@@ -85,18 +86,13 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._connection = connection
-        self._has_ended = False
+        self.has_ended = False
         self._listener: Thread | None = None
 
     @property
     def pid(self) -> int | None:
         """Its process id."""
         return self._process.pid
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether it has ended, and sends nothing more."""
-        return self._has_ended
 
     def listen(self, on_progress: Callable[[Worker], None]) -> None:
         """Start to receive its messages."""
@@ -134,7 +130,7 @@ class Worker:
         except Exception:  # noqa: BLE001  # whatever the error, `ended` must be set
             _log.exception("a worker's message cannot be read: the worker is ended")
             self._process.kill()
-        self._has_ended = True
+        self.has_ended = True
         self._process.join()
         with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._end, last)
@@ -211,11 +207,6 @@ class WorkerPool:
         for worker in self.workers:
             worker.kill()
 
-    def stop(self) -> None:
-        """Ask all workers to drain and end."""
-        for worker in self.workers:
-            worker.stop()
-
     async def ended(self, stop: asyncio.Event) -> list[Any]:
         """Wait for all workers; return the report of each, or the error that ended it.
 
@@ -227,14 +218,15 @@ class WorkerPool:
         try:
             while not all(worker.ended.done() for worker in self.workers):
                 done, waited = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-                if stopping in done or any(map(failed, done)):
-                    self.stop()
+                if stopping in done or any(map(_failed, done)):
+                    for worker in self.workers:
+                        worker.stop()
         finally:
             stopping.cancel()
         return [worker.ended.exception() or worker.ended.result() for worker in self.workers]
 
 
-def failed(ended: asyncio.Future[Any]) -> bool:
+def _failed(ended: asyncio.Future[Any]) -> bool:
     """Whether a worker that has `ended` failed."""
     if ended.exception() is not None:
         return True

@@ -30,7 +30,11 @@ SHORTEST_NS = 100_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A varying rate, size or number; `text` is how the user wrote it."""
+    """A varying rate, size or number; `text` is how the user wrote it.
+
+    Raises:
+        ValueError: nothing would be sent, or arguments contradict each other.
+    """
 
     text: str = field(default="", compare=False)
 
@@ -48,6 +52,10 @@ class Gaussian(Shape):
     mean: Fraction
     deviation: Fraction
     every: int
+
+    def __post_init__(self) -> None:
+        if self.mean <= 0:
+            raise ValueError("the mean must be above 0")
 
     @property
     def largest(self) -> int:
@@ -68,6 +76,10 @@ class Ramp(Shape):
     end: Fraction
     duration: int
 
+    def __post_init__(self) -> None:
+        if not self.start and not self.end:
+            raise ValueError("a ramp from 0 to 0 sends nothing")
+
 
 class Step(NamedTuple):
     """A rate for `duration` ns; None: until the run ends."""
@@ -82,6 +94,12 @@ class Steps(Shape):
 
     steps: tuple[Step, ...]
 
+    def __post_init__(self) -> None:
+        if any(each.duration is None for each in self.steps[:-1]):
+            raise ValueError("only the last step may lack its duration: write RATE for DURATION")
+        if not any(each.rate for each in self.steps):
+            raise ValueError("no step sends anything")
+
 
 @dataclass(frozen=True)
 class Burst(Shape):
@@ -92,6 +110,12 @@ class Burst(Shape):
     every: int
     lasting: int
 
+    def __post_init__(self) -> None:
+        if not self.base and not self.peak:
+            raise ValueError("both rates are 0: nothing would be sent")
+        if self.lasting >= self.every:
+            raise ValueError("a burst must be shorter than every")
+
 
 @dataclass(frozen=True)
 class Sine(Shape):
@@ -100,6 +124,10 @@ class Sine(Shape):
     mean: Fraction
     amplitude: Fraction
     period: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.mean >= self.amplitude:
+            raise ValueError("the mean must be above 0 and at least the amplitude")
 
 
 @dataclass(frozen=True)
@@ -116,6 +144,10 @@ class Uniform(Shape):
     low: int
     high: int
     every: int
+
+    def __post_init__(self) -> None:
+        if self.low > self.high:
+            raise ValueError("low is above high")
 
     @property
     def largest(self) -> int:
@@ -291,41 +323,6 @@ def _parse_step(text: str, *, option: str) -> Step:
     )
 
 
-def _steps(steps: tuple[Step, ...]) -> Steps:
-    if any(each.duration is None for each in steps[:-1]):
-        raise ValueError("only the last step may lack its duration: write RATE for DURATION")
-    if not any(each.rate for each in steps):
-        raise ValueError("no step sends anything")
-    return Steps(steps)
-
-
-def _ramp(start: Fraction, end: Fraction, duration: int) -> Ramp:
-    if not start and not end:
-        raise ValueError("a ramp from 0 to 0 sends nothing")
-    return Ramp(start, end, duration)
-
-
-def _burst(base: Fraction, peak: Fraction, every: int, lasting: int) -> Burst:
-    if not base and not peak:
-        raise ValueError("both rates are 0: nothing would be sent")
-    if lasting >= every:
-        raise ValueError("a burst must be shorter than every")
-    return Burst(base, peak, every, lasting)
-
-
-def _sine(mean: Fraction, amplitude: Fraction, period: int) -> Sine:
-    if not 0 < mean >= amplitude:
-        raise ValueError("the mean must be above 0 and at least the amplitude")
-    return Sine(mean, amplitude, period)
-
-
-def gaussian(mean: Fraction | int, deviation: Fraction | int, every: int) -> Gaussian:
-    """A Gaussian; raises ValueError unless its mean is above 0, as nothing would be sent."""
-    if mean <= 0:
-        raise ValueError("the mean must be above 0")
-    return Gaussian(Fraction(mean), Fraction(deviation), every)
-
-
 def _path(text: str, *, option: str) -> str:
     if not text:
         raise UsageError(f"{option}: must be a file")
@@ -336,18 +333,18 @@ _rate = partial(Parameter, parse=parse_rate)
 _time = partial(Parameter, parse=parse_window)
 RATE_FORMS: dict[str, Form] = {
     "gaussian": Form(
-        gaussian, (_rate("mean"), _rate("deviation"), _time("every", default=1_000_000_000))
+        Gaussian, (_rate("mean"), _rate("deviation"), _time("every", default=1_000_000_000))
     ),
     "ramp": Form(
-        lambda **k: _ramp(k["from"], k["to"], k["duration"]),
+        lambda **k: Ramp(k["from"], k["to"], k["duration"]),
         (_rate("from"), _rate("to"), _time("duration")),
     ),
-    "steps": Form(_steps, each=Parameter("RATE for DURATION", _parse_step), key="steps"),
+    "steps": Form(Steps, each=Parameter("RATE for DURATION", _parse_step), key="steps"),
     "burst": Form(
-        lambda **k: _burst(k["base"], k["peak"], k["every"], k["for"]),
+        lambda **k: Burst(k["base"], k["peak"], k["every"], k["for"]),
         (_rate("base"), _rate("peak"), _time("every"), _time("for")),
     ),
-    "sine": Form(_sine, (_rate("mean"), _rate("amplitude"), _time("period"))),
+    "sine": Form(Sine, (_rate("mean"), _rate("amplitude"), _time("period"))),
     "replay": Form(Replay, (Parameter("path", _path),)),
 }
 
@@ -373,10 +370,8 @@ def _choice(weighted: tuple[tuple[int, Fraction], ...]) -> Choice:
     return Choice(tuple(each for each in weighted if each[1]))
 
 
-def _uniform(low: int, high: int, every: int) -> Uniform:
-    if low > high:
-        raise ValueError("low is above high")
-    return Uniform(low, high, every)
+def _gaussian(mean: int, deviation: int, every: int) -> Gaussian:
+    return Gaussian(Fraction(mean), Fraction(deviation), every)
 
 
 _EVERY = Parameter("every", partial(parse_count, minimum=1), 1)
@@ -384,14 +379,14 @@ _EVERY = Parameter("every", partial(parse_count, minimum=1), 1)
 
 _size = partial(Parameter, parse=parse_size)
 SIZE_FORMS: dict[str, Form] = {
-    "gaussian": Form(gaussian, (_size("mean"), _size("deviation"), _EVERY)),
-    "uniform": Form(_uniform, (_size("low"), _size("high"), _EVERY)),
+    "gaussian": Form(_gaussian, (_size("mean"), _size("deviation"), _EVERY)),
+    "uniform": Form(Uniform, (_size("low"), _size("high"), _EVERY)),
     "choice": Form(_choice, each=Parameter("SIZE:SHARE", _parse_weighted), key="weighted"),
     "file": Form(SizeFile, (Parameter("path", _path),)),
 }
 BATCH_FORMS: dict[str, Form] = {
     "gaussian": Form(
-        partial(gaussian, every=1),
+        partial(Gaussian, every=1),
         (Parameter("mean", parse_number), Parameter("deviation", parse_number)),
     ),
 }

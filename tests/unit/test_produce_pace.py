@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.config.shape import Burst, gaussian
+from mirrortest.config.shape import Burst, Gaussian
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Reservation
 from mirrortest.produce.pace import (
@@ -265,7 +265,8 @@ def test_a_shape_reserves_what_its_next_seconds_have() -> None:
 def test_before_the_start_a_shapes_first_seconds_are_reserved() -> None:
     """They do not count from the clock's origin, which would draw 90 days."""
     now = 90 * 24 * 3600 * SECOND
-    pace = pace_of(ShapedRate(gaussian(100, 20, SECOND), seed=0, topic="t"), index=0, lanes=1)
+    shape = Gaussian(Fraction(100), Fraction(20), SECOND)
+    pace = pace_of(ShapedRate(shape, seed=0, topic="t"), index=0, lanes=1)
     first = pace.ahead(now, 2 * SECOND)
     pace.start(now)
     assert pace.ahead(now, 2 * SECOND) == first

@@ -126,7 +126,7 @@ def _steps(table: pa.Table) -> Iterator[Step]:
                 f"row {row}: the next row's time must be at least "
                 f"{SHORTEST_NS // MILLISECOND_NS} ms later"
             )
-        yield Step(exact_rate(rate) if rate else exact_rate(1) * 0, duration)
+        yield Step(exact_rate(rate), duration)
 
 
 def _nanoseconds(column: Any) -> list[int]:

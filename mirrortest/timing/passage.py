@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import deque
 
-_SECOND = 1_000_000_000
+from mirrortest.config.units import SECOND_NS
+
 _SLICES = 100
 """A limited line passes bytes in slices of 1/100 s."""
-LATE_NS = _SECOND // _SLICES
+LATE_NS = SECOND_NS // _SLICES
 """How late a slice may be taken without losing any of the line's rate."""
 
 
@@ -42,7 +43,7 @@ class Line:
         start_ns = max(self._free_ns, due_ns, now_ns - LATE_NS)
         if self.rate is None:
             return start_ns
-        self._free_ns = start_ns + -(-size * _SECOND // self.rate)
+        self._free_ns = start_ns + -(-size * SECOND_NS // self.rate)
         return self._free_ns
 
     def change(self, now_ns: int, rate: int | None, *, is_cut: bool) -> None:

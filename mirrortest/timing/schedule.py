@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mirrortest.config.units import SECOND_NS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_SECOND = 1_000_000_000
 _INT64 = (1 << 63) - 1
 _FEW = 16
 """Up to this many times are computed one by one: six array operations cost more."""
@@ -26,17 +27,14 @@ ENDLESS = 1 << 62
 class ConstantRate:
     """Evenly spaced messages: message i at ``start_ns + floor(i * 10**9 / per_second)``.
 
-    `per_second` may be any positive rate, also below one. A float counts as its decimal text: 0.1
-    is exactly a tenth. Raises ValueError for a rate that is not positive.
+    `per_second` may be any positive rate, also below one. There is no `limit`.
     """
 
-    def __init__(
-        self, per_second: Fraction | float | str, start_ns: int, limit: int | None = None
-    ) -> None:
-        self.per_second = exact_rate(per_second)
+    limit: int | None = None
+
+    def __init__(self, per_second: Fraction, start_ns: int) -> None:
         self.start_ns = start_ns
-        self.limit = limit
-        spacing = _SECOND / self.per_second
+        spacing = SECOND_NS / per_second
         # Message i is due i * _step // _parts nanoseconds after the start.
         self._step, self._parts = spacing.numerator, spacing.denominator
 
@@ -46,8 +44,7 @@ class ConstantRate:
         if elapsed < 0:
             return 0
         # floor(i * step / parts) <= elapsed, solved for i: i * step < (elapsed + 1) * parts.
-        count = -(-(elapsed + 1) * self._parts // self._step)
-        return count if self.limit is None else min(count, self.limit)
+        return -(-(elapsed + 1) * self._parts // self._step)
 
     def intended(self, lo: int, hi: int) -> NDArray[np.int64]:
         """The exact times of messages [lo, hi), as int64."""
@@ -67,20 +64,11 @@ class ConstantRate:
         start, step, parts = self.start_ns, self._step, self._parts
         return np.array([start + i * step // parts for i in range(lo, hi)], dtype=np.int64)
 
-    def next_time(self, index: int) -> int | None:
-        """When message `index` is due; None past the limit."""
-        if self.limit is not None and index >= self.limit:
-            return None
+    def next_time(self, index: int) -> int:
+        """When message `index` is due."""
         return self.start_ns + index * self._step // self._parts
 
 
-def exact_rate(per_second: Fraction | float | str) -> Fraction:
-    """A rate as the exact fraction of its text; ValueError if it is not positive."""
-    text = repr(per_second) if isinstance(per_second, float) else per_second
-    try:
-        rate = Fraction(text)
-    except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{per_second!r} is not a rate") from None
-    if rate <= 0:
-        raise ValueError("a rate must be above 0")
-    return rate
+def exact_rate(per_second: float) -> Fraction:
+    """A rate as the exact fraction of its decimal text: 0.1 is exactly a tenth."""
+    return Fraction(repr(per_second))

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirrortest.config.shape import CLIP, Burst, Gaussian, Ramp, Sine, Steps
+from mirrortest.config.units import SECOND_NS
 from mirrortest.errors import UsageError
 from mirrortest.timing.draws import Draws
 
@@ -32,10 +33,9 @@ if TYPE_CHECKING:
 
 UNIT = 1 << 20
 """Totals count in fractions of a message; this many are one message."""
-_SECOND = 1_000_000_000
 _KNOTS = 4096
 _FINEST_NS = 1_000_000
-_CONSTANT_NS = 3600 * _SECOND
+_CONSTANT_NS = 3600 * SECOND_NS
 _WINDOWS = 4096
 """How many windows a block has; fewer, but at least 16, if it would last over `_LONG_NS`."""
 _LONG_NS = 10**13
@@ -56,8 +56,9 @@ class _Curve:
     def __init__(self, times: Sequence[int], totals: Sequence[int]) -> None:
         if totals[-1] >= _MAX_TOTAL:
             raise UsageError(
-                f"--throughput: {totals[-1] / UNIT:.3g} messages within {times[-1] / _SECOND:g} s "
-                "are more than can be counted: lower the rate or the duration"
+                f"--throughput: {totals[-1] / UNIT:.3g} messages within "
+                f"{times[-1] / SECOND_NS:g} s are more than can be counted: lower the rate or the "
+                "duration"
             )
         if times[-1] >= _MAX_NS:
             raise UsageError("--throughput: longer than 292 years in all: shorten the durations")
@@ -92,7 +93,7 @@ class _Curve:
     def rate(self, time: int) -> float:
         """Messages/s at a time, which must be before the last."""
         _, rise, span = self._piece(time)
-        return rise / UNIT * _SECOND / span
+        return rise / UNIT * SECOND_NS / span
 
     def _piece(self, time: int) -> tuple[int, int, int]:
         at = bisect_right(self.times, time) - 1
@@ -169,7 +170,7 @@ class _Windows(_Line):
         self._count = max(16, min(_WINDOWS, _LONG_NS // shape.every))
         self._span = self._count * shape.every
         highest = shape.mean + CLIP * shape.deviation
-        _Curve((0, self._span), (0, math.ceil(highest * self._span * UNIT / _SECOND)))
+        _Curve((0, self._span), (0, math.ceil(highest * self._span * UNIT / SECOND_NS)))
         self._before = [0]
         self._curve = lru_cache(maxsize=4)(self._drawn)
 
@@ -199,7 +200,7 @@ class _Windows(_Line):
         normal = self._draws.normal(np.arange(first, first + self._count, dtype=np.int64))
         rates = np.maximum(float(shape.mean) + float(shape.deviation) * normal, 0.0)
         # Rounded once they are summed: of a single window's messages next to nothing may be left.
-        totals = np.rint(np.cumsum(rates * (shape.every / _SECOND * UNIT))).astype(np.int64)
+        totals = np.rint(np.cumsum(rates * (shape.every / SECOND_NS * UNIT))).astype(np.int64)
         times = range(0, self._span + 1, shape.every)
         return _Curve(times, [0, *totals.tolist()])
 
@@ -346,7 +347,7 @@ def _stepped(rates: Iterable[tuple[Fraction, int]]) -> _Curve:
     times, sums = [0], [Fraction(0)]
     for rate, duration in rates:
         times.append(times[-1] + duration)
-        sums.append(sums[-1] + rate * duration / _SECOND)
+        sums.append(sums[-1] + rate * duration / SECOND_NS)
     return _Curve(times, [_units(each) for each in sums])
 
 
@@ -360,11 +361,11 @@ def _sampled(duration: int, total: Callable[[int], Fraction]) -> _Curve:
 def _ramp_total(shape: Ramp, ns: int) -> Fraction:
     """How many messages are due by a time in a ramp: the integral of the rate."""
     rise = (shape.end - shape.start) * ns / shape.duration
-    return (shape.start + rise / 2) * ns / _SECOND
+    return (shape.start + rise / 2) * ns / SECOND_NS
 
 
 def _sine_total(shape: Sine, ns: int) -> Fraction:
     """How many messages are due by a time in a period; a full one has as many as at the mean."""
     turns = 1 - math.cos(2 * math.pi * (ns / shape.period)) if ns < shape.period else 0.0
     waves = Fraction(turns / (2 * math.pi)) * shape.period
-    return (shape.mean * ns + shape.amplitude * waves) / _SECOND
+    return (shape.mean * ns + shape.amplitude * waves) / SECOND_NS

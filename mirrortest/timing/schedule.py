@@ -27,12 +27,15 @@ ENDLESS = 1 << 62
 class ConstantRate:
     """Evenly spaced messages: message i at ``start_ns + floor(i * 10**9 / per_second)``.
 
-    `per_second` may be any positive rate, also below one. There is no `limit`.
+    `per_second` may be any positive rate, also below one; ValueError if it is not positive. There
+    is no `limit`.
     """
 
     limit: int | None = None
 
     def __init__(self, per_second: Fraction, start_ns: int) -> None:
+        if per_second <= 0:
+            raise ValueError("a rate must be above 0")
         self.start_ns = start_ns
         spacing = SECOND_NS / per_second
         # Message i is due i * _step // _parts nanoseconds after the start.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,13 @@ def test_a_rate_of_many_digits_does_not_overflow() -> None:
     rate = Fraction(10**40 + 7, 10**36 + 3)
     times = ConstantRate(rate, 5).intended(10**6, 10**6 + 3)
     assert times.tolist() == [5 + oracle(rate, 10**6 + i) for i in range(3)]
+
+
+@pytest.mark.parametrize("rate", [0, -1])
+def test_no_rate_at_all_is_refused(rate: int) -> None:
+    """A rate is a number above zero."""
+    with pytest.raises(ValueError, match="rate"):
+        ConstantRate(Fraction(rate), 0)
 
 
 def test_a_float_means_its_writing() -> None:

@@ -370,11 +370,10 @@ class AssignedPartition:
         )
         ours, at = index >= 0, 0
         for row in rows:
-            for lo, hi in self.checker.seen_before(row).intervals():
+            for lo, hi in self.checker.apply(row).intervals():
                 ours[at + lo - row.seq_lo : at + hi - row.seq_lo] = False
             # Rows cover all messages in order; within a row, offsets have no gaps.
             at += row.offset_hi - row.offset_lo
-            self.checker.apply(row)
             if row.stream is not None:
                 self.newest_ns = max(self.newest_ns, row.intended_last)
         self.caught_up |= self.checker.next_offset >= self.backlog_to

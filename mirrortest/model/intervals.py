@@ -7,7 +7,7 @@ the number of faults, not of messages.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
@@ -66,11 +66,12 @@ class IntervalSet:
         """An independent set of the same numbers."""
         return IntervalSet._of(self._bounds.copy())
 
-    def add(self, lo: int, hi: int) -> None:
-        """Add the numbers of [lo, hi), which may be empty."""
+    def add(self, lo: int, hi: int) -> int:
+        """Add the numbers of [lo, hi), which may be empty; return by how much `len` has grown."""
         if lo >= hi:
-            return
+            return 0
         bounds = self._bounds
+        before = len(bounds)
         if not bounds or lo > bounds[-1]:
             bounds += (lo, hi)
             self._count += hi - lo
@@ -83,19 +84,19 @@ class IntervalSet:
             left = bisect_left(bounds, lo)
             right = bisect_right(bounds, hi)
             bounds[left:right] = [lo] * (left % 2 == 0) + [hi] * (right % 2 == 0)
+        return (len(bounds) - before) // 2
 
-    def update(self, other: IntervalSet) -> None:
-        """Add all numbers of another set."""
+    def update(self, other: IntervalSet) -> int:
+        """Add all numbers of another set; return by how much `len` has grown."""
         if len(other) * 8 < len(self) or not self._bounds or other.min >= self._bounds[-1]:
-            for lo, hi in other.intervals():
-                self.add(lo, hi)
-        else:
-            self._combine_into(other)
+            return sum(starmap(self.add, other.intervals()))
+        return self._combine_into(other)
 
-    def _combine_into(self, other: IntervalSet) -> None:
-        merged = self | other
+    def _combine_into(self, other: IntervalSet) -> int:
+        merged, before = self | other, len(self)
         self._bounds = merged._bounds  # noqa: SLF001  # of the same class
         self._count = merged.count
+        return len(self) - before
 
     def __or__(self, other: IntervalSet) -> IntervalSet:
         return self._combine(other, (False, True, True, True))
@@ -216,14 +217,16 @@ class _Nothing(IntervalSet):
 
     __slots__ = ()
 
-    def add(self, lo: int, hi: int) -> None:
+    def add(self, lo: int, hi: int) -> int:
         """Refuse; nothing can be added."""
         if lo < hi:
             self._refuse()
+        return 0
 
-    def _combine_into(self, other: IntervalSet) -> None:
+    def _combine_into(self, other: IntervalSet) -> int:
         if other:
             self._refuse()
+        return 0
 
     def __hash__(self) -> int:  # type: ignore[override]  # mutable sets have no hash
         return hash(())  # a dataclass field's default must be hashable

@@ -15,8 +15,8 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.model.findings import PER_MESSAGE, STREAM_FINDINGS, Finding
-from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.findings import STREAM_FINDINGS, Finding
+from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify import untrusted
 from mirrortest.verify.row import MINUTE_NS
 from mirrortest.verify.untrusted import RecordError
@@ -156,11 +156,14 @@ class Fragment:
         sets = (self.seen, self.duplicated, self.reordered, *self.by_finding.values())
         return 1 + sum(map(len, sets)) + len(self.holes_before or ())
 
-    def apply(self, row: SeenRow, before: int = 0, holes: int = 0) -> int:
+    def apply(self, row: SeenRow, before: int = 0, holes: int = 0) -> tuple[IntervalSet, int]:
         """Add the messages of a row whose places follow those of all earlier rows.
 
-        `before` plus an offset is a place; `holes` holes precede the row. Returns by how much
-        `size` has grown.
+        `before` plus an offset is a place; `holes` holes precede the row.
+
+        Returns:
+            The row's seqs that were seen before, as far as ids are kept, and by how much `size`
+            has grown.
         """
         lo, hi = row.seq_lo, row.seq_hi
         self._note_times(row)
@@ -170,16 +173,13 @@ class Fragment:
         self.holes = holes
         if self.summary is not None:
             self._count(self.summary, hi - lo, row.findings)
-            return 0
-        end = self.seen.end
-        steps = self._count_holes(lo, hi, holes) if holes else 0
-        if lo >= end and not self._in_doubt and not row.findings:
+            return NOTHING, 0
+        grown = self._count_holes(lo, hi, holes) if holes else 0
+        if lo >= self.seen.end and not self._in_doubt and not row.findings:
             # The usual case: messages in order.
-            self.seen.add(lo, hi)
-            return steps + (0 if lo == end and end else 1)
-        before = self.size
-        self._apply_out_of_order(row, lo, hi)
-        return steps + self.size - before
+            return NOTHING, grown + self.seen.add(lo, hi)
+        repeated, by = self._apply_out_of_order(row, lo, hi)
+        return repeated, grown + by
 
     def _count_holes(self, lo: int, hi: int, holes: int) -> int:
         """Note how many holes precede newly seen seqs; return by how much `size` has grown."""
@@ -189,24 +189,26 @@ class Fragment:
             counts.put(first, last if first < end else None, holes)
         return len(counts) - before
 
-    def _apply_out_of_order(self, row: SeenRow, lo: int, hi: int) -> None:
+    def _apply_out_of_order(self, row: SeenRow, lo: int, hi: int) -> tuple[IntervalSet, int]:
         too_late = row.intended_first // MINUTE_NS > self.unread_minute and not self.clock_off
         if self.read_below is not None and too_late and not row.findings & _UNPROVEN:
             self.certain_from = min(lo, self.doubtful_below)
-        repeated = self.seen.within(lo, hi)
+        grown, repeated = 0, self.seen.within(lo, hi)
         if repeated:
             self.copies += repeated.count
-            self.duplicated.update(repeated)
-        if lo < self.seen.end:
-            overtaken = self.seen.missing(lo, min(hi, self.seen.end))
+            grown += self.duplicated.update(repeated)
+        below = min(hi, self.seen.end)
+        if below - lo > repeated.count:
+            overtaken = self.seen.missing(lo, below)
             if self.read_below is not None and not too_late:
                 overtaken = overtaken.below(self.read_below)
-            self.reordered.update(overtaken)
-        self.seen.add(lo, hi)
-        if row.findings & PER_MESSAGE:
+            grown += self.reordered.update(overtaken)
+        grown += self.seen.add(lo, hi)
+        if row.findings:
             for finding in STREAM_FINDINGS:
                 if row.findings & finding:
-                    self.by_finding.setdefault(finding, IntervalSet()).add(lo, hi)
+                    grown += self.by_finding.setdefault(finding, IntervalSet()).add(lo, hi)
+        return repeated, grown
 
     @property
     def messages(self) -> int:

@@ -113,8 +113,10 @@ class PartitionChecker:
         """Whether the partition may have contained streams of which it has no fragment."""
         return bool(self.unread_offsets or self.untracked)
 
-    def apply(self, row: SeenRow) -> None:
+    def apply(self, row: SeenRow) -> IntervalSet:
         """Judge a row; skip the part of it below the next offset, which has been judged.
+
+        Returns which of the judged seqs were seen here before, as far as ids are kept.
 
         Raises:
             ValueError: the row's stream is of another topic.
@@ -122,7 +124,7 @@ class PartitionChecker:
         if row.stream is not None and row.stream.topic != self.topic:
             raise ValueError(f"a row of {row.stream.topic} for the checker of {self.topic}")
         if row.offset_hi <= self.next_offset:
-            return
+            return NOTHING
         skip = self.next_offset - row.offset_lo
         if skip > 0:
             row = row._replace(
@@ -132,17 +134,10 @@ class PartitionChecker:
         elif skip < 0:
             self._pass_gap(row.offset_lo)
         self.next_offset = row.offset_hi
-        if row.stream is None:
-            self._count_streamless(row)
-        else:
-            self._apply_to_stream(row.stream, row)
-
-    def seen_before(self, row: SeenRow) -> IntervalSet:
-        """Which seqs of a row that is yet to be applied were seen here before."""
-        fragment = None if row.stream is None else self.fragments.get(row.stream)
-        if fragment is None or row.seq_lo >= fragment.seen.end:
-            return NOTHING
-        return fragment.seen.within(row.seq_lo, row.seq_hi)
+        if row.stream is not None:
+            return self._apply_to_stream(row.stream, row)
+        self._count_streamless(row)
+        return NOTHING
 
     def expect_markers(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Note offsets ahead that have markers, or records of aborted transactions.
@@ -237,17 +232,19 @@ class PartitionChecker:
         else:
             self.keys_beyond = seen
 
-    def _apply_to_stream(self, stream: StreamId, row: SeenRow) -> None:
+    def _apply_to_stream(self, stream: StreamId, row: SeenRow) -> IntervalSet:
         fragment = self.fragments.get(stream)
         if fragment is None:
             if len(self.fragments) >= self._max_intervals // 2:
                 self._count_untracked(row)
-                return
+                return NOTHING
             fragment = self.fragments[stream] = self._new_fragment()
             self._size += fragment.size
-        self._size += fragment.apply(row, self.before, self.holes)
+        repeated, grown = fragment.apply(row, self.before, self.holes)
+        self._size += grown
         if self._size > self._max_intervals:
             self._make_room()
+        return repeated
 
     def _new_fragment(self, *, inconclusive: bool = False) -> Fragment:
         fragment = Fragment()

@@ -133,6 +133,21 @@ def test_a_checker_agrees_with_the_oracle(
     assert restarted(checker)._size == checker._size
 
 
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 20), st.integers(1, 8))))
+def test_a_row_shows_which_of_its_messages_were_seen_before(
+    steps: list[tuple[int, int, int]],
+) -> None:
+    """Applying a row returns the seqs that its stream had here before, and keeps the size true."""
+    checker, offset = PartitionChecker("t", 0), 0
+    seen: list[set[int]] = [set(), set()]
+    for which, seq, count in steps:
+        numbers = set(range(seq, seq + count))
+        assert ids(checker.apply(row(STREAMS[which], seq, offset, count))) == numbers & seen[which]
+        seen[which] |= numbers
+        offset += count
+        assert checker._size == sum(fragment.size for fragment in checker.fragments.values())
+
+
 @given(STEPS, st.data())
 def test_rows_may_be_cut_anywhere(steps: list[tuple[Any, ...]], data: st.DataObject) -> None:
     """Rows that are split, and re-read from their middle, are judged like complete ones."""

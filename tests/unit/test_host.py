@@ -77,11 +77,11 @@ def test_the_newest_is_taken_where_it_is_asked_for(
     home, path = fake_java(tmp_path / "a", "17"), fake_java(tmp_path / "b", "99")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'a' / 'bin'}:/bin")
-    assert find_newest_java("it", "x").executable == Path(packaged)
+    assert find_newest_java("it").executable == Path(packaged)
     monkeypatch.setenv("PATH", f"{path.parent}:/bin")
-    assert find_newest_java("it", "x") == (path, 99, "PATH")
+    assert find_newest_java("it") == (path, 99, "PATH")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
-    assert find_newest_java("it", "x") == (home, 17, "JAVA_HOME")
+    assert find_newest_java("it") == (home, 17, "JAVA_HOME")
 
 
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -165,11 +165,12 @@ def reconcile(  # noqa: D103  # its help is below, with examples
         from mirrortest.reconcile.job import reconcile as judge
 
         summary = judge(spark, logs, conditions, place, look_up)
-    if json:
-        typer.echo(summary.encode(), nl=False)
-    else:
-        following = [] if page is not None else [report_next(place, logs.places, summary.run)]
-        console.out.print(run_result(summary).view(details=details, next_commands=following))
+        # PySpark takes a second to end: it looks that seldom whether it is to.
+        if json:
+            typer.echo(summary.encode(), nl=False)
+        else:
+            following = [] if page is not None else [report_next(place, logs.places, summary.run)]
+            console.out.print(run_result(summary).view(details=details, next_commands=following))
     if page is not None:
         observed = [Location.parse(each) for each in observations or ()]
         try:

@@ -165,7 +165,7 @@ def reconcile(  # noqa: D103  # its help is below, with examples
         from mirrortest.reconcile.job import reconcile as judge
 
         summary = judge(spark, logs, conditions, place, look_up)
-        # PySpark takes a second to end: it looks that seldom whether it is to.
+        # Before Spark ends: PySpark's server takes up to a second to notice that it should.
         if json:
             typer.echo(summary.encode(), nl=False)
         else:

@@ -5,7 +5,7 @@ They raise ValueError if an interval is empty, or if its numbers of seqs and off
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Kind
@@ -62,14 +62,14 @@ def _checked(lo: int, hi: int, what: str = "seq") -> int:
     return hi - lo
 
 
-def _of_stream(kind: Kind, stream: StreamId, seq_lo: int, seq_hi: int, **columns: Any) -> Row:
+def _of_stream(kind: Kind, stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
     _checked(seq_lo, seq_hi)
-    return Row(kind.value, *stream, seq_lo, seq_hi, **columns)
+    return Row(kind.value, *stream, seq_lo, seq_hi)
 
 
 def reserved(stream: StreamId, seq_lo: int, seq_hi: int, *, partition: int | None = None) -> Row:
     """These seqs may be sent once this row is durable; `partition` is the source's."""
-    return _of_stream(Kind.RESERVED, stream, seq_lo, seq_hi, partition=partition)
+    return _of_stream(Kind.RESERVED, stream, seq_lo, seq_hi)._replace(partition=partition)
 
 
 def sent(
@@ -239,7 +239,7 @@ def tail(
 def vouched(stream: StreamId, seq_lo: int, seq_hi: int, outcome: Outcome | None) -> Row:
     """The ledger records these seqs with this outcome; None: reserved only."""
     value = RESERVED_ONLY if outcome is None else int(outcome)
-    return _of_stream(Kind.VOUCHED, stream, seq_lo, seq_hi, outcome=value)
+    return _of_stream(Kind.VOUCHED, stream, seq_lo, seq_hi)._replace(outcome=value)
 
 
 def claimed(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
@@ -270,11 +270,8 @@ def found(
 
     `partition` is None for a verdict on the union of all partitions (lost, in flight, late).
     """
-    return _of_stream(
-        Kind.FOUND,
-        stream,
-        seq_lo,
-        seq_hi,
+    row = _of_stream(Kind.FOUND, stream, seq_lo, seq_hi)
+    return row._replace(
         findings=int(findings),
         partition=partition,
         offset_hi=next_offset,

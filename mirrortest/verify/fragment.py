@@ -197,9 +197,9 @@ class Fragment:
         if repeated:
             self.copies += repeated.count
             grown += self.duplicated.update(repeated)
-        below = min(hi, self.seen.end)
-        if below - lo > repeated.count:
-            overtaken = self.seen.missing(lo, below)
+        bound = min(hi, self.seen.end)
+        if bound - lo > repeated.count:  # not all of [lo, bound) were seen before
+            overtaken = self.seen.missing(lo, bound)
             if self.read_below is not None and not too_late:
                 overtaken = overtaken.below(self.read_below)
             grown += self.reordered.update(overtaken)
